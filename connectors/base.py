@@ -1,0 +1,130 @@
+"""The contract between a feed and the agent.
+
+A source reads raw bytes and says where they stand; it does not decode. The agent gives it a place to
+go on from (`open`), reads (`read`), and tells it what has been absorbed (`absorbed`). Positions always
+point *after* the last record read: a source resumed from a position neither repeats nor skips one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """Whole lines of a file.
+
+    Parameters
+    ----------
+    data : bytes
+        Lines, each ending in a newline, but perhaps the last of a file.
+    partition : str
+        The file, as it is named in reports.
+    start : int
+        Byte offset of `data` in the (uncompressed) file.
+    """
+
+    data: bytes
+    partition: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessages:
+    """Messages of one partition; each holds one record, an array of them, or NDJSON.
+
+    Parameters
+    ----------
+    values : sequence of bytes
+    partition : str
+        ``topic-3``.
+    offsets : sequence of int
+        One a message, rising.
+    """
+
+    values: Sequence[bytes]
+    partition: str
+    offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class RawTable:
+    """Rows of a table (CSV, Parquet), a column a name.
+
+    Parameters
+    ----------
+    columns : mapping of str to list
+        `id`, `time`, `task`, `model`, `label`, `groups.<name>`, `scores.<class>` or `scores`, …;
+        None where a row has no value.
+    partition : str
+    start : int
+        Number of the first row, counted from 0.
+    """
+
+    columns: Mapping[str, list[object]]
+    partition: str
+    start: int
+
+
+Raw = RawBlock | RawMessages | RawTable
+
+
+class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
+    """The source has nothing more to give, now or later."""
+
+
+class Source(ABC):
+    """A feed of records. Used by one thread at a time.
+
+    No state is built in the constructor: it only keeps settings. `close` may be called at any time
+    after `open`, and may never be called.
+
+    Attributes
+    ----------
+    name : str
+        A label in Prometheus: short, and the same after a restart.
+    """
+
+    name: str
+
+    @abstractmethod
+    def open(self, positions: Mapping[str, int]) -> None:
+        """Get ready to read, from these positions where there are any.
+
+        Raises
+        ------
+        SourceError
+            The feed cannot be had, and waiting would not help (a file that is not there). A feed
+            that may come back (a broker that is away) does not raise: it is not `up`.
+        """
+
+    @abstractmethod
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        """Read what is there, at most a few MiB, waiting no longer than `timeout_seconds`.
+
+        Returns an empty list where nothing came.
+
+        Raises
+        ------
+        EndOfSource
+            Nothing will come any more.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and sockets."""
+
+    @property
+    @abstractmethod
+    def up(self) -> bool:
+        """Whether the feed is connected, so that what is sent will be seen."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that wait to be read, where the feed can tell, else None."""
+        return None
+
+    def absorbed(self, positions: Mapping[str, int]) -> None:  # noqa: B027 - most feeds need not know
+        """Hear that everything before these positions has been used."""

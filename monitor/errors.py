@@ -1,0 +1,49 @@
+"""Everything that Blindsight raises on purpose.
+
+    BlindsightError
+    ├── ConfigError        the configuration, or a file that it names, cannot be used   (exit code 2)
+    ├── MissingExtraError  an optional package is needed; the message holds the pip line (exit code 2)
+    ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
+    └── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
+
+Foreign errors become one of these where they enter (a connector, a file), with the cause kept. The
+message is one sentence that says what to do; the command line prints it without a traceback.
+"""
+
+from __future__ import annotations
+
+
+class BlindsightError(Exception):
+    """Base of all errors that a user can mend; its text is shown as it is."""
+
+
+class ConfigError(BlindsightError):
+    """The configuration, or a file that it names, cannot be used. Raised before anything starts."""
+
+
+class MissingExtraError(BlindsightError):
+    """An optional package is not installed.
+
+    Parameters
+    ----------
+    what : str
+        What needs it, as the subject of a sentence.
+    extra : str
+        The extra of the distribution that brings it.
+
+    Examples
+    --------
+    >>> print(MissingExtraError("Reading Parquet files", "files"))
+    Reading Parquet files needs an optional package: pip install 'blindsight[files]'
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional package: pip install 'blindsight[{extra}]'")
+
+
+class SourceError(BlindsightError):
+    """A feed cannot be opened or read."""
+
+
+class SinkError(BlindsightError):
+    """A report, a picture or a state cannot be written."""

@@ -1,0 +1,287 @@
+"""Records as columns: what a decoder hands to the engine.
+
+A `Chunk` is what one read of one source brought: the answers as a `Batch` a task, the labels as a
+`LabelBatch` a task, and what could not be used. `order` gives each row's place in the chunk, so that
+the engine can treat a chunk exactly as if its records had come one by one, wherever the source cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+NO_ID = np.uint64(0)
+"""The key of a record without an id: it counts in windows, and no label can reach it."""
+
+
+class RejectReason(StrEnum):
+    """Why a record was not used. A small fixed set, because it becomes a label in Prometheus."""
+
+    MALFORMED = "malformed"
+    ENCODING = "encoding"
+    TOO_LARGE = "too_large"
+    WRONG_TYPE = "wrong_type"
+    NO_SCORES = "no_scores"
+    WRONG_LENGTH = "wrong_length"
+    NOT_A_NUMBER = "not_a_number"
+    OUT_OF_RANGE = "out_of_range"
+    LOGITS = "logits"
+    WRONG_SUM = "wrong_sum"
+    UNKNOWN_CLASS = "unknown_class"
+    UNKNOWN_TASK = "unknown_task"
+    NO_TASK = "no_task"
+    NO_MODEL = "no_model"
+    NO_ID = "no_id"
+    BAD_ID = "bad_id"
+    TIME_UNIT = "time_unit"
+    TIME_FORMAT = "time_format"
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One record that was not used.
+
+    Parameters
+    ----------
+    reason : RejectReason
+    message : str
+        Where and what: ``$.scores[1]: expected a number from 0 to 1, got 1.7``.
+    raw : bytes
+        The record as it came, cut at 2,000 bytes.
+    partition : str
+        The part of the source it came from (a file's path, ``topic-3``).
+    position : int
+        Where in that partition: a byte offset in a file, a message's offset in Kafka.
+    answers : int
+        How many answers it stands for in the accounting: 1 for an unreadable record, one a model
+        for a record with several, 0 for a label.
+    """
+
+    reason: RejectReason
+    message: str
+    raw: bytes
+    partition: str
+    position: int
+    answers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayout:
+    """What a decoder must know of a task to lay its records out as columns.
+
+    Parameters
+    ----------
+    name : str
+    classes : tuple of str
+        In the order of the scores. Empty for a task whose models only give a confidence: its
+        scores have one column, and its two labels are 0 (correct) and 1 (wrong).
+    positive : int
+        Index of the positive class, where there are two.
+    models : tuple of str
+        Models that the configuration maps to this task, for records that name no task.
+    groups : tuple of str
+        Names of the record's `groups` that are watched on their own.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    positive: int = 1
+    models: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Columns of the scores: one a class, or one for a confidence."""
+        return max(len(self.classes), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Answers of one task in order of arrival, n rows.
+
+    Parameters
+    ----------
+    task : str
+    scores : (n, K) float64
+        Raw class probabilities as the models gave them, 0 to 1, each row summing to 1 within 1e-3;
+        (n, 1) for a confidence.
+    predicted : (n,) int64
+        Class acted on: `prediction` if given, else the argmax; 0 for a confidence.
+    model, version : (n,) int64
+        Indices into `models` and `versions`.
+    models, versions : tuple of str
+        A record without a version has the version ``""``.
+    time : (n,) float64
+        Seconds since the epoch, from the record, or its arrival.
+    key : (n,) uint64
+        `id_keys` of the record's id; `NO_ID` without one.
+    label : (n,) int64
+        True class where it came along, else -1.
+    groups : mapping of str to (tuple of str, (n,) int64)
+        For each watched group: its values and each row's index into them, -1 where absent.
+    order : (n,) int64
+        Place of the row among all answers and labels of the chunk, rising.
+    partition, position : (n,) int64
+        Index into the chunk's `partitions`, and the place there.
+    """
+
+    task: str
+    scores: Floats
+    predicted: Ints
+    model: Ints
+    models: tuple[str, ...]
+    version: Ints
+    versions: tuple[str, ...]
+    time: Floats
+    key: Keys
+    label: Ints
+    groups: Mapping[str, tuple[tuple[str, ...], Ints]]
+    order: Ints
+    partition: Ints
+    position: Ints
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelBatch:
+    """Labels of one task in order of arrival, n rows.
+
+    Parameters
+    ----------
+    task : str
+    key : (n,) uint64
+        `id_keys` of the id; never `NO_ID`.
+    label : (n,) int64
+        True class; for a task without classes 0 is correct and 1 is wrong.
+    model : (n,) int64
+        Index into `models` where the label is about one model's answer, -1 where about them all.
+    models : tuple of str
+    time : (n,) float64
+        Seconds since the epoch.
+    probability : (n,) float64
+        Chance with which the row was picked for labelling, above 0 and at most 1; NaN where not given.
+    order : (n,) int64
+        As in `Batch`.
+    """
+
+    task: str
+    key: Keys
+    label: Ints
+    model: Ints
+    models: tuple[str, ...]
+    time: Floats
+    probability: Floats
+    order: Ints
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read of one source brought.
+
+    Parameters
+    ----------
+    source : str
+        The source's name, a label in Prometheus.
+    batches, labels : tuple
+        At most one of each a task.
+    rejects : tuple of Reject
+    partitions : tuple of str
+        What the batches' `partition` columns point into.
+    positions : mapping of str to int
+        For each partition touched, the position after the last record of this chunk: where reading
+        goes on after a restart.
+    answers : int
+        Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
+    labels_received : int
+        Labels received, used or not.
+    """
+
+    source: str
+    batches: tuple[Batch, ...] = ()
+    labels: tuple[LabelBatch, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+    partitions: tuple[str, ...] = ()
+    positions: Mapping[str, int] = field(default_factory=dict)
+    answers: int = 0
+    labels_received: int = 0
+
+
+_LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_CHUNK_OF_IDS = 1 << 20  # characters a hashing step may widen at once: a long id must not cost gigabytes
+
+
+def _factors(width: int) -> Keys:
+    """Odd 64-bit multipliers, the same in every process: keys are kept on disk."""
+    with np.errstate(over="ignore"):
+        return mix(np.arange(1, width + 1, dtype=np.uint64) * _LENGTH_FACTOR) | np.uint64(1)
+
+
+def mix(x: Keys) -> Keys:
+    """Scramble 64-bit integers one to one, so that near ones fall far apart.
+
+    The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+
+    Examples
+    --------
+    >>> mix(np.array([0, 1], dtype=np.uint64))
+    array([                  0, 6238072747940578789], dtype=uint64)
+    """
+    x = x ^ (x >> np.uint64(30))
+    x = x * np.uint64(0xBF58476D1CE4E5B9)
+    x = x ^ (x >> np.uint64(27))
+    x = x * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def id_keys(ids: Sequence[str]) -> Keys:
+    """64-bit keys of record ids, the same in every process and whatever ids stand beside them.
+
+    A multilinear hash of the code points and the length, then `mix`. Among ten million ids the
+    chance that any two share a key is about 3 in a million; two that do are taken for one record.
+
+    Parameters
+    ----------
+    ids : sequence of str
+        ``""`` stands for no id.
+
+    Returns
+    -------
+    (n,) uint64
+        `NO_ID` for ``""``; never `NO_ID` for another.
+
+    Examples
+    --------
+    >>> a = id_keys(["req-81", "req-82", ""])
+    >>> bool(a[0] == id_keys(["req-81"])[0]), bool(a[0] == a[1]), int(a[2])
+    (True, False, 0)
+    """
+    if len(ids) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    longest = max(map(len, ids))
+    step = max(1, _CHUNK_OF_IDS // max(longest, 1))
+    if len(ids) > step:
+        return np.concatenate([id_keys(ids[i : i + step]) for i in range(0, len(ids), step)])
+    if longest == 0:
+        return np.zeros(len(ids), dtype=np.uint64)
+    points = np.array(ids, dtype=f"U{longest}").view(np.uint32).reshape(len(ids), longest)
+    lengths = np.fromiter(map(len, ids), dtype=np.uint64, count=len(ids))
+    keys = lengths * _LENGTH_FACTOR
+    for column, factor in enumerate(_factors(longest)):
+        keys += points[:, column].astype(np.uint64) * factor
+    keys = mix(keys)
+    keys[keys == NO_ID] = np.uint64(1)
+    keys[lengths == 0] = NO_ID
+    return keys

@@ -1,0 +1,66 @@
+"""What an estimator answers: a value with its interval, or the reason why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why an estimate is unknown. A small closed set, because it becomes a label in Prometheus."""
+
+    NO_ROWS = "no rows"
+    TOO_FEW_ROWS = "too few rows"
+    ONE_CLASS = "one class only"
+    NO_LABELS = "no labels yet"
+    NOT_CALIBRATED = "not calibrated"
+    FITTED_ON_THESE_ROWS = "calibration fitted on these rows"
+    NOT_DEFINED = "not defined for this task"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A metric's estimated value with its interval.
+
+    Parameters
+    ----------
+    value, lower, upper : float
+        The estimate and the ends of its interval, in the metric's own unit (0 to 1 for every ratio).
+    level : float
+        The share of such intervals that hold the truth while the estimator's assumptions hold, 0 to 1.
+    n : int
+        Rows the estimate rests on.
+
+    Examples
+    --------
+    >>> Estimate(value=0.913, lower=0.888, upper=0.936, level=0.95, n=500)
+    Estimate(value=0.913, lower=0.888, upper=0.936, level=0.95, n=500)
+    """
+
+    value: float
+    lower: float
+    upper: float
+    level: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """There is no estimate, and why. It is never exported as 0 or NaN.
+
+    Parameters
+    ----------
+    reason : str
+        One of `Reason` inside the agent; estimators of their own may give another short sentence.
+
+    Examples
+    --------
+    >>> Unknown("one class only").reason
+    'one class only'
+    """
+
+    reason: str
+
+
+Result = Estimate | Unknown
+"""What every estimator returns."""
