@@ -1,0 +1,206 @@
+"""What the outside may see: one immutable picture of the engine and of the agent around it.
+
+The engine makes a new `EngineView` after each step; exporters read whichever is newest. Nothing here
+refers back to the engine's state, so a scrape never waits for it and never sees half a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from monitor.charts.base import Verdict
+from monitor.result import Result
+
+
+class SeriesState(StrEnum):
+    """The state of a model, or of a group of one."""
+
+    WARMING_UP = "warming_up"
+    IN_CONTROL = "in_control"
+    OUT_OF_CONTROL = "out_of_control"
+    SILENT = "silent"
+
+
+class ObjectiveState(StrEnum):
+    """Where the pooled interval lies beside the floor or ceiling."""
+
+    MET = "met"
+    AT_RISK = "at_risk"
+    BREACHED = "breached"
+
+
+class LabelOutcome(StrEnum):
+    """What became of a label."""
+
+    MATCHED = "matched"
+    DUPLICATE = "duplicate"
+    CONFLICTING = "conflicting"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    SHED = "shed"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEstimate:
+    """One estimator's answer for one metric of a window."""
+
+    metric: str
+    estimator: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class ChartView:
+    """What the control chart of one metric said of the last closed window."""
+
+    metric: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveView:
+    """The objective of one metric: its bound, and its state (None while unknown)."""
+
+    metric: str
+    bound: float
+    is_floor: bool
+    state: ObjectiveState | None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationView:
+    """The calibration that windows of a series use.
+
+    Parameters
+    ----------
+    method : str
+        `none`, `isotonic`.
+    version : int
+        Counts the fits, from 1; 0 where nothing was fitted.
+    foreign : bool
+        It was fitted on answers of another version of the model.
+    fitted_time : float or None
+        Newest record that it was fitted on, seconds since the epoch.
+    """
+
+    method: str
+    version: int
+    foreign: bool
+    fitted_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """One model of a task, or one group of it, as of its last closed window.
+
+    Parameters
+    ----------
+    task, model, version : str
+    group : str
+        ``""`` for the whole model, else ``region=eu``.
+    state : SeriesState
+    window_size : int
+        Configured size.
+    windows_closed, predictions, duplicates : int
+        Counts since the start.
+    pending : int
+        Answers in the open window.
+    window_end_time : float or None
+        Time of the last record of the last closed window, seconds since the epoch.
+    calibration : CalibrationView
+    estimates, charts, objectives : tuple
+        Of the last closed window; empty before the first.
+    violations : mapping of (metric, rule) to int
+        Windows that broke a rule, since the start; complete from the start, with zeros.
+    """
+
+    task: str
+    model: str
+    group: str
+    version: str
+    state: SeriesState
+    window_size: int
+    windows_closed: int
+    predictions: int
+    duplicates: int
+    pending: int
+    window_end_time: float | None
+    calibration: CalibrationView
+    estimates: tuple[MetricEstimate, ...]
+    charts: tuple[ChartView, ...]
+    objectives: tuple[ObjectiveView, ...]
+    violations: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """The engine after a step.
+
+    Parameters
+    ----------
+    series : tuple of SeriesView
+        In order of first appearance.
+    labels : mapping of (task, LabelOutcome) to int
+    labels_waiting : mapping of task to int
+        Labels that came before their prediction.
+    label_lag_seconds : mapping of task to float
+        Median time from prediction to label over the newest matched labels.
+    received, shed : mapping of source to int
+        Answers.
+    rejected : mapping of (source, reason) to int
+        Answers not used; rejected labels are in `labels`.
+    series_dropped : int
+        Answers' models and groups beyond the cap, counted once each.
+    """
+
+    series: tuple[SeriesView, ...] = ()
+    labels: Mapping[tuple[str, LabelOutcome], int] = field(default_factory=dict)
+    labels_waiting: Mapping[str, int] = field(default_factory=dict)
+    label_lag_seconds: Mapping[str, float] = field(default_factory=dict)
+    received: Mapping[str, int] = field(default_factory=dict)
+    shed: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    series_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """A feed's health."""
+
+    name: str
+    up: bool
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """The whole agent, for exporters and health checks.
+
+    Parameters
+    ----------
+    engine : EngineView
+    sources : tuple of SourceView
+    ready : bool
+        Every source is connected, and the engine runs.
+    healthy : bool
+        The engine has made progress lately: it is not stuck.
+    reasons : tuple of str
+        Why it is not ready or not healthy, a sentence each.
+    reload_successful : bool
+        Whether the last reading of the configuration was.
+    reload_time : float
+        When it was last read with success, seconds since the epoch.
+    reports_lost : int
+        Closed windows that could not be written to the reports file.
+    """
+
+    engine: EngineView = EngineView()
+    sources: tuple[SourceView, ...] = ()
+    ready: bool = False
+    healthy: bool = True
+    reasons: tuple[str, ...] = ()
+    reload_successful: bool = True
+    reload_time: float = 0.0
+    reports_lost: int = 0
