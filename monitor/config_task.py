@@ -1,0 +1,281 @@
+"""The configuration of one task: its windows, reference, calibration, charts, objectives and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from monitor.section import Problem, Section, demand, sane, unique
+
+RULES = ("we1", "we2", "we3", "we4")
+Metric = Literal["accuracy", "ece", "class_ece"]
+EstimatorTag = Literal["average_confidence", "realised"]
+
+
+def _bare_rule(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(RULES):
+        return RULES[value - 1]
+    return value
+
+
+Rule = Annotated[
+    Literal["we1", "we2", "we3", "we4"],
+    BeforeValidator(_bare_rule),
+    WithJsonSchema({"enum": [*RULES, 1, 2, 3, 4]}),
+]
+
+
+class Window(Section):
+    """How many predictions make a window, and when one closes early."""
+
+    size: int = Field(default=500, ge=10, le=1_000_000, description="Predictions a window.")
+    min_size: int = Field(
+        default=50,
+        ge=1,
+        le=1_000_000,
+        description="A window closes early only with at least so many predictions. "
+        "50, or size where that is less.",
+    )
+    max_age_seconds: float = Field(
+        default=900,
+        gt=0,
+        description="A window closes early once so long has passed since its first prediction.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_fits_size(cls, value: Any) -> Any:
+        """A small window must not be refused for a min_size that nobody wrote."""
+        if isinstance(value, dict) and "min_size" not in value:
+            size = value.get("size")
+            if isinstance(size, int | float) and 10 <= size < 50:
+                return {**value, "min_size": size}
+        return value
+
+    @model_validator(mode="after")
+    def _min_fits(self) -> Window:
+        if self.min_size > self.size:
+            demand([("min_size", f"expected at most size ({self.size}), got {self.min_size}")])
+        return self
+
+
+class Reference(Section):
+    """Labelled data from when the models were known to be good, or the stream's first windows."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["path"]}, {"required": ["first_windows"]}]}
+    )
+
+    path: str | None = Field(
+        default=None, min_length=1, description="A labelled file: NDJSON (plain, .gz, .zst), CSV or Parquet."
+    )
+    first_windows: int | None = Field(
+        default=None, ge=5, le=10_000, description="Take the first so many windows of the stream instead."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Reference:
+        if (self.path is None) == (self.first_windows is None):
+            got = "neither" if self.path is None else "both"
+            demand([("", f"expected either path or first_windows, got {got}")])
+        return self
+
+
+class Calibration(Section):
+    """How raw scores become probabilities of being right."""
+
+    method: Literal["none", "isotonic"] = Field(
+        default="isotonic",
+        description="isotonic is fitted on the labels of the reference, and stays none, flagged so, "
+        "while there are no labels; none takes the scores as they are.",
+    )
+
+
+class ChartConfig(Section):
+    """The control charts of the accuracy and of the calibration errors."""
+
+    model_config = ConfigDict(json_schema_extra={"not": {"required": ["arl0", "sigmas"]}})
+
+    estimator: Literal["average_confidence"] = Field(
+        default="average_confidence", description="The estimator that the charts and the objectives judge."
+    )
+    kind: Literal["shewhart", "shewhart_p"] = Field(
+        default="shewhart",
+        description="shewhart takes its limits from the estimate's own variation; shewhart_p is the textbook "
+        "p-chart, for comparison, and for accuracy only: calibration errors keep shewhart.",
+    )
+    arl0: float | None = Field(
+        default=None,
+        ge=10,
+        le=1_000_000,
+        description="One false alarm in so many windows, all rules together. 370 where neither this "
+        "nor sigmas is given.",
+    )
+    sigmas: float | None = Field(
+        default=None,
+        gt=0,
+        le=10,
+        description="Half the width of the limits in standard deviations, instead of arl0.",
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=("we1",),
+        min_length=1,
+        description="Western Electric rules that raise an alarm: we1 to we4; a bare 1 to 4 means the same.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ChartConfig:
+        both = self.arl0 is not None and self.sigmas is not None
+        demand(
+            [
+                ("", f"expected arl0 or sigmas, got both ({self.arl0:g} and {self.sigmas:g})")
+                if both
+                else None,
+                unique("rules", self.rules),
+            ]
+        )
+        return self
+
+
+class Bound(Section):
+    """A floor or a ceiling."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["min"]}, {"required": ["max"]}]})
+
+    min: float | None = Field(
+        default=None, ge=0, le=1, description="A floor: breached when the metric is surely below."
+    )
+    max: float | None = Field(
+        default=None, ge=0, le=1, description="A ceiling: breached when the metric is surely above."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Bound:
+        if (self.min is None) == (self.max is None):
+            demand([("", f"expected either min or max, got {'neither' if self.min is None else 'both'}")])
+        return self
+
+
+class Objective(Section):
+    """What the models owe, judged on the interval pooled over the last windows."""
+
+    accuracy: Bound | None = Field(default=None, description="Of the accuracy, usually a floor: {min: 0.90}.")
+    ece: Bound | None = Field(
+        default=None, description="Of the calibration error, usually a ceiling: {max: 0.05}."
+    )
+    class_ece: Bound | None = Field(
+        default=None, description="Of the positive class's calibration error, usually a ceiling: {max: 0.05}."
+    )
+    windows: int = Field(default=5, ge=1, le=1000, description="How many windows are pooled.")
+
+    def bounds(self) -> dict[str, Bound]:
+        """The bounds that are set, by metric."""
+        found = {metric: getattr(self, metric) for metric in get_args(Metric)}
+        return {metric: bound for metric, bound in found.items() if bound is not None}
+
+
+class Labels(Section):
+    """How long and how many answers wait for their labels."""
+
+    horizon_days: float = Field(
+        default=30.0, gt=0, le=3650, description="A label may come so long after its prediction."
+    )
+    max_answers: int = Field(
+        default=1_000_000,
+        ge=1000,
+        le=1_000_000_000,
+        description="Answers of this task kept for the join, oldest out first; about 60 bytes each.",
+    )
+    max_waiting: int = Field(
+        default=100_000,
+        ge=0,
+        le=1_000_000_000,
+        description="Labels kept that came before their prediction, oldest out first.",
+    )
+
+
+class ModelConfig(Section):
+    """What is known of one model beforehand."""
+
+    answers_per_day: float | None = Field(
+        default=None, gt=0, description="Expected traffic, for `blindsight check`."
+    )
+
+
+class Task(Section):
+    """A question with a fixed set of classes that several models answer."""
+
+    classes: tuple[str, ...] = Field(
+        default=(), description="In the order of the scores. Left out: the models give a confidence only."
+    )
+    positive: str | None = Field(
+        default=None, description="The positive one of two classes; the last if absent."
+    )
+    window: Window = Field(default=Window(), description="How many predictions make a window.")
+    reference: Reference = Field(
+        default=Reference(first_windows=20),
+        description="What the models did when they were known to be good.",
+    )
+    calibration: Calibration = Field(
+        default=Calibration(), description="How raw scores become probabilities."
+    )
+    metrics: tuple[Metric, ...] = Field(
+        default=("accuracy", "ece"), min_length=1, description="What is estimated: accuracy, ece, class_ece."
+    )
+    estimators: tuple[EstimatorTag, ...] = Field(
+        default=("average_confidence", "realised"),
+        min_length=1,
+        description="How: average_confidence needs no labels; realised counts the labels that came.",
+    )
+    level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
+    chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
+    objective: Objective = Field(default=Objective(), description="What the models owe; none if absent.")
+    labels: Labels = Field(default=Labels(), description="The join of labels to predictions.")
+    groups: tuple[str, ...] = Field(
+        default=(), description="Names in the records' `groups`; each value is watched on its own."
+    )
+    models: dict[str, ModelConfig] = Field(
+        default={}, description="Optional: what belongs to the task, and its expected traffic."
+    )
+    max_series: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Models and groups of this task that are watched; the rest is counted.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Task:
+        demand([*self._class_problems(), *self._name_problems(), *self._metric_problems()])
+        return self
+
+    def _class_problems(self) -> Iterable[Problem | None]:
+        classes = ", ".join(self.classes)
+        if len(self.classes) == 1:
+            yield "classes", f"expected at least two classes, or none, got {self.classes[0]!r} only"
+        yield unique("classes", self.classes)
+        yield sane("classes", self.classes)
+        if self.positive is not None and len(self.classes) != 2:
+            yield "positive", f"expected only with two classes, got it with {len(self.classes)}: leave it out"
+        elif self.positive is not None and self.positive not in self.classes:
+            yield "positive", f"expected one of the classes ({classes}), got {self.positive!r}"
+
+    def _name_problems(self) -> Iterable[Problem | None]:
+        yield unique("groups", self.groups)
+        yield sane("groups", self.groups, forbidden="=")  # a group is exported as name=value
+        yield sane("models", self.models)
+
+    def _metric_problems(self) -> Iterable[Problem | None]:
+        yield unique("metrics", self.metrics)
+        yield unique("estimators", self.estimators)
+        if "class_ece" in self.metrics and not self.classes:
+            yield "metrics", "expected classes to be given with class_ece, got none: list classes, or use ece"
+        if self.chart.estimator not in self.estimators:
+            listed = ", ".join(self.estimators)
+            yield "chart.estimator", f"expected one of estimators ({listed}), got {self.chart.estimator!r}"
+        for metric in self.objective.bounds():
+            if metric not in self.metrics:
+                listed = ", ".join(self.metrics)
+                yield f"objective.{metric}", f"expected a metric that metrics lists ({listed}): add it there"

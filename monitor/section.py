@@ -1,0 +1,79 @@
+"""What every section of the configuration is built on: strict frozen models, and cross-checks.
+
+The models are strict (text never becomes a number, true never becomes 1) but take what YAML naturally
+gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.fields import FieldInfo
+
+RESERVED_CHARACTERS = '"\n\r\t'
+Problem = tuple[str, str]
+"""A key within a section (``""`` for the section itself) and a sentence."""
+
+
+class CrossCheckError(ValueError):
+    """Values that are each allowed but do not go together.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{key}: {text}" if key else text for key, text in problems))
+
+
+def demand(problems: Iterable[Problem | None]) -> None:
+    """Raise `CrossCheckError` with the problems that are there."""
+    found = [problem for problem in problems if problem is not None]
+    if found:
+        raise CrossCheckError(found)
+
+
+def unique(key: str, names: Sequence[str]) -> Problem | None:
+    """The problem that a name stands twice in a list, if so."""
+    twice = sorted(name for name, times in Counter(names).items() if times > 1)
+    return (
+        (key, f"expected each name once, got {twice[0]!r} {names.count(twice[0])} times") if twice else None
+    )
+
+
+def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
+    """The problem that a name cannot be shown in metrics and reports, if so."""
+    for name in names:
+        if not name.strip() or len(name) > 200 or set(name) & set(RESERVED_CHARACTERS + forbidden):
+            equals = ", no equals sign" if "=" in forbidden else ""
+            return key, (
+                f"expected names of 1 to 200 characters without double quotes, tabs or line breaks{equals}, "
+                f"got {name[:60]!r}"
+            )
+    return None
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_yaml_gives_it(cls, data: Any) -> Any:
+        """YAML has no tuples, and writes a whole number as 500 or as 500.0."""
+        if not isinstance(data, dict):
+            return data
+        return {key: cls._natural(cls.model_fields.get(key), value) for key, value in data.items()}
+
+    @staticmethod
+    def _natural(field: FieldInfo | None, value: Any) -> Any:
+        if isinstance(value, list):
+            return tuple(value)
+        whole = field is not None and int in (field.annotation, *get_args(field.annotation))
+        return int(value) if whole and isinstance(value, float) and value.is_integer() else value
