@@ -1,0 +1,180 @@
+"""A bounded table of rows found by 64-bit key: columns in numpy, whole batches at a time.
+
+Rows stand in a ring, newest over oldest; an open-addressing hash table with linear probing points into
+it. An overwritten row leaves its entry behind, which no longer matches its key and is passed over; the
+table is built anew when entries fill it. Lookups and insertions are vectorised over a batch: tens of
+nanoseconds a row, where a dictionary of Python objects would take 150 bytes and more for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from monitor.records import Ints, Keys
+
+_FIRST_CAPACITY = 1024
+_ENTRIES_PER_ROW = 4  # table entries for each ring row: at most 60 % of them fill up between rebuilds
+_FULLEST = 0.6
+_EMPTY = np.int32(0)
+
+
+class KeyedRing:
+    """A ring of rows with a unique key each.
+
+    Parameters
+    ----------
+    columns : mapping of str to dtype
+        What each row carries beside its key. The key 0 is reserved.
+    capacity : int
+        Rows kept at most, oldest out first; memory grows up to there as rows come. At most 500 million.
+
+    Examples
+    --------
+    >>> ring = KeyedRing({"label": np.int32}, capacity=2000)
+    >>> rows = ring.add(np.array([11, 12], dtype=np.uint64), {"label": np.array([0, 1])})
+    >>> ring.find(np.array([12, 13], dtype=np.uint64)).tolist()
+    [1, -1]
+    >>> ring["label"][ring.find(np.array([12], dtype=np.uint64))].tolist()
+    [1]
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, DTypeLike],
+        capacity: int,
+        resume: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not 1 <= capacity <= 500_000_000:
+            raise ValueError(f"capacity must be from 1 to 500 million, got {capacity}")
+        self._limit = capacity
+        self._types = {name: np.dtype(kind) for name, kind in columns.items()}
+        self._added = 0  # rows ever added: the next stands at _added % capacity once the ring is full
+        self._used = 0  # table entries in use, stale ones too
+        self._allocate(min(capacity, _FIRST_CAPACITY))
+        if resume is not None:
+            self._restore(resume)
+
+    def __len__(self) -> int:
+        return min(self._added, self._limit)
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """A column of the ring, to be indexed by the rows that `find` and `add` return."""
+        return self._columns[column]
+
+    @property
+    def added(self) -> int:
+        """Rows ever added."""
+        return self._added
+
+    def find(self, keys: Keys) -> Ints:
+        """Ring row of each key, -1 where there is none."""
+        found = np.full(len(keys), -1, dtype=np.int64)
+        if not self._added:
+            return found
+        active = np.arange(len(keys))
+        place = (keys & self._mask).astype(np.int64)
+        while len(active):
+            entry = self._table[place]
+            row = entry.astype(np.int64) - 1
+            hit = (self._keys[row] == keys[active]) & (entry != _EMPTY)
+            found[active[hit]] = row[hit]
+            going = (entry != _EMPTY) & ~hit
+            active = active[going]
+            place = (place[going] + 1) & np.int64(self._mask)
+        return found
+
+    def add(self, keys: Keys, values: Mapping[str, NDArray[Any]]) -> Ints:
+        """Add rows with new, distinct keys; return where they stand.
+
+        Of more rows than the ring holds only the newest are kept; the others get the row -1.
+        """
+        skipped = max(0, len(keys) - self._limit)
+        if skipped:
+            kept = self.add(keys[skipped:], {name: column[skipped:] for name, column in values.items()})
+            return np.concatenate([np.full(skipped, -1, dtype=np.int64), kept])
+        self._make_room(len(keys))
+        rows = (self._added + np.arange(len(keys))) % self._limit
+        self._added += len(keys)
+        self._keys[rows] = keys
+        for name, column in values.items():
+            self._columns[name][rows] = column
+        self._enter(keys, rows)
+        return rows
+
+    def forget(self, rows: Ints) -> None:
+        """Make these rows unfindable, so that their keys may be added again."""
+        self._keys[rows] = 0
+
+    def overwritten_by(self, rows: int) -> Ints:
+        """The rows that adding so many would push out, oldest first."""
+        full = max(0, len(self) + rows - self._limit)
+        return self.live()[:full] if full else np.zeros(0, dtype=np.int64)
+
+    def live(self) -> Ints:
+        """Every row, oldest first."""
+        if self._added <= self._limit:
+            return np.arange(self._added)
+        return (self._added + np.arange(self._limit)) % self._limit
+
+    def snapshot(self) -> dict[str, Any]:
+        """Keys and columns, oldest first, and how many rows there ever were."""
+        rows = self.live()
+        columns = {name: column[rows] for name, column in self._columns.items()}
+        return {"added": self._added, "keys": self._keys[rows], "columns": columns}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        keys = state["keys"]
+        self._added = state["added"] - len(keys)
+        if self._added:
+            self._allocate(self._limit)
+        self.add(keys, state["columns"])
+
+    def _allocate(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._keys = np.zeros(capacity, dtype=np.uint64)
+        self._columns = {name: np.zeros(capacity, dtype=kind) for name, kind in self._types.items()}
+        self._new_table()
+
+    def _new_table(self) -> None:
+        size = 1 << int(np.ceil(np.log2(self._capacity * _ENTRIES_PER_ROW)))
+        self._table = np.zeros(size, dtype=np.int32)
+        self._mask = np.uint64(size - 1)
+        self._used = 0
+
+    def _make_room(self, rows: int) -> None:
+        needed = min(self._added + rows, self._limit)
+        if needed > self._capacity:
+            self._grow(needed)
+        elif self._used + rows > _FULLEST * len(self._table):
+            self._rebuild()
+
+    def _grow(self, needed: int) -> None:
+        """Doubling, while nothing was overwritten yet: rows keep their places."""
+        capacity = min(self._limit, max(needed, 2 * self._capacity))
+        self._keys = np.concatenate([self._keys, np.zeros(capacity - self._capacity, dtype=np.uint64)])
+        for name, column in self._columns.items():
+            more = np.zeros(capacity - self._capacity, dtype=column.dtype)
+            self._columns[name] = np.concatenate([column, more])
+        self._capacity = capacity
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        rows = self.live()
+        self._new_table()
+        self._enter(self._keys[rows], rows)
+
+    def _enter(self, keys: Keys, rows: Ints) -> None:
+        """Point a free table entry at each row; the loser of a race for one tries the next."""
+        place = (keys & self._mask).astype(np.int64)
+        entries = (rows + 1).astype(np.int32)
+        while len(entries):
+            free = self._table[place] == _EMPTY
+            self._table[place[free]] = entries[free]
+            waiting = self._table[place] != entries
+            entries = entries[waiting]
+            place = (place[waiting] + 1) & np.int64(self._mask)
+        self._used += len(rows)

@@ -1,0 +1,277 @@
+"""Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
+
+A window closes early, by age, once `max_age_seconds` have passed since its first row arrived and at
+least `min_size` rows are in. Whatever the pieces in which rows are pushed, the same rows give the same
+windows: the cut depends on the rows and their arrival times alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from monitor.records import Floats, Ints
+
+ClosedBy = Literal["size", "age", "version", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Answers on their way into windows, n rows in order of arrival.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+    predicted : (n,) int64
+    time : (n,) float64
+        The records' own times, seconds since the epoch.
+    arrival : (n,) float64
+        The clock by which windows age, seconds, never falling.
+    sequence : (n,) int64
+        Place among everything that the engine received, rising.
+    partition, position : (n,) int64
+        Index into the partition names given beside the rows, and the place there.
+    """
+
+    scores: Floats
+    predicted: Ints
+    time: Floats
+    arrival: Floats
+    sequence: Ints
+    partition: Ints
+    position: Ints
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def take(self, index: Ints) -> Rows:
+        """The rows at these places."""
+        return Rows(
+            self.scores[index],
+            self.predicted[index],
+            self.time[index],
+            self.arrival[index],
+            self.sequence[index],
+            self.partition[index],
+            self.position[index],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedWindow:
+    """A window that will take no more rows.
+
+    Parameters
+    ----------
+    number : int
+        Counts from 0 for each task, model and group.
+    closed_by : {"size", "age", "version", "end"}
+    scores : (n, K) float64
+    predicted : (n,) int64
+    start_time, end_time : float
+        Smallest and largest time of its records, seconds since the epoch.
+    closed_at : int
+        Sequence of the last row in it: labels up to there were known when it closed.
+    positions : mapping of str to (int, int)
+        By partition, the first and the last position used.
+    """
+
+    number: int
+    closed_by: ClosedBy
+    scores: Floats
+    predicted: Ints
+    start_time: float
+    end_time: float
+    closed_at: int
+    positions: Mapping[str, tuple[int, int]]
+
+    @property
+    def size(self) -> int:
+        return len(self.predicted)
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Settings of fixed-size windows.
+
+    Parameters
+    ----------
+    size : int
+        Rows a window, at least 1.
+    min_size : int
+        Rows without which no window closes by age, at most `size`.
+    max_age_seconds : float
+        Age at which a window closes early.
+
+    Examples
+    --------
+    >>> logic = CountWindow(size=2, min_size=1, max_age_seconds=60).build()
+    >>> column = np.arange(5)
+    >>> rows = Rows(np.full((5, 2), 0.5), column, column * 1.0, column * 1.0, column, column * 0, column)
+    >>> closed, numbers = logic.push(rows, ("a.ndjson",))
+    >>> [(w.number, w.size, w.closed_by) for w in closed], numbers.tolist(), logic.pending
+    ([(0, 2, 'size'), (1, 2, 'size')], [0, 0, 1, 1, 2], 1)
+    """
+
+    size: int
+    min_size: int
+    max_age_seconds: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_size <= self.size:
+            raise ValueError(f"min_size must be from 1 to size ({self.size}), got {self.min_size}")
+        if not self.max_age_seconds > 0:
+            raise ValueError(f"max_age_seconds must be above 0, got {self.max_age_seconds}")
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> WindowLogic:
+        """The logic, from the start or from where a snapshot left it."""
+        return WindowLogic(self, resume)
+
+
+class WindowLogic:
+    """The open window of one series."""
+
+    def __init__(self, settings: CountWindow, resume: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        self._number = 0
+        self._parts: list[tuple[Floats, Ints, Floats]] = []
+        self._count = 0
+        self._first_arrival = 0.0
+        self._last_sequence = -1
+        self._positions: dict[str, tuple[int, int]] = {}
+        if resume is not None:
+            self._restore(resume)
+
+    @property
+    def pending(self) -> int:
+        """Rows in the open window."""
+        return self._count
+
+    @property
+    def number(self) -> int:
+        """Number of the open window: how many have been closed."""
+        return self._number
+
+    def push(self, rows: Rows, partitions: tuple[str, ...]) -> tuple[list[ClosedWindow], Ints]:
+        """Add rows; return the windows that closed, and the number of the window of each row."""
+        closed: list[ClosedWindow] = []
+        numbers = np.empty(len(rows), dtype=np.int64)
+        start = 0
+        while start < len(rows):
+            aged = self._age_closed(rows.arrival[start])
+            if aged is not None:
+                closed.append(aged)
+            stop = self._room(rows.arrival, start)
+            self._append(rows, start, stop, partitions)
+            numbers[start:stop] = self._number
+            if self._count == self._settings.size:
+                closed.append(self._close("size"))
+            start = stop
+        self._detach()
+        return closed, numbers
+
+    def tick(self, now: float) -> ClosedWindow | None:
+        """Close the open window if it has grown old by `now`."""
+        return self._age_closed(now)
+
+    def close(self, reason: ClosedBy) -> ClosedWindow | None:
+        """Close the open window whatever it holds; None where it holds nothing."""
+        return self._close(reason) if self._count else None
+
+    def snapshot(self) -> dict[str, Any]:
+        """The open window and its number."""
+        scores, predicted, times = self._columns() if self._count else (None, None, None)
+        return {
+            "number": self._number,
+            "scores": scores,
+            "predicted": predicted,
+            "time": times,
+            "first_arrival": self._first_arrival,
+            "closed_at": self._last_sequence,
+            "positions": {name: list(ends) for name, ends in self._positions.items()},
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._number = state["number"]
+        if state["scores"] is None:
+            return
+        self._parts = [(state["scores"], state["predicted"], state["time"])]
+        self._count = len(state["time"])
+        self._first_arrival = state["first_arrival"]
+        self._last_sequence = state["closed_at"]
+        self._positions = {name: (ends[0], ends[1]) for name, ends in state["positions"].items()}
+
+    def _clear(self) -> None:
+        self._parts = []
+        self._count = 0
+        self._positions = {}
+
+    def _age_closed(self, now: float) -> ClosedWindow | None:
+        if self._count < self._settings.min_size or now <= self._deadline:
+            return None
+        return self._close("age")
+
+    @property
+    def _deadline(self) -> float:
+        """The clock's time past which the open window is old."""
+        return self._first_arrival + self._settings.max_age_seconds
+
+    def _room(self, arrival: Floats, start: int) -> int:
+        """Where the next cut falls: full, or past the deadline with `min_size` rows in."""
+        full = min(len(arrival), start + self._settings.size - self._count)
+        deadline = self._deadline if self._count else float(arrival[start]) + self._settings.max_age_seconds
+        if arrival[full - 1] <= deadline:
+            return full
+        on_time = start + int(np.searchsorted(arrival[start:full], deadline, side="right"))
+        return min(full, max(on_time, start + self._settings.min_size - self._count, start + 1))
+
+    def _append(self, rows: Rows, start: int, stop: int, partitions: tuple[str, ...]) -> None:
+        if not self._count:
+            self._first_arrival = float(rows.arrival[start])
+        self._parts.append((rows.scores[start:stop], rows.predicted[start:stop], rows.time[start:stop]))
+        self._count += stop - start
+        self._last_sequence = int(rows.sequence[stop - 1])
+        self._note_positions(rows.partition[start:stop], rows.position[start:stop], partitions)
+
+    def _note_positions(self, partition: Ints, position: Ints, partitions: tuple[str, ...]) -> None:
+        if len(partitions) == 1:
+            self._widen(partitions[0], int(position[0]), int(position[-1]))
+            return
+        for code in np.unique(partition).tolist():
+            places = position[partition == code]
+            self._widen(partitions[code], int(places[0]), int(places[-1]))
+
+    def _widen(self, name: str, first: int, last: int) -> None:
+        known = self._positions.get(name)
+        self._positions[name] = (known[0], last) if known else (first, last)
+
+    def _detach(self) -> None:
+        """Copy what stays, so that a slow series does not keep a whole batch in memory."""
+        if self._parts and self._parts[-1][2].base is not None:
+            scores, predicted, times = self._parts[-1]
+            self._parts[-1] = (scores.copy(), predicted.copy(), times.copy())
+
+    def _columns(self) -> tuple[Floats, Ints, Floats]:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        scores, predicted, times = zip(*self._parts, strict=True)
+        return np.concatenate(scores), np.concatenate(predicted), np.concatenate(times)
+
+    def _close(self, reason: ClosedBy) -> ClosedWindow:
+        scores, predicted, times = self._columns()
+        window = ClosedWindow(
+            number=self._number,
+            closed_by=reason,
+            scores=scores,
+            predicted=predicted,
+            start_time=float(times.min()),
+            end_time=float(times.max()),
+            closed_at=self._last_sequence,
+            positions=self._positions,
+        )
+        self._number += 1
+        self._clear()
+        return window
