@@ -1,0 +1,225 @@
+"""A closed window as it is written down: one line of JSON, the same bytes for the same window.
+
+The line is the contract with everyone who reads the reports file (SPEC, section 7), so this is the one
+place that knows its field names, their order and how numbers are rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from monitor.result import Estimate, Result, Unknown
+from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveView
+
+ClosedBy = Literal["size", "age", "version", "end"]
+
+NOT_A_NUMBER = "not a number"
+"""Reason given where an estimator answered NaN or an infinity: an error of the estimator, told as such."""
+
+_DECIMALS = 6  # a window of 1,000,000 rows moves an accuracy by 1e-6 a row; more digits would be noise
+_EPOCH = datetime(1970, 1, 1)  # naive, as the offset is always UTC and isoformat is faster so
+
+
+def _from_numpy(value: Any) -> Any:
+    """A numpy scalar as Python's own: estimators count and divide with numpy."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a window report holds plain numbers and text, got {type(value).__name__}")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_from_numpy).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReport:
+    """Everything that is written of one closed window.
+
+    Parameters
+    ----------
+    task, model : str
+    group : str
+        ``""`` for the whole model, else ``region=eu``.
+    version : str
+        Of the model; ``""`` where the records name none.
+    window : int
+        Counts from 0 for each task, model and group.
+    revision : int
+        0 for the first line of a window, rising with each later one.
+    size : int
+        Rows in the window.
+    closed_by : {"size", "age", "version", "end"}
+        `end`: the input ended, the window is incomplete.
+    start_time, end_time : float
+        Times of the first and the last record, seconds since the epoch.
+    calibration : CalibrationView
+    estimates, charts, objectives : tuple
+        As in `SeriesView`.
+    positions : mapping of str to (int, int)
+        For each source partition, the first and the last position that the window used.
+    """
+
+    task: str
+    model: str
+    group: str
+    version: str
+    window: int
+    revision: int = 0
+    size: int
+    closed_by: ClosedBy
+    start_time: float
+    end_time: float
+    calibration: CalibrationView
+    estimates: tuple[MetricEstimate, ...] = ()
+    charts: tuple[ChartView, ...] = ()
+    objectives: tuple[ObjectiveView, ...] = ()
+    positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def finite(result: Result) -> Result:
+    """The result, or `Unknown` where any of its numbers is NaN or infinite.
+
+    What leaves the agent passes through here: readers of JSON and of Prometheus take a NaN for a value.
+
+    Examples
+    --------
+    >>> finite(Estimate(value=float("nan"), lower=0.0, upper=1.0, level=0.95, n=3))
+    Unknown(reason='not a number')
+    """
+    if isinstance(result, Unknown):
+        return result
+    # A sum is not finite if any term is not, and three tests would cost three times as much.
+    return result if math.isfinite(result.value + result.lower + result.upper) else Unknown(NOT_A_NUMBER)
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds.
+
+    Parameters
+    ----------
+    seconds : float
+        From the year 1 to the year 9999.
+
+    Raises
+    ------
+    OverflowError
+        Outside these years, or infinite.
+    ValueError
+        NaN.
+
+    Examples
+    --------
+    >>> rfc3339(1795168800.12)
+    '2026-11-20T10:00:00.120Z'
+    """
+    # Rounded as an integer first: isoformat cuts digits off, and 0.12 is stored as 0.11999….
+    return (_EPOCH + timedelta(milliseconds=round(seconds * 1000))).isoformat(timespec="milliseconds") + "Z"
+
+
+def to_json(report: WindowReport) -> bytes:
+    """One window as one line of JSON, without the newline.
+
+    The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
+    rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
+    (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own);
+    an estimate that is not a number is written as unknown, a limit as null.
+
+    Parameters
+    ----------
+    report : WindowReport
+
+    Returns
+    -------
+    bytes
+        UTF-8; characters beyond it (lone surrogates) are written as question marks.
+
+    Examples
+    --------
+    >>> from monitor.view import CalibrationView
+    >>> window = WindowReport(task="toxicity", model="erm", group="", version="", window=0, size=500,
+    ...     closed_by="size", start_time=0.0, end_time=60.5, calibration=CalibrationView("none", 0, False, None),
+    ...     estimates=(MetricEstimate("auroc", "average_confidence", Unknown("one class only")),))
+    >>> print(to_json(window).decode())
+    {"task":"toxicity","model":"erm","group":"","version":"","window":0,"revision":0,"size":500,"closed_by":"size","start_time":"1970-01-01T00:00:00.000Z","end_time":"1970-01-01T00:01:00.500Z","calibration":{"method":"none","version":0},"estimates":[{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],"charts":[],"objectives":[],"positions":{}}
+    """  # noqa: E501 - the line is the thing shown
+    line = {
+        "task": report.task,
+        "model": report.model,
+        "group": report.group,
+        "version": report.version,
+        "window": report.window,
+        "revision": report.revision,
+        "size": report.size,
+        "closed_by": report.closed_by,
+        "start_time": rfc3339(report.start_time),
+        "end_time": rfc3339(report.end_time),
+        "calibration": _calibration(report.calibration),
+        "estimates": [_estimate(e) for e in report.estimates],
+        "charts": [_chart(c) for c in report.charts],
+        "objectives": [_objective(o) for o in report.objectives],
+        "positions": report.positions,
+    }
+    try:
+        return _encode(line)
+    except UnicodeEncodeError:
+        return _encode(_encodable(line))
+
+
+def _calibration(view: CalibrationView) -> dict[str, Any]:
+    found = {"method": view.method, "version": view.version}
+    return found | {"foreign": True} if view.foreign else found
+
+
+def _estimate(e: MetricEstimate) -> dict[str, Any]:
+    result = finite(e.result)
+    if isinstance(result, Estimate):
+        return {
+            "metric": e.metric,
+            "estimator": e.estimator,
+            "value": _rounded(result.value),
+            "lower": _rounded(result.lower),
+            "upper": _rounded(result.upper),
+            "level": _rounded(result.level),
+            "size": result.n,
+        }
+    return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason}
+
+
+def _chart(chart: ChartView) -> dict[str, Any]:
+    verdict = chart.verdict
+    return {
+        "metric": chart.metric,
+        "center": _rounded(verdict.center),
+        "lower": _rounded(verdict.lower),
+        "upper": _rounded(verdict.upper),
+        "rules": verdict.rules,
+        "out_of_control": verdict.out_of_control,
+    }
+
+
+def _objective(objective: ObjectiveView) -> dict[str, Any]:
+    bound = {"floor" if objective.is_floor else "ceiling": _rounded(objective.bound)}
+    state = {} if objective.state is None else {"state": objective.state.value}
+    return {"metric": objective.metric} | bound | state
+
+
+def _rounded(x: float) -> float:
+    # + 0.0 turns -0.0 into 0.0. NaN and infinities pass: the encoder writes both as null.
+    return round(x, _DECIMALS) + 0.0
+
+
+def _encodable(value: Any) -> Any:
+    """The same JSON value with every text fit for UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(k): _encodable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(v) for v in value]
+    return value

@@ -1,0 +1,171 @@
+"""The reports file's line: its fields, their order, and that the same window gives the same bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.charts.base import Verdict
+from monitor.report import WindowReport, finite, rfc3339, to_json
+from monitor.result import Estimate, Unknown
+from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveState, ObjectiveView
+
+OWN = CalibrationView(method="isotonic", version=1, foreign=False, fitted_time=0.0)
+START, END = 1795168800.12, 1795169251.002  # 2026-11-20 10:00:00.120 and 10:07:31.002, as in the SPEC
+
+# SPEC section 7's example, byte for byte but for the spaces, with `positions` after it.
+SPEC_LINE = (
+    '{"task":"toxicity","model":"erm","group":"","version":"","window":17,"revision":0,"size":500,'
+    '"closed_by":"size","start_time":"2026-11-20T10:00:00.120Z","end_time":"2026-11-20T10:07:31.002Z",'
+    '"calibration":{"method":"isotonic","version":1},"estimates":[{"metric":"accuracy",'
+    '"estimator":"average_confidence","value":0.913,"lower":0.888,"upper":0.936,"level":0.95,"size":500},'
+    '{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],'
+    '"charts":[{"metric":"accuracy","center":0.921,"lower":0.885,"upper":0.957,"rules":[],'
+    '"out_of_control":false}],"objectives":[{"metric":"accuracy","floor":0.9,"state":"met"}],'
+    '"positions":{"predictions-0":[100,640]}}'
+)
+
+
+def spec_window() -> WindowReport:
+    return WindowReport(
+        task="toxicity",
+        model="erm",
+        group="",
+        version="",
+        window=17,
+        size=500,
+        closed_by="size",
+        start_time=START,
+        end_time=END,
+        calibration=OWN,
+        estimates=(
+            MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
+            MetricEstimate("auroc", "average_confidence", Unknown("one class only")),
+        ),
+        charts=(ChartView("accuracy", Verdict(0.921, 0.885, 0.957, (), False)),),
+        objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
+        positions={"predictions-0": (100, 640)},
+    )
+
+
+def with_estimate(result: Estimate | Unknown) -> dict[str, object]:
+    window = dataclasses.replace(spec_window(), estimates=(MetricEstimate("accuracy", "x", result),))
+    return json.loads(to_json(window))["estimates"][0]
+
+
+def test_the_line_is_the_one_in_the_specification() -> None:
+    assert to_json(spec_window()).decode() == SPEC_LINE
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    assert to_json(spec_window()) == to_json(spec_window())
+
+
+def test_only_a_foreign_calibration_is_flagged() -> None:
+    foreign = dataclasses.replace(spec_window(), calibration=dataclasses.replace(OWN, foreign=True))
+    assert b'"calibration":{"method":"isotonic","version":1,"foreign":true}' in to_json(foreign)
+    assert b"foreign" not in to_json(spec_window())
+
+
+def test_a_ceiling_is_told_from_a_floor_and_an_unjudged_objective_has_no_state() -> None:
+    ceiling = dataclasses.replace(spec_window(), objectives=(ObjectiveView("ece", 0.05, False, None),))
+    assert json.loads(to_json(ceiling))["objectives"] == [{"metric": "ece", "ceiling": 0.05}]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("field", ["value", "lower", "upper"])
+def test_an_estimate_that_is_not_a_number_is_unknown(field: str, wrong: float) -> None:
+    result = dataclasses.replace(Estimate(0.9, 0.8, 1.0, 0.95, 10), **{field: wrong})
+    assert finite(result) == Unknown("not a number")
+    assert with_estimate(result) == {"metric": "accuracy", "estimator": "x", "unknown": "not a number"}
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_limit_that_is_not_a_number_is_null(wrong: float) -> None:
+    verdict = Verdict(0.9, wrong, 1.0, ("we1", "we4"), True)
+    line = json.loads(to_json(dataclasses.replace(spec_window(), charts=(ChartView("accuracy", verdict),))))
+    assert line["charts"][0] == {
+        "metric": "accuracy",
+        "center": 0.9,
+        "lower": None,
+        "upper": 1.0,
+        "rules": ["we1", "we4"],
+        "out_of_control": True,
+    }
+
+
+def test_numbers_are_rounded_to_six_decimals_and_zero_has_no_sign() -> None:
+    found = with_estimate(Estimate(0.12345649, -1e-9, 0.9999999, 0.95, 3))
+    assert (found["value"], found["upper"]) == (0.123456, 1.0)
+    assert math.copysign(1.0, found["lower"]) == 1.0  # type: ignore[arg-type]
+
+
+def test_numpy_scalars_are_written_as_numbers() -> None:
+    result = Estimate(np.float64(0.5), np.float64(0.25), np.float64(1.0), 0.95, np.int64(7))  # type: ignore[arg-type]
+    assert with_estimate(result) | {"metric": 0} == {
+        "metric": 0,
+        "estimator": "x",
+        "value": 0.5,
+        "lower": 0.25,
+        "upper": 1.0,
+        "level": 0.95,
+        "size": 7,
+    }
+
+
+def test_anything_else_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="a window report holds plain numbers and text, got object"):
+        to_json(dataclasses.replace(spec_window(), window=object()))  # type: ignore[arg-type]
+
+
+def test_text_that_is_not_unicode_does_not_stop_the_report() -> None:
+    line = json.loads(to_json(dataclasses.replace(spec_window(), model="e\ud800m", version="\nß")))
+    assert (line["model"], line["version"]) == ("e?m", "\nß")
+
+
+def test_it_is_one_line_whatever_the_names_hold() -> None:
+    line = to_json(dataclasses.replace(spec_window(), model='a\n\r"b', positions={"x\ny": (0, 1)}))
+    assert b"\n" not in line
+    assert b"\r" not in line
+    assert json.loads(line)["model"] == 'a\n\r"b'
+
+
+@given(st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_000))
+def test_times_say_the_millisecond_they_came_from(milliseconds: int) -> None:
+    text = rfc3339(milliseconds / 1000)
+    assert len(text) == 24
+    read = datetime.fromisoformat(text)
+    whole = (read - datetime(1970, 1, 1, tzinfo=UTC)) // (read.resolution * 1000)
+    assert whole == milliseconds
+
+
+def test_times_beyond_the_calendar_are_refused() -> None:
+    with pytest.raises(OverflowError):
+        rfc3339(1e15)
+
+
+@given(
+    st.floats(0, 1),
+    st.integers(0, 10**6),
+    st.text(max_size=8),
+    st.lists(st.sampled_from(["we1", "we2", "we3", "we4"]), max_size=4),
+)
+def test_what_is_read_back_is_what_was_given(value: float, size: int, model: str, rules: list[str]) -> None:
+    window = dataclasses.replace(
+        spec_window(),
+        model=model,
+        estimates=(MetricEstimate("accuracy", "x", Estimate(value, 0.0, 1.0, 0.9, size)),),
+        charts=(ChartView("accuracy", Verdict(value, 0.0, 1.0, tuple(rules), bool(rules))),),
+    )
+    line = json.loads(to_json(window))
+    assert line["estimates"][0]["value"] == pytest.approx(value, abs=5.1e-7)
+    assert line["estimates"][0]["size"] == size
+    assert line["charts"][0]["rules"] == rules
+    assert line["model"] == model.encode("utf-8", "replace").decode()
