@@ -30,10 +30,9 @@ from monitor.config_task import (
     Task,
     Window,
 )
-from monitor.section import RESERVED_CHARACTERS, CrossCheckError, Problem, Section, demand, sane, unique
+from monitor.section import CrossCheckError, Problem, Section, demand, sane, unique
 
 __all__ = [
-    "RESERVED_CHARACTERS",
     "RULES",
     "Bound",
     "Calibration",

@@ -15,8 +15,8 @@ EstimatorTag = Literal["average_confidence", "realised"]
 
 
 def _bare_rule(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(RULES):
-        return RULES[value - 1]
+    if isinstance(value, int | float) and not isinstance(value, bool) and value in range(1, len(RULES) + 1):
+        return RULES[int(value) - 1]
     return value
 
 

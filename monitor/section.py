@@ -6,6 +6,7 @@ gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a numbe
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
@@ -13,7 +14,6 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.fields import FieldInfo
 
-RESERVED_CHARACTERS = '"\n\r\t'
 Problem = tuple[str, str]
 """A key within a section (``""`` for the section itself) and a sentence."""
 
@@ -49,10 +49,11 @@ def unique(key: str, names: Sequence[str]) -> Problem | None:
 def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
     """The problem that a name cannot be shown in metrics and reports, if so."""
     for name in names:
-        if not name.strip() or len(name) > 200 or set(name) & set(RESERVED_CHARACTERS + forbidden):
-            equals = ", no equals sign" if "=" in forbidden else ""
+        controls = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
+        if not name.strip() or len(name) > 200 or controls or set(name) & set('"' + forbidden):
+            without = "double quotes, equals signs" if "=" in forbidden else "double quotes"
             return key, (
-                f"expected names of 1 to 200 characters without double quotes, tabs or line breaks{equals}, "
+                f"expected names of 1 to 200 characters without {without} or control characters, "
                 f"got {name[:60]!r}"
             )
     return None
