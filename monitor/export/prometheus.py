@@ -1,0 +1,322 @@
+"""What Blindsight tells Prometheus: a custom collector over one immutable view a scrape.
+
+Names, units and help stand in one table, `FAMILIES`; every other function here only says which value
+goes into which row of it. A value that is not known is left out, never 0 or NaN, and no sample has a
+timestamp, so that a series that ends goes stale at once (the exporter rules are cited in the class).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from monitor import __version__
+from monitor.records import RejectReason
+from monitor.report import finite
+from monitor.result import Unknown
+from monitor.view import AgentView, EngineView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
+
+PREFIX = "blindsight_"
+GROUP_PREFIX = "blindsight_group_"
+
+Row = tuple[str, dict[str, str], float]
+"""Key in `FAMILIES`, labels, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family.
+
+    Parameters
+    ----------
+    kind : {"gauge", "counter", "info"}
+    help : str
+        Shown in `# HELP`; for a series family "a model's", which stands for a group's too.
+    unit : str
+        Base unit that ends the name, ``""`` for counts and flags.
+    per_series : bool
+        Labelled with task and model, and repeated for groups under `blindsight_group_`.
+    """
+
+    kind: Literal["gauge", "counter", "info"]
+    help: str
+    unit: str = ""
+    per_series: bool = True
+
+
+FAMILIES: dict[str, Family] = {
+    "estimate_ratio": Family("gauge", "Estimate of the last closed window, 0 to 1.", "ratio"),
+    "estimate_lower_ratio": Family("gauge", "Lower end of the estimate's interval, 0 to 1.", "ratio"),
+    "estimate_upper_ratio": Family("gauge", "Upper end of the estimate's interval, 0 to 1.", "ratio"),
+    "unknown": Family("gauge", "1 where the last closed window has no estimate, and why."),
+    "control_center_ratio": Family("gauge", "Centre line of the control chart, 0 to 1.", "ratio"),
+    "control_lower_ratio": Family("gauge", "Lower control limit of the last closed window, 0 to 1.", "ratio"),
+    "control_upper_ratio": Family("gauge", "Upper control limit of the last closed window, 0 to 1.", "ratio"),
+    "out_of_control": Family("gauge", "1 while the control chart's alarm is latched."),
+    "control_violations": Family("counter", "Closed windows that broke a rule of the control chart."),
+    "objective_ratio": Family("gauge", "Configured floor or ceiling of the objective, 0 to 1.", "ratio"),
+    "objective_state": Family("gauge", "1 for the state the objective is in; all 0 while it is not known."),
+    "state": Family("gauge", "1 for the state the model is in, 0 for the others."),
+    "windows_closed": Family("counter", "Windows closed."),
+    "window_end_timestamp_seconds": Family(
+        "gauge", "Time of the last record of the last closed window, since the epoch.", "seconds"
+    ),
+    "predictions": Family("counter", "Answers used: those in closed windows."),
+    "answers_pending": Family("gauge", "Answers in the open window."),
+    "duplicates": Family("counter", "Answers not used because they had come before."),
+    "calibration_timestamp_seconds": Family(
+        "gauge", "Time of the newest record that the calibration was fitted on, since the epoch.", "seconds"
+    ),
+    "model": Family("info", "What produces the model's figures."),
+    "labels": Family("counter", "Labels by what became of them.", per_series=False),
+    "labels_waiting": Family("gauge", "Labels that came before their prediction.", per_series=False),
+    "label_lag_seconds": Family(
+        "gauge", "Median time from prediction to label, over the newest labels.", "seconds", per_series=False
+    ),
+    "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
+    "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),
+    "shed": Family("counter", "Answers dropped unread because there was no room.", per_series=False),
+    "source_up": Family("gauge", "1 while the source is connected.", per_series=False),
+    "source_lag_records": Family("gauge", "Records that wait in the source.", "records", per_series=False),
+    "series_dropped": Family(
+        "counter",
+        "Models and groups beyond a cap on series, counted once each.",
+        per_series=False,
+    ),
+    "reports_lost": Family("counter", "Closed windows missing in the reports file.", per_series=False),
+    "config_last_reload_successful": Family(
+        "gauge", "1 if the configuration could be read the last time.", per_series=False
+    ),
+    "config_last_reload_success_timestamp_seconds": Family(
+        "gauge",
+        "When the configuration was last read, since the epoch.",
+        "seconds",
+        per_series=False,
+    ),
+    "build": Family("info", "Version of Blindsight.", per_series=False),
+}
+"""Every family by its name without prefix and without the `_total` or `_info` that its kind brings."""
+
+_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info"}
+
+
+class BlindsightCollector(Collector):
+    """Metric families from the newest view, made afresh at each scrape; safe for concurrent scrapes.
+
+    The accounting identity of SPEC section 3, as a query::
+
+        sum(blindsight_answers_received_total)
+          == sum(blindsight_predictions_total) + sum(blindsight_answers_pending)
+           + sum(blindsight_duplicates_total) + sum(blindsight_rejected_total) + sum(blindsight_shed_total)
+
+    It holds while `blindsight_series_dropped_total` is 0: what was cut cannot be summed. The
+    `blindsight_group_` families count the same answers again and stay out of it.
+
+    Parameters
+    ----------
+    view : callable
+        Gives the newest view; called once a scrape.
+    max_series : int
+        Most Prometheus series exported, those of the process itself aside. Whole models first, in order
+        of first appearance, then groups: the first that no longer fits and all after it are left out
+        with all their families, so that a flood of group values never displaces a model.
+
+    Notes
+    -----
+    Custom collector, absent instead of NaN, no timestamps, zeros for known counters: prometheus/docs,
+    *Writing exporters* and *Instrumentation*; OpenMetrics 1.0.
+
+    Examples
+    --------
+    >>> collector = BlindsightCollector(lambda: AgentView(reload_time=1.0), max_series=100)
+    >>> [family.name for family in collector.collect()][:2]
+    ['blindsight_series_dropped', 'blindsight_reports_lost']
+    """
+
+    def __init__(self, view: Callable[[], AgentView], max_series: int) -> None:
+        self._view = view
+        self._max_series = max_series
+        self._cut: set[tuple[str, str, str]] = set()  # as large as the engine's own cap on series at most
+        self._lock = threading.Lock()
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family without samples: the registry finds clashing names without a scrape."""
+        return [
+            _metric(prefix, key)
+            for prefix in (PREFIX, GROUP_PREFIX)
+            for key, family in FAMILIES.items()
+            if family.per_series or prefix == PREFIX
+        ]
+
+    def collect(self) -> Iterator[Metric]:
+        """Families that have a sample: models, groups, then the agent."""
+        view = self._view()
+        agent = list(_agent_rows(view))
+        room = self._max_series - len(agent) - 1  # 1: blindsight_series_dropped_total itself
+        models, groups, cut = _fit(view.engine.series, room)
+        with self._lock:
+            self._cut.update(cut)
+            dropped = view.engine.series_dropped + len(self._cut)
+        agent.append(("series_dropped", {}, dropped))
+        for key in (found := _by_family(models + agent)):
+            yield _metric(PREFIX, key, found[key])
+        for key in (found := _by_family(groups)):
+            yield _metric(GROUP_PREFIX, key, found[key])
+
+
+def registry(view: Callable[[], AgentView], max_series: int) -> CollectorRegistry:
+    """A registry of its own with Blindsight's families and those of the process (`process_…`, `python_info`).
+
+    Parameters
+    ----------
+    view, max_series
+        As in `BlindsightCollector`.
+    """
+    found = CollectorRegistry()
+    found.register(BlindsightCollector(view, max_series))
+    ProcessCollector(registry=found)
+    PlatformCollector(registry=found)
+    return found
+
+
+def _metric(prefix: str, key: str, samples: Iterable[tuple[dict[str, str], float]] = ()) -> Metric:
+    family = FAMILIES[key]
+    metric = Metric(prefix + key, family.help, family.kind, family.unit)
+    name = prefix + key + _SUFFIX[family.kind]
+    for labels, value in samples:
+        metric.add_sample(name, labels, value)
+    return metric
+
+
+def _by_family(rows: Iterable[Row]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Samples by family, in the table's order: one HELP a family, and the same text for the same view."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {key: [] for key in FAMILIES}
+    for key, labels, value in rows:
+        found[key].append((labels, value))
+    return {key: samples for key, samples in found.items() if samples}
+
+
+def _fit(series: Iterable[SeriesView], room: int) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:
+    """Rows of models, rows of groups, and who was cut, for so many samples in all."""
+    kept: tuple[list[Row], list[Row]] = ([], [])
+    cut: set[tuple[str, str, str]] = set()
+    for one in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
+        rows = [] if cut else _series_rows(one)
+        if cut or len(rows) > room:
+            cut.add((one.task, one.model, one.group))
+            continue
+        room -= len(rows)
+        kept[one.group != ""].extend(rows)
+    return *kept, cut
+
+
+def _series_rows(one: SeriesView) -> list[Row]:
+    who = {"task": _text(one.task), "model": _text(one.model)}
+    if one.group:
+        who["group"] = _text(one.group)
+    rows = [*_estimate_rows(one, who), *_chart_rows(one, who), *_objective_rows(one, who)]
+    rows += [("state", {**who, "state": state.value}, float(state is one.state)) for state in SeriesState]
+    rows.append(("windows_closed", who, one.windows_closed))
+    rows += _known("window_end_timestamp_seconds", who, one.window_end_time)
+    rows.append(("predictions", who, one.predictions))
+    rows.append(("answers_pending", who, one.pending))
+    rows.append(("duplicates", who, one.duplicates))
+    rows += _known("calibration_timestamp_seconds", who, one.calibration.fitted_time)
+    rows.append(("model", {**who, **_model_info(one)}, 1))
+    return rows
+
+
+def _model_info(one: SeriesView) -> dict[str, str]:
+    return {
+        "version": _text(one.version),
+        "window_size": str(one.window_size),
+        "calibration": _text(one.calibration.method),
+        "calibration_foreign": str(one.calibration.foreign).lower(),
+    }
+
+
+def _estimate_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    for e in one.estimates:
+        labels = {**who, "metric": e.metric, "estimator": e.estimator}
+        result = finite(e.result)
+        if isinstance(result, Unknown):
+            yield "unknown", {**labels, "reason": _text(result.reason)}, 1
+        else:
+            yield "estimate_ratio", labels, result.value
+            yield "estimate_lower_ratio", labels, result.lower
+            yield "estimate_upper_ratio", labels, result.upper
+
+
+def _chart_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    for chart in one.charts:
+        labels = {**who, "metric": chart.metric}
+        yield from _known("control_center_ratio", labels, chart.verdict.center)
+        yield from _known("control_lower_ratio", labels, chart.verdict.lower)
+        yield from _known("control_upper_ratio", labels, chart.verdict.upper)
+        yield "out_of_control", labels, float(chart.verdict.out_of_control)
+    for (metric, rule), count in one.violations.items():
+        yield "control_violations", {**who, "metric": metric, "rule": rule}, count
+
+
+def _objective_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    for objective in one.objectives:
+        labels = {**who, "metric": objective.metric}
+        yield "objective_ratio", labels, objective.bound
+        for state in ObjectiveState:
+            yield "objective_state", {**labels, "state": state.value}, float(state is objective.state)
+
+
+def _agent_rows(view: AgentView) -> Iterator[Row]:
+    yield from _label_rows(view.engine)
+    yield from _source_rows(view)
+    yield "reports_lost", {}, view.reports_lost
+    yield "config_last_reload_successful", {}, float(view.reload_successful)
+    # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
+    yield from _known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
+    yield "build", {"version": __version__}, 1
+
+
+def _label_rows(engine: EngineView) -> Iterator[Row]:
+    tasks = dict.fromkeys(
+        [s.task for s in engine.series] + [task for task, _ in engine.labels] + list(engine.labels_waiting)
+    )
+    for task in tasks:
+        who = {"task": _text(task)}
+        for outcome in LabelOutcome:
+            yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0)
+        yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
+        yield from _known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
+
+
+def _source_rows(view: AgentView) -> Iterator[Row]:
+    """Counters of a source start at 0, every reason of them, or `increase` would miss the first event."""
+    engine = view.engine
+    rejecting = [source for source, _ in engine.rejected]
+    for source in dict.fromkeys(
+        [s.name for s in view.sources] + [*engine.received, *engine.shed, *rejecting]
+    ):
+        who = {"source": _text(source)}
+        yield "answers_received", who, engine.received.get(source, 0)
+        yield "shed", who, engine.shed.get(source, 0)
+        own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}
+        for reason, count in ({r.value: 0 for r in RejectReason} | own).items():
+            yield "rejected", {**who, "reason": _text(reason)}, count
+    for feed in view.sources:
+        yield "source_up", {"source": _text(feed.name)}, float(feed.up)
+        yield from _known("source_lag_records", {"source": _text(feed.name)}, feed.lag)
+
+
+def _known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:
+    return [] if value is None or not math.isfinite(value) else [(key, labels, value)]
+
+
+def _text(value: str) -> str:
+    """Label values from outside, fit for UTF-8: one lone surrogate would fail the whole scrape."""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
