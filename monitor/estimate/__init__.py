@@ -1,0 +1,27 @@
+"""Estimators: what can be said of a model's performance from its confidences alone, and from labels."""
+
+from monitor.estimate.average_confidence import (
+    average_confidence,
+    average_confidence_many,
+    average_confidence_windows,
+)
+from monitor.estimate.poisson_binomial import (
+    PoissonBinomial,
+    TrimmedPmf,
+    pmf_many,
+    trim,
+    trimmed_pmf_many,
+)
+from monitor.estimate.proportion import wilson
+
+__all__ = [
+    "PoissonBinomial",
+    "TrimmedPmf",
+    "average_confidence",
+    "average_confidence_many",
+    "average_confidence_windows",
+    "pmf_many",
+    "trim",
+    "trimmed_pmf_many",
+    "wilson",
+]
