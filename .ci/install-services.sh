@@ -1,0 +1,22 @@
+#!/bin/sh
+# Installs what the tests of real services need on Debian or Ubuntu: Prometheus (with promtool), Java, Maven.
+# Idempotent and quiet; run as root, or where sudo needs no password.
+set -eu
+
+missing=""
+command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
+command -v java >/dev/null || missing="$missing default-jre-headless"
+command -v mvn >/dev/null || missing="$missing maven"
+[ -z "$missing" ] && exit 0
+
+as_root=""
+[ "$(id -u)" = 0 ] || as_root="sudo"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086  # the packages are separate words
+if ! { $as_root apt-get update -q && $as_root apt-get install -y -q --no-install-recommends $missing; } >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "install-services.sh: could not install:$missing" >&2
+    exit 1
+fi

@@ -1,0 +1,170 @@
+"""A source's part in its consumer group: partitions come and go, and positions follow them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import KafkaError
+from kafka.net.compat import KafkaNetClient
+
+from connectors.kafka.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 10.0
+"""How long a partition is held back from its next owner until what was read of it has been absorbed."""
+
+COMMIT_SECONDS = 1.0
+"""Shortest time between two commits; bounds what two owners may both use after a kill -9."""
+
+ASK_MS = 2000
+"""How long the brokers may take to name a committed position, or to take a last commit."""
+
+
+def name_of(tp: TopicPartition) -> str:
+    """``topic-3``."""
+    return f"{tp.topic}-{tp.partition}"
+
+
+class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    """Places newly assigned partitions, and hands revoked ones over with nothing in flight.
+
+    kafka-python runs the two listener methods in its network thread, while the reading thread waits
+    inside `poll`; the other methods belong to the reading thread.
+
+    Parameters
+    ----------
+    consumer : KafkaConsumer
+        Not subscribed yet.
+    client : KafkaNetClient
+        The network client below it.
+    ledger : Ledger
+    """
+
+    def __init__(self, consumer: KafkaConsumer, client: KafkaNetClient, ledger: Ledger) -> None:
+        self._consumer = consumer
+        self._client = client
+        self._ledger = ledger
+        self._unplaced: set[TopicPartition] = set()
+        self._next_commit = 0.0
+        self._leaving = False
+        self.joined = False
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Hold the new partitions still until `place` has set their positions."""
+        self._unplaced |= set(assigned)
+        self._consumer.pause(*assigned)
+        self.joined = True
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Before another member may read on: wait until what was read is absorbed, and commit it."""
+        self._unplaced -= set(revoked)
+        self.joined = False
+        if self._leaving:
+            return
+        names = [name_of(tp) for tp in revoked]
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._ledger.outstanding(names) and time.monotonic() < deadline:
+            # The network thread's own sleep: heartbeats go on meanwhile.
+            await self._client._net.sleep(0.01)
+        if self._ledger.outstanding(names):
+            log.warning(
+                "Kafka takes %s away, and what was read of them is not all used after %g s: "
+                "the next owner will read some of it again",
+                ", ".join(sorted(names)),
+                DRAIN_SECONDS,
+            )
+        positions = self._ledger.to_commit(names)
+        if positions:
+            try:
+                await self._consumer.commit_async(_offsets(positions))
+                self._ledger.committed(positions)
+            except KafkaError as error:
+                log.warning(
+                    "the positions of %s could not be committed: %s", ", ".join(sorted(positions)), error
+                )
+
+    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        """The group has given our partitions to others already: there is nothing left to commit."""
+        self._unplaced -= set(lost)
+        self.joined = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group has assigned its partitions and each has its position."""
+        return self.joined and not self._unplaced
+
+    def place(self) -> None:
+        """Set the newly assigned partitions to the larger of our own position and the group's.
+
+        The group's is the larger where another member had the partition in the meantime. A partition
+        without a position of our own goes on at the group's, or at `auto_offset_reset`.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The brokers did not name the group's position in time; to be tried again.
+        """
+        for tp in sorted(self._unplaced & self._consumer.assignment()):
+            name = name_of(tp)
+            own = self._ledger.resume(name)
+            if own is not None:
+                group = self._consumer.committed(tp, timeout_ms=ASK_MS)
+                if group is not None and group > own:
+                    log.info("%s goes on at %d, where the group is, not at our %d", name, group, own)
+                    self._ledger.overtaken(name, group)
+                    own = group
+                self._consumer.seek(tp, own)
+            self._consumer.resume(tp)
+            self._unplaced.discard(tp)
+
+    def hold(self) -> None:
+        """Let `poll` return no records."""
+        self._consumer.pause(*self._consumer.assignment())
+
+    def release(self) -> None:
+        """Undo `hold`, but for partitions that have no position yet."""
+        self._consumer.resume(*(self._consumer.assignment() - self._unplaced))
+
+    def commit_if_due(self) -> None:
+        """Send what is absorbed and not committed, at most once a second, without waiting."""
+        now = time.monotonic()
+        if now < self._next_commit or not self.joined:
+            return
+        positions = self._ledger.to_commit(map(name_of, self._consumer.assignment()))
+        if positions:
+            self._next_commit = now + COMMIT_SECONDS
+            self._consumer.commit_async(_offsets(positions), callback=self._heard)
+
+    def leave(self) -> None:
+        """Commit what is absorbed, waiting two seconds at most, and be ready to be closed."""
+        self._leaving = True
+        positions = self._ledger.to_commit(map(name_of, self._consumer.assignment()))
+        if not positions:
+            return
+        try:
+            self._consumer.commit(_offsets(positions), timeout_ms=ASK_MS)
+            self._ledger.committed(positions)
+        except KafkaError as error:
+            log.warning(
+                "the last positions of %s could not be committed, so the group will read some records again: %s",
+                ", ".join(sorted(positions)),
+                error,
+            )
+
+    def _heard(self, offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
+        if isinstance(answer, Exception):
+            log.debug("a commit failed and is repeated: %s", answer)
+            return
+        self._ledger.committed({name_of(tp): offset.offset for tp, offset in offsets.items()})
+
+
+def _offsets(positions: dict[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    split = {name: name.rpartition("-") for name in positions}
+    return {
+        TopicPartition(topic, int(number)): OffsetAndMetadata(positions[name], "", -1)
+        for name, (topic, _, number) in split.items()
+    }

@@ -1,0 +1,148 @@
+"""What the configuration may pass through to kafka-python's consumer, checked before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from monitor.config import KafkaSource as KafkaSettings
+from monitor.errors import ConfigError
+
+_OBJECT = "it takes a Python object, which a configuration cannot hold"
+_COMMITS = "Blindsight commits positions itself, once their records have been used"
+_DECODES = "Blindsight decodes the messages itself"
+_POLLS = "it only ends iteration, and Blindsight polls"
+
+REFUSED: dict[str, str] = {
+    "bootstrap_servers": "write it as `brokers` of the source",
+    "group_id": "write it as `group` of the source",
+    "enable_auto_commit": _COMMITS,
+    "auto_commit_interval_ms": _COMMITS,
+    "default_offset_commit_callback": _COMMITS,
+    "key_deserializer": _DECODES,
+    "value_deserializer": _DECODES,
+    "consumer_timeout_ms": _POLLS,
+    "allow_auto_create_topics": "Blindsight only reads, so it never makes a topic",
+    "socks5_proxy": "it is called `proxy_url` now",
+    **dict.fromkeys(
+        (
+            "api_version",
+            "kafka_client",
+            "metric_reporters",
+            "partition_assignment_strategy",
+            "sasl_oauth_token_provider",
+            "selector",
+            "socket_options",
+            "ssl_context",
+        ),
+        _OBJECT,
+    ),
+}
+"""Options of kafka-python that a configuration cannot set, and why."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "auto_offset_reset": ("earliest", "latest", "none"),
+    "isolation_level": ("read_uncommitted", "read_committed"),
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
+}
+
+DEFAULTS: dict[str, Any] = {
+    "client_id": "blindsight",
+    "auto_offset_reset": "earliest",
+    # kafka-python's own (1 MiB a partition) halves the rate of reading small messages.
+    "fetch_max_bytes": 64 << 20,
+    "max_partition_fetch_bytes": 16 << 20,
+    # Its own 30 s would leave the feed down for so long after a broker came back.
+    "reconnect_backoff_max_ms": 1000,
+    "max_poll_records": 20_000,
+    # One attempt to reach any broker; attempts follow each other until one succeeds.
+    "bootstrap_timeout_ms": 15_000,
+}
+"""Where Blindsight's defaults differ from kafka-python's."""
+
+_WHOLE_OR_NONE = ("receive_buffer_bytes", "send_buffer_bytes")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+)(:\d{1,5})?")
+
+
+def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The keyword arguments of `kafka.KafkaConsumer` for a source.
+
+    Parameters
+    ----------
+    settings : KafkaSettings
+        The source as configured.
+
+    Returns
+    -------
+    dict of str to object
+        Blindsight's defaults, then what `options` says, then brokers and group.
+
+    Raises
+    ------
+    ConfigError
+        An option that kafka-python does not know (named with the nearest that it does), one that
+        Blindsight keeps to itself, a value of the wrong type, or a broker or topic that cannot be one.
+
+    Examples
+    --------
+    >>> settings = KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("predictions",),
+    ...                          options={"security_protocol": "SSL"})
+    >>> found = consumer_options(settings)
+    >>> found["security_protocol"], found["group_id"], found["enable_auto_commit"]
+    ('SSL', 'blindsight', False)
+    """
+    for broker in settings.brokers:
+        if not _BROKER.fullmatch(broker):
+            raise ConfigError(f"brokers: expected host:port, got {broker!r}")
+    for topic in settings.topics:
+        if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+            raise ConfigError(
+                f"topics: expected 1 to 249 letters, digits, dots, underscores or hyphens, got {topic!r}"
+            )
+    for key, value in settings.options.items():
+        _check(key, value)
+    return {
+        **DEFAULTS,
+        **settings.options,
+        "bootstrap_servers": list(settings.brokers),
+        "group_id": settings.group,
+        "enable_auto_commit": False,
+    }
+
+
+def _check(key: str, value: object) -> None:
+    known = KafkaConsumer.DEFAULT_CONFIG
+    if key in REFUSED:
+        raise ConfigError(f"options.{key}: cannot be set here: {REFUSED[key]}")
+    if key not in known:
+        near = difflib.get_close_matches(key, [k for k in known if k not in REFUSED], n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"options.{key}: not an option of kafka-python's KafkaConsumer{hint}")
+    wanted = _expected(key, known[key])
+    if key in CHOICES and value not in CHOICES[key]:
+        raise ConfigError(f"options.{key}: expected one of {', '.join(CHOICES[key])}, got {value!r}")
+    if wanted is not None and not _is(value, wanted):
+        raise ConfigError(f"options.{key}: expected {wanted}, got {value!r}")
+
+
+def _expected(key: str, default: object) -> str | None:
+    if key in _WHOLE_OR_NONE:
+        return "a whole number"
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, int):
+        return "a whole number"
+    return "a text"
+
+
+def _is(value: object, wanted: str) -> bool:
+    if wanted == "true or false":
+        return isinstance(value, bool)
+    if wanted == "a whole number":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str)

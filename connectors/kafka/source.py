@@ -1,0 +1,308 @@
+"""Topics of an Apache Kafka cluster, read in a consumer group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import CorruptRecordError, KafkaConfigurationError
+from kafka.structs import ConsumerRecord  # noqa: F401
+
+from connectors.base import Raw, RawMessages, Source
+from connectors.kafka.connection import Connection, why_away
+from connectors.kafka.errors import explain, passes
+from connectors.kafka.ledger import Ledger
+from connectors.kafka.membership import Membership, name_of
+from connectors.kafka.options import consumer_options
+from connectors.kafka.unreadable import step_over
+from monitor.config import KafkaSource as KafkaSettings
+from monitor.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+OPEN_SECONDS = 2.0
+"""How long `open` waits for a broker before it leaves the rest to `read`."""
+
+CLOSE_SECONDS = 2.0
+
+READ_BYTES = 4 << 20
+"""What one read should bring at most; kept by asking for fewer messages where messages are large."""
+
+JOIN_SLICE_SECONDS = 0.05
+"""A poll while joining is this short, so that new partitions get their positions as soon as they come."""
+
+LOOK_SECONDS = 1.0
+"""How often lag and missing topics are looked at."""
+
+
+class KafkaSource(Source):
+    """Reads topics in a consumer group, from positions of its own.
+
+    Each record is handed out once to this source: it goes on at the larger of the position that
+    `open` was given and the one that the group has committed. Positions are committed once they are
+    `absorbed`, at most every second, and whenever a partition is taken away: there it first waits up
+    to ten seconds for what was read to be absorbed, so that a graceful hand-over loses and doubles
+    nothing. After a kill -9 the next owner reads again what was absorbed since the last commit.
+
+    Brokers that are away do not end it: it is not `up`, says so once in the log, and goes on where it
+    was once they are back. So for a topic that does not exist yet; it never makes one.
+
+    A message without a value (a tombstone) is handed on as ``b""``. Where a broker's disk has spoilt
+    a batch, each message of it is handed on as `unreadable.PLACEHOLDER`, for the decoder to reject.
+
+    Use it from one thread; `absorbed`, `up` and `lag` may be called from any. Either `read` or
+    `keep_alive` must be called well within `max_poll_interval_ms` (five minutes), else the group
+    gives the partitions away. While it waits for room, the reading thread should call `keep_alive`
+    and hold nothing itself: what it holds cannot be absorbed before it returns.
+
+    Parameters
+    ----------
+    settings : monitor.config.KafkaSource
+        Brokers, topics, group and options.
+
+    Raises
+    ------
+    ConfigError
+        The options, brokers or topics cannot be used.
+
+    Examples
+    --------
+    >>> source = KafkaSource(KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("clicks", "labels")))
+    >>> source.name, source.up, source.lag
+    ('clicks+labels', False, None)
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._options: dict[str, Any] = consumer_options(settings)
+        self.name = settings.name or "+".join(settings.topics)
+        self._ledger = Ledger({})
+        self._connection: Connection | None = None
+        self._consumer: KafkaConsumer | None = None
+        self._membership: Membership | None = None
+        self._up = False
+        self._said_away = False
+        self._said_missing: set[str] = set()
+        self._next_look = 0.0
+        self._lag: int | None = None
+        self._max_records: int = self._options["max_poll_records"]
+
+    @property
+    def up(self) -> bool:
+        """Whether the group has assigned partitions and the brokers that lead them are connected."""
+        return self._up
+
+    @property
+    def lag(self) -> int | None:
+        """Records behind the position in the assigned partitions, as of the last second; None if unknown."""
+        return self._lag
+
+    def open(self, positions: Mapping[str, int]) -> None:
+        """Get ready to read, from these positions (by ``topic-partition``) or the group's.
+
+        Waits up to two seconds for a broker; one that comes later is found by `read`.
+
+        Raises
+        ------
+        SourceError
+            The brokers refuse us (login, rights), or are no use to kafka-python.
+        ConfigError
+            Options that do not go together.
+        """
+        self._ledger = Ledger(positions)
+        self._join(OPEN_SECONDS)
+
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        """Messages that are there, one `RawMessages` a partition, waiting at most `timeout_seconds` for the first.
+
+        About 4 MiB at most (one message where a single one is larger).
+
+        Raises
+        ------
+        SourceError
+            As for `open`, and for a codec that is not installed. The next read connects anew and goes
+            on where this one was.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        if not self._join(timeout_seconds):
+            return []
+        while True:
+            found = self._poll(max(deadline - time.monotonic(), 0.0))
+            self._observe()
+            if found or time.monotonic() >= deadline:
+                return found
+
+    def keep_alive(self) -> None:
+        """Stay in the group without reading: to be called every few seconds where `read` is not.
+
+        Raises
+        ------
+        SourceError
+            As for `read`.
+        """
+        if not self._join(0.0) or self._membership is None:
+            return
+        self._membership.hold()
+        try:
+            self._poll(0.0)
+        finally:
+            if self._membership is not None:
+                self._membership.release()
+        self._observe()
+
+    def absorbed(self, positions: Mapping[str, int]) -> None:
+        """Hear that everything before these positions has been used; `read` then commits them. Thread-safe."""
+        self._ledger.absorb(positions)
+
+    def close(self) -> None:
+        """Commit what is absorbed and leave the group; takes a few seconds at most, also without brokers."""
+        if self._membership is not None:
+            self._membership.leave()
+        self._drop()
+
+    def _join(self, timeout_seconds: float) -> bool:
+        """Have a subscribed consumer, if a broker answers within the time."""
+        if self._consumer is not None:
+            return True
+        if self._connection is None:
+            self._connection = Connection(self._options)
+        try:
+            consumer = self._connection.consumer(timeout_seconds)
+        except KafkaConfigurationError as error:
+            self._drop()
+            raise ConfigError(f"source {self.name}: options: {' '.join(map(str, error.args))}") from error
+        except Exception as error:
+            self._drop()
+            raise explain(error, self.name) from error
+        if consumer is None:
+            self._say_away()
+            return False
+        self._membership = Membership(consumer, self._connection.client, self._ledger)
+        consumer.subscribe(topics=list(self._settings.topics), listener=self._membership)
+        self._consumer = consumer
+        return True
+
+    def _poll(self, timeout_seconds: float) -> list[Raw]:
+        consumer, membership = self._consumer, self._membership
+        assert consumer is not None
+        assert membership is not None
+        if not membership.settled:
+            timeout_seconds = min(timeout_seconds, JOIN_SLICE_SECONDS)
+        try:
+            membership.place()
+            membership.commit_if_due()
+            return self._hand_out(consumer.poll(int(1000 * timeout_seconds), max_records=self._max_records))
+        except CorruptRecordError as error:
+            return self._step_over(consumer, error)
+        except Exception as error:
+            if not passes(error):
+                self._drop()
+                raise explain(error, self.name) from error
+            log.debug("source %s: %s", self.name, error)
+            time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
+            return []
+
+    def _hand_out(self, polled: Mapping[TopicPartition, list[Any]]) -> list[Raw]:
+        found: list[Raw] = []
+        count = size = 0
+        for tp, records in polled.items():
+            values = [record.value for record in records]
+            if None in values:
+                values = [b"" if value is None else value for value in values]
+            offsets = [record.offset for record in records]
+            name = name_of(tp)
+            self._ledger.handed_out(name, offsets[0], offsets[-1] + 1)
+            found.append(RawMessages(values, name, offsets))
+            count += len(values)
+            size += sum(map(len, values))
+        if count:
+            most = READ_BYTES * count // max(size, 1)
+            self._max_records = max(1, min(self._options["max_poll_records"], most))
+        return found
+
+    def _step_over(self, consumer: KafkaConsumer, error: CorruptRecordError) -> list[Raw]:
+        try:
+            lost = step_over(consumer, error)
+        except Exception as unknown:
+            self._drop()
+            raise explain(unknown, self.name) from unknown
+        if lost is None:
+            return []
+        first, after = lost.offsets[0], lost.offsets[-1] + 1
+        log.error(
+            "source %s: %s: offsets %d to %d are unreadable (%s); they are rejected, and reading goes on behind them",
+            self.name,
+            lost.partition,
+            first,
+            after - 1,
+            error,
+        )
+        self._ledger.handed_out(lost.partition, first, after)
+        return [lost]
+
+    def _observe(self) -> None:
+        """Look whether the brokers are there, and now and then at lag and missing topics."""
+        consumer, membership, connection = self._consumer, self._membership, self._connection
+        if consumer is None or membership is None or connection is None:
+            return
+        assigned = consumer.assignment()
+        cluster, client = connection.client.cluster, connection.client
+        missing = {topic for topic in self._settings.topics if not cluster.partitions_for_topic(topic)}
+        leaders = {cluster.leader_for_partition(tp) for tp in assigned} or {
+            b.node_id for b in cluster.brokers()
+        }
+        connected = bool(leaders) and all(client.connected(leader) for leader in leaders)
+        up = membership.joined and connected and not (missing and not assigned)
+        if up and not self._up:
+            self._said_away = False
+            log.info("source %s: reads %d partitions", self.name, len(assigned))
+        if self._up and not up and not connected:
+            self._say_away()
+        self._up = up
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+            self._lag = _lag(consumer, assigned)
+            self._look_for(missing, connected)
+
+    def _look_for(self, missing: set[str], connected: bool) -> None:
+        assert self._connection is not None
+        if not missing or not connected:
+            return
+        # Unasked, the brokers would be asked again after metadata_max_age_ms: five minutes.
+        self._connection.client.cluster.request_update()
+        for topic in sorted(missing - self._said_missing):
+            log.warning("source %s: topic %s does not exist yet; waiting for it", self.name, topic)
+        self._said_missing = missing
+
+    def _say_away(self) -> None:
+        self._up = False
+        if self._said_away:
+            return
+        self._said_away = True
+        protocol = self._options.get("security_protocol", "PLAINTEXT")
+        log.warning(
+            "source %s: no Kafka broker answers (%s); trying again until one does",
+            self.name,
+            why_away(self._settings.brokers, protocol),
+        )
+
+    def _drop(self) -> None:
+        """Let go of consumer and sockets; the ledger stays, so that reading can go on from it."""
+        connection = self._connection
+        self._connection = self._consumer = self._membership = None
+        self._up, self._lag = False, None
+        if connection is not None:
+            connection.close(CLOSE_SECONDS)
+
+
+def _lag(consumer: KafkaConsumer, assigned: set[TopicPartition]) -> int | None:
+    total = 0
+    for tp in assigned:
+        high, position = consumer.highwater(tp), consumer.position(tp, timeout_ms=0)
+        if high is None or position is None:
+            return None
+        total += max(high - position, 0)
+    return total if assigned else None

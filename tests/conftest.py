@@ -1,0 +1,90 @@
+"""Fixtures for the real services, and the rule that in CI none of them may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.process import ServiceUnavailable, in_ci
+from tests.services.prometheus_server import PrometheusServer
+
+Service = TypeVar("Service")
+
+NEEDS = {
+    "kafka": {"kafka_broker", "new_kafka_broker"},
+    "prometheus": {"prometheus"},
+    "shared_data": {"shared_data"},
+}
+"""Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, fixtures in NEEDS.items():
+            if fixtures & set(getattr(item, "fixturenames", ())):
+                item.add_marker(marker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where `CI=true`, a test that skips because its service is missing has failed."""
+    report = yield
+    if report.skipped and in_ci() and any(item.get_closest_marker(marker) for marker in NEEDS):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{reason} (CI=true: what the services need must be there)"
+    return report
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """One Kafka broker for all tests; each takes topics and groups of its own."""
+    with _or_skip(KafkaBroker) as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
+    """Makes brokers, not started yet, for one test to start late, kill and start again; then removes them."""
+    with ExitStack() as stack:
+
+        def new() -> KafkaBroker:
+            broker = _or_skip(KafkaBroker)
+            stack.callback(broker.close)
+            return broker
+
+        yield new
+
+
+@pytest.fixture
+def prometheus() -> Iterator[Callable[[Sequence[str]], PrometheusServer]]:
+    """Starts Prometheus servers that scrape the given targets, and stops them after the test."""
+    with ExitStack() as stack:
+
+        def new(targets: Sequence[str]) -> PrometheusServer:
+            return stack.enter_context(_or_skip(lambda: PrometheusServer(targets)))
+
+        yield new
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public data sets beside the repository."""
+    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("the data folder ../shared/data is not there")
+    return folder
+
+
+def _or_skip(make: Callable[[], Service]) -> Service:
+    try:
+        return make()
+    except ServiceUnavailable as missing:
+        pytest.skip(str(missing))

@@ -1,0 +1,284 @@
+"""A real Apache Kafka broker for tests: one Java process (KRaft) on free ports, its data in a temporary folder.
+
+The jars come from Maven Central into a cache outside the repository, ``~/.cache/blindsight-test/kafka-<version>``,
+or lie already in the folder that ``BLINDSIGHT_KAFKA_LIBS`` names.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from xml.etree import ElementTree
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
+
+from tests.services.process import ServiceUnavailable, answers, free_ports, stop, tail
+
+POM = Path(__file__).with_name("pom.xml")
+# Seen at 2.5 s alone on two cores; many tests may share the machine.
+START_SECONDS = 60
+
+
+def kafka_version() -> str:
+    """The version that `pom.xml` names."""
+    found = ElementTree.parse(POM).findtext("{*}properties/{*}kafka.version")
+    assert found, "pom.xml names no kafka.version"
+    return found
+
+
+def kafka_libs() -> Path:
+    """The folder with the broker's jars, fetched by Maven where they are not there yet.
+
+    Raises
+    ------
+    ServiceUnavailable
+        Java or Maven is missing, or the jars cannot be fetched.
+    """
+    if shutil.which("java") is None:
+        raise ServiceUnavailable(
+            "a Kafka broker needs `java` (17 or later); .ci/install-services.sh installs it"
+        )
+    named = os.environ.get("BLINDSIGHT_KAFKA_LIBS")
+    folder = Path(named) if named else Path.home() / ".cache" / "blindsight-test" / f"kafka-{kafka_version()}"
+    if list(folder.glob("kafka_2.13-*.jar")):
+        return folder
+    if named:
+        raise ServiceUnavailable(f"BLINDSIGHT_KAFKA_LIBS={named} holds no kafka_2.13-*.jar")
+    return _fetch(folder)
+
+
+def _fetch(folder: Path) -> Path:
+    if shutil.which("mvn") is None:
+        raise ServiceUnavailable(
+            "the broker's jars come by `mvn`, which is missing; .ci/install-services.sh installs it"
+        )
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Into a folder beside and renamed at the end: an interrupted download must not look complete.
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}/libs"]
+        done = subprocess.run(
+            ["mvn", "-q", "-B", "-f", str(POM), *goal],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServiceUnavailable(
+                f"mvn could not fetch the broker's jars: {done.stdout[-500:]}{done.stderr[-500:]}"
+            )
+        if not folder.exists():
+            Path(scratch, "libs").rename(folder)
+    return folder
+
+
+class KafkaBroker:
+    """One broker. A context manager: it answers inside, and is gone with its data outside.
+
+    Parameters
+    ----------
+    port : int, optional
+        Port of its client listener; a free one if absent.
+    """
+
+    def __init__(self, port: int | None = None) -> None:
+        self._libs = kafka_libs()
+        free = free_ports(2)
+        self.port = port if port is not None else free[0]
+        self._controller_port = next(p for p in reversed(free) if p != self.port)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """The folder with the partitions' logs."""
+        assert self._folder is not None, "the broker has no data before its first start"
+        return self._folder / "data"
+
+    def __enter__(self) -> KafkaBroker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start it, or start it again on the same ports and data, and wait until it answers."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="blindsight-kafka-"))
+            self._format()
+        log = self._folder / "broker.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._java("kafka.Kafka", str(self._folder / "server.properties")),
+                stdout=out,
+                stderr=out,
+                cwd=self._folder,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                stop(self._process, kill=True)
+                raise AssertionError(f"the Kafka broker did not start; the end of its log:\n{tail(log)}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """SIGTERM: the broker closes its logs cleanly."""
+        stop(self._process)
+
+    def kill(self) -> None:
+        """SIGKILL: as a crash would."""
+        stop(self._process, kill=True)
+
+    def close(self) -> None:
+        """Stop it and remove its data."""
+        stop(self._process, kill=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Make a topic, and wait until its partitions have leaders."""
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        try:
+            admin.create_topics(
+                {name: {"num_partitions": partitions, "replication_factor": 1, "configs": config}}
+            )
+            deadline = time.monotonic() + 20
+            while len(self._leaders(admin, name)) < partitions:
+                assert time.monotonic() < deadline, f"topic {name} got no leaders within 20 s"
+                time.sleep(0.05)
+        finally:
+            admin.close()
+
+    def topics(self) -> set[str]:
+        """Names of the topics that exist."""
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        try:
+            return set(admin.list_topics())
+        finally:
+            admin.close()
+
+    def committed(self, group: str, topic: str, partitions: int) -> dict[str, int]:
+        """What a consumer group has committed: position by ``topic-partition``, absent where nothing is."""
+        reader = KafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
+        try:
+            found = {
+                n: reader.committed(TopicPartition(topic, n), timeout_ms=20_000) for n in range(partitions)
+            }
+        finally:
+            reader.close(autocommit=False)
+        return {f"{topic}-{n}": position for n, position in found.items() if position is not None}
+
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        partition: int | None = None,
+        partitions: int | None = None,
+        compression: str | None = None,
+    ) -> None:
+        """Send these values and wait until the broker has them all.
+
+        To one `partition`, or round robin over so many `partitions` (value i goes to i mod partitions).
+        """
+        producer = KafkaProducer(
+            bootstrap_servers=self.address,
+            acks="all",
+            linger_ms=20,
+            batch_size=1 << 18,
+            compression_type=compression,
+        )
+        try:
+            sent = [
+                producer.send(topic, value, key=b"k", partition=i % partitions if partitions else partition)
+                for i, value in enumerate(values)
+            ]
+            producer.flush(timeout=60)
+            for each in sent:
+                each.get(timeout=60)
+        finally:
+            producer.close()
+
+    def _ready(self) -> bool:
+        if not answers(self.port):
+            return False
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=5000)
+        except KafkaError:
+            return False
+        admin.close()
+        return True
+
+    @staticmethod
+    def _leaders(admin: KafkaAdminClient, topic: str) -> list[int]:
+        described = admin.describe_topics([topic])
+        return [p["leader_id"] for t in described for p in t["partitions"] if p["leader_id"] >= 0]
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        return [
+            "java",
+            "-Xmx512m",
+            "-Xshare:auto",
+            "-XX:+UseSerialGC",
+            "-cp",
+            f"{self._libs}/*",
+            main,
+            *arguments,
+        ]
+
+    def _format(self) -> None:
+        assert self._folder is not None
+        listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self._folder / "data"),
+            "num.partitions": "3",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A broker killed with -9 is let back in only when its old session has ended: 9 s by default.
+            "broker.session.timeout.ms": "2000",
+            "broker.heartbeat.interval.ms": "500",
+            # Tests shorten a member's session, so that a killed one is missed soon.
+            "group.min.session.timeout.ms": "1000",
+        }
+        properties = self._folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        arguments = ["format", "--standalone", "-t", cluster, "-c", str(properties)]
+        done = subprocess.run(
+            self._java("kafka.tools.StorageTool", *arguments),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"Kafka's StorageTool failed: {done.stdout[-800:]}{done.stderr[-800:]}")

@@ -1,0 +1,76 @@
+"""What the test services share: free ports, waiting, stopping by process id, and saying why one is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test
+    """This machine cannot run the service; the text says what is missing."""
+
+
+def in_ci() -> bool:
+    """Whether a missing service must fail the tests instead of skipping them (`CI=true`)."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different free TCP ports of 127.0.0.1.
+
+    They are below the range that the kernel hands out to outgoing connections, so that a client
+    which keeps trying an absent server cannot take the server's port from it.
+    """
+    found: list[int] = []
+    start = 20_000 + (os.getpid() * 37) % 10_000
+    for port in [*range(start, 32_000), *range(20_000, start)]:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise ServiceUnavailable(f"no {count} free ports between 20000 and 32000 on 127.0.0.1")
+
+
+def wait_until(done: Callable[[], bool], seconds: float, what: str, pause: float = 0.05) -> None:
+    """Return once `done()` is true; AssertionError naming `what` after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
+        time.sleep(pause)
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections on this port of 127.0.0.1."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def stop(process: subprocess.Popen[bytes] | None, *, kill: bool = False, seconds: float = 10) -> None:
+    """End one process that we started: SIGTERM, then SIGKILL if it has not gone in time; or SIGKILL at once."""
+    if process is None or process.poll() is not None:
+        return
+    process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(seconds)
+
+
+def tail(path: Path, lines: int = 15) -> str:
+    """The last lines of a log, for a message."""
+    if not path.exists():
+        return "(no log)"
+    return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])

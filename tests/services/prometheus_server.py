@@ -1,0 +1,158 @@
+"""A real Prometheus (Debian's package `prometheus`) that scrapes what a test exports, and promtool's lint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.services.process import ServiceUnavailable, free_ports, stop, tail
+
+START_SECONDS = 30
+
+
+def binary(name: str) -> str:
+    """Path of a program of the package `prometheus`.
+
+    Raises
+    ------
+    ServiceUnavailable
+        It is not installed.
+    """
+    found = shutil.which(name)
+    if found is None:
+        raise ServiceUnavailable(f"`{name}` is missing: run .ci/install-services.sh")
+    return found
+
+
+def promtool_check_metrics(text: str) -> list[str]:
+    """What ``promtool check metrics`` finds wrong with an exposition in the classic text format; empty if nothing."""
+    done = subprocess.run(
+        [binary("promtool"), "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if done.returncode != 0 and not lines:
+        return [f"promtool check metrics ended with {done.returncode}"]
+    return lines
+
+
+class PrometheusServer:
+    """One Prometheus. A context manager: it answers inside, and is gone with its data outside.
+
+    Parameters
+    ----------
+    targets : sequence of str
+        ``host:port`` to scrape, all in the job ``blindsight``.
+    scrape_seconds : int
+    metrics_path : str
+    """
+
+    def __init__(
+        self, targets: Sequence[str], scrape_seconds: int = 1, metrics_path: str = "/metrics"
+    ) -> None:
+        self._program = binary("prometheus")
+        self._targets = list(targets)
+        self._scrape_seconds = scrape_seconds
+        self._metrics_path = metrics_path
+        self.port = free_ports(1)[0]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> PrometheusServer:
+        self._folder = Path(tempfile.mkdtemp(prefix="blindsight-prometheus-"))
+        log = self._folder / "prometheus.log"
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(self._command(), stdout=out, stderr=out, cwd=self._folder)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                stop(self._process, kill=True)
+                raise AssertionError(f"Prometheus did not start; the end of its log:\n{tail(log)}")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stop(self._process)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The series of an instant query: ``[{"metric": {...}, "value": [time, "text"]}, ...]``."""
+        found = self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+        series: list[dict[str, Any]] = found["data"]["result"]
+        return series
+
+    def wait_for(self, expression: str, seconds: float = 20) -> list[dict[str, Any]]:
+        """`query`, again and again until it gives a series; AssertionError after so many seconds."""
+        deadline = time.monotonic() + seconds
+        while not (found := self.query(expression)):
+            assert time.monotonic() < deadline, (
+                f"no series for {expression} within {seconds:g} s: {self.targets()}"
+            )
+            time.sleep(0.2)
+        return found
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What Prometheus says of its targets: `health`, `lastError`, …"""
+        active: list[dict[str, Any]] = self._get("/api/v1/targets")["data"]["activeTargets"]
+        return active
+
+    def _command(self) -> list[str]:
+        assert self._folder is not None
+        config = {
+            "global": {
+                "scrape_interval": f"{self._scrape_seconds}s",
+                "scrape_timeout": f"{self._scrape_seconds}s",
+            },
+            "scrape_configs": [
+                {
+                    "job_name": "blindsight",
+                    "metrics_path": self._metrics_path,
+                    "static_configs": [{"targets": self._targets}],
+                }
+            ],
+        }
+        # JSON is YAML, and needs no package to be written.
+        (self._folder / "prometheus.yml").write_text(json.dumps(config))
+        return [
+            self._program,
+            f"--config.file={self._folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self._folder / 'tsdb'}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+        ]
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.url + "/-/ready", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                found: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"Prometheus answered {error.code}: {error.read().decode()}") from error
+        return found
