@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from monitor.records import Floats
 
@@ -71,7 +71,7 @@ class ChartLogic(ABC):
 class Chart(ABC):
     """A chart's settings: frozen, checked in the constructor."""
 
-    kind: str
+    kind: ClassVar[str]
 
     @abstractmethod
     def build(self, baseline: Baseline, resume: Mapping[str, Any] | None = None) -> ChartLogic:

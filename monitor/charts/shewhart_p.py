@@ -1,0 +1,64 @@
+"""The textbook's p-chart, for realised accuracy and for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from monitor.charts.base import Baseline
+from monitor.charts.settings import LimitsAndRules
+
+
+@dataclass(frozen=True)
+class ShewhartP(LimitsAndRules):
+    """Control chart with binomial limits ``p ± L·√(p(1−p)/n)``.
+
+    p is the mean of the reference windows weighted by their sizes, n the size of the window judged. L
+    comes from `arl0`, the rules and the number of reference windows, which tell p only: the sigma
+    follows from p.
+
+    Assumptions: the value is the share of successes among n independent rows with one common chance,
+    and np(1−p) is so large (10 or more) that it is near to normal.
+
+    When it misleads: on a label-free estimate. The mean confidence varies less than labels do, so
+    that the limits lie further out than they claim: on the data of Kivimäki et al. (table 2) 3 sigma
+    are really 4.8, an alarm once in 642,000 windows instead of 370, and a drift is seen late or
+    never. Take `Shewhart` there. For shares, too, discreteness and skewness move the rate of false
+    alarms: {measured}
+    Shares that vary between windows more than a binomial does alarm too often (Laney's p′,
+    which `Shewhart` has).
+
+    Parameters
+    ----------
+    arl0 : float, optional
+        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 where neither
+        this nor `sigmas` is given.
+    sigmas : float, optional
+        Half width of the limits in sigmas instead, above 0 and up to 10.
+    rules : tuple of str
+        `we1` to `we4`; `monitor.charts.rules` says what they are.
+
+    Raises
+    ------
+    ConfigError
+        Settings that cannot be, from the constructor; too few reference windows, from `build`.
+
+    References
+    ----------
+    Kivimäki, Białek, Nurminen, Kuberski: Confidence-based Estimators for Predictive Performance in
+    Model Monitoring, section 2.2. Montgomery: Introduction to Statistical Quality Control,
+    chapter 7 (control charts for fraction nonconforming).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> baseline = Baseline(np.full(20, 0.9), np.full(20, 400.0), row_sd=0.3)
+    >>> verdict = ShewhartP(sigmas=3.0).build(baseline).update(0.85, 400)
+    >>> round(verdict.lower, 4), round(verdict.upper, 4), verdict.rules, verdict.out_of_control
+    (0.855, 0.945, ('we1',), True)
+    """
+
+    kind: ClassVar[str] = "shewhart_p"
+
+    def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
+        return center * (1.0 - center)
