@@ -15,6 +15,9 @@ import numpy as np
 
 from monitor.records import Floats, Ints
 
+LAST = 2**62
+"""A sequence after every row's."""
+
 ClosedBy = Literal["size", "age", "version", "end"]
 
 
@@ -69,18 +72,22 @@ class ClosedWindow:
     number : int
         Counts from 0 for each task, model and group.
     closed_by : {"size", "age", "version", "end"}
+    version : str
+        Of the model, as given with its rows.
     scores : (n, K) float64
     predicted : (n,) int64
     start_time, end_time : float
         Smallest and largest time of its records, seconds since the epoch.
     closed_at : int
-        Sequence of the last row in it: labels up to there were known when it closed.
+        Sequence of the row that closed it: labels up to there were known when it closed. `LAST` where
+        it was closed between rows.
     positions : mapping of str to (int, int)
         By partition, the first and the last position used.
     """
 
     number: int
     closed_by: ClosedBy
+    version: str
     scores: Floats
     predicted: Ints
     start_time: float
@@ -137,10 +144,10 @@ class WindowLogic:
     def __init__(self, settings: CountWindow, resume: Mapping[str, Any] | None = None) -> None:
         self._settings = settings
         self._number = 0
+        self._version = ""
         self._parts: list[tuple[Floats, Ints, Floats]] = []
         self._count = 0
         self._first_arrival = 0.0
-        self._last_sequence = -1
         self._positions: dict[str, tuple[int, int]] = {}
         if resume is not None:
             self._restore(resume)
@@ -155,53 +162,64 @@ class WindowLogic:
         """Number of the open window: how many have been closed."""
         return self._number
 
-    def push(self, rows: Rows, partitions: tuple[str, ...]) -> tuple[list[ClosedWindow], Ints]:
-        """Add rows; return the windows that closed, and the number of the window of each row."""
+    def push(
+        self, rows: Rows, partitions: tuple[str, ...], version: str = ""
+    ) -> tuple[list[ClosedWindow], Ints]:
+        """Add rows; return the windows that closed, and the number of the window of each row.
+
+        A window has the version that was given with its first row; who wants to cut at a change of it
+        calls `close` in between.
+        """
         closed: list[ClosedWindow] = []
         numbers = np.empty(len(rows), dtype=np.int64)
         start = 0
         while start < len(rows):
-            aged = self._age_closed(rows.arrival[start])
+            aged = self._age_closed(float(rows.arrival[start]), int(rows.sequence[start]))
             if aged is not None:
                 closed.append(aged)
             stop = self._room(rows.arrival, start)
+            if not self._count:
+                self._version = version
             self._append(rows, start, stop, partitions)
             numbers[start:stop] = self._number
             if self._count == self._settings.size:
-                closed.append(self._close("size"))
+                closed.append(self._close("size", int(rows.sequence[stop - 1])))
             start = stop
         self._detach()
         return closed, numbers
 
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old by `now`."""
-        return self._age_closed(now)
+        return self._age_closed(now, LAST)
 
-    def close(self, reason: ClosedBy) -> ClosedWindow | None:
-        """Close the open window whatever it holds; None where it holds nothing."""
-        return self._close(reason) if self._count else None
+    def close(self, reason: ClosedBy, at: int = LAST) -> ClosedWindow | None:
+        """Close the open window whatever it holds; None where it holds nothing.
+
+        `at` is the sequence of the row that closes it, which is not in it.
+        """
+        return self._close(reason, at) if self._count else None
 
     def snapshot(self) -> dict[str, Any]:
         """The open window and its number."""
         scores, predicted, times = self._columns() if self._count else (None, None, None)
         return {
             "number": self._number,
+            "version": self._version,
             "scores": scores,
             "predicted": predicted,
             "time": times,
             "first_arrival": self._first_arrival,
-            "closed_at": self._last_sequence,
             "positions": {name: list(ends) for name, ends in self._positions.items()},
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         self._number = state["number"]
+        self._version = state["version"]
         if state["scores"] is None:
             return
         self._parts = [(state["scores"], state["predicted"], state["time"])]
         self._count = len(state["time"])
         self._first_arrival = state["first_arrival"]
-        self._last_sequence = state["closed_at"]
         self._positions = {name: (ends[0], ends[1]) for name, ends in state["positions"].items()}
 
     def _clear(self) -> None:
@@ -209,10 +227,10 @@ class WindowLogic:
         self._count = 0
         self._positions = {}
 
-    def _age_closed(self, now: float) -> ClosedWindow | None:
+    def _age_closed(self, now: float, at: int) -> ClosedWindow | None:
         if self._count < self._settings.min_size or now <= self._deadline:
             return None
-        return self._close("age")
+        return self._close("age", at)
 
     @property
     def _deadline(self) -> float:
@@ -233,7 +251,6 @@ class WindowLogic:
             self._first_arrival = float(rows.arrival[start])
         self._parts.append((rows.scores[start:stop], rows.predicted[start:stop], rows.time[start:stop]))
         self._count += stop - start
-        self._last_sequence = int(rows.sequence[stop - 1])
         self._note_positions(rows.partition[start:stop], rows.position[start:stop], partitions)
 
     def _note_positions(self, partition: Ints, position: Ints, partitions: tuple[str, ...]) -> None:
@@ -260,16 +277,17 @@ class WindowLogic:
         scores, predicted, times = zip(*self._parts, strict=True)
         return np.concatenate(scores), np.concatenate(predicted), np.concatenate(times)
 
-    def _close(self, reason: ClosedBy) -> ClosedWindow:
+    def _close(self, reason: ClosedBy, at: int) -> ClosedWindow:
         scores, predicted, times = self._columns()
         window = ClosedWindow(
             number=self._number,
             closed_by=reason,
+            version=self._version,
             scores=scores,
             predicted=predicted,
             start_time=float(times.min()),
             end_time=float(times.max()),
-            closed_at=self._last_sequence,
+            closed_at=at,
             positions=self._positions,
         )
         self._number += 1

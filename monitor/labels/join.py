@@ -61,6 +61,16 @@ class Matches:
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty, empty, empty, empty, empty)
 
+    def take(self, index: Ints | slice) -> Matches:
+        """The matches at these places."""
+        return Matches(
+            self.series[index],
+            self.window[index],
+            self.labelled[index],
+            self.correct[index],
+            self.sequence[index],
+        )
+
     @classmethod
     def join(cls, parts: list[Matches]) -> Matches:
         """All matches of several steps."""

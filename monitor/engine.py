@@ -1,0 +1,227 @@
+"""The engine: chunks and the time go in, reports of closed windows come out. Pure: no socket, no clock.
+
+One step (`absorb`) takes a chunk through the whole flow: duplicates out, answers into windows, labels
+to their answers, closed windows to estimates (all of them in one vectorised call), estimates to charts
+and objectives, in the order in which the windows closed. However a stream is cut into chunks, the same
+records in the same order give the same reports: whatever the engine decides about a window rests on
+records up to the one that closed it, in sequence, and on nothing that came later in the same chunk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from monitor.config import Task
+from monitor.evaluate import evaluate
+from monitor.labels.join import Matches
+from monitor.records import Batch, Chunk, Floats, TaskLayout
+from monitor.reference import Reference
+from monitor.report import WindowReport
+from monitor.taskengine import Closed, TaskEngine, TaskSettings
+from monitor.view import EngineView, LabelOutcome
+
+SNAPSHOT_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine is built from.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+        The tasks of the configuration.
+    references : mapping of str to mapping of str to Reference
+        By task and model.
+    event_time : bool
+        Whether windows age by the records' own times, as in a replay, or by the time of arrival.
+    """
+
+    tasks: Mapping[str, Task]
+    references: Mapping[str, Mapping[str, Reference]] = field(default_factory=dict)
+    event_time: bool = False
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> Engine:
+        """The engine, from the start or from where a snapshot left it.
+
+        Raises
+        ------
+        ValueError
+            The snapshot is of another format.
+        """
+        return Engine(self, resume)
+
+
+class Engine:
+    """The engine at work. Used by one thread at a time."""
+
+    def __init__(self, settings: EngineSettings, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        if resume is not None and state.get("format") != SNAPSHOT_FORMAT:
+            raise ValueError(
+                f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
+            )
+        self._event_time = settings.event_time
+        self._tasks = {
+            name: TaskSettings(name, task, settings.references.get(name, {})).build(
+                state.get("tasks", {}).get(name)
+            )
+            for name, task in settings.tasks.items()
+        }
+        self._sequence: int = state.get("sequence", 0)
+        self._watermark: float = state.get("watermark", -np.inf)
+        self._positions: dict[str, dict[str, int]] = {
+            source: dict(positions) for source, positions in state.get("positions", {}).items()
+        }
+        self._received: Counter[str] = Counter(state.get("received", {}))
+        self._shed: Counter[str] = Counter(state.get("shed", {}))
+        self._rejected: Counter[tuple[str, str]] = Counter(
+            {(source, reason): count for source, reason, count in state.get("rejected", ())}
+        )
+        self._labels_rejected: Counter[str] = Counter(state.get("labels_rejected", {}))
+
+    @property
+    def _only_task(self) -> str:
+        """The task of a label that names none, where there is one task only."""
+        return next(iter(self._tasks)) if len(self._tasks) == 1 else ""
+
+    def positions(self, source: str) -> Mapping[str, int]:
+        """By partition, the position after the last record of this source that was absorbed."""
+        return dict(self._positions.get(source, {}))
+
+    def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
+        """Take a chunk; return the reports of the windows that closed, in the order of closing.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        now : float
+            The time of arrival, seconds since the epoch, never falling.
+        """
+        closed: list[tuple[TaskEngine, Closed]] = []
+        matches: list[tuple[TaskEngine, Matches]] = []
+        for batch in chunk.batches:
+            task = self._tasks[batch.task]
+            arrival = self._arrival(batch, now)
+            windows, matched, shed = task.absorb(
+                batch, chunk.partitions, arrival, self._sequence + batch.order
+            )
+            closed += [(task, window) for window in windows]
+            matches.append((task, matched))
+            self._shed[chunk.source] += shed
+        for labels in chunk.labels:
+            task = self._tasks[labels.task]
+            matches.append((task, task.add_labels(labels, self._sequence + labels.order)))
+        self._account(chunk)
+        return self._report(closed, matches)
+
+    def tick(self, now: float) -> list[WindowReport]:
+        """Let time pass without records: close what has grown old."""
+        time = self._watermark if self._event_time else now
+        return self._report(
+            [(task, window) for task in self._tasks.values() for window in task.tick(time)], []
+        )
+
+    def finish(self) -> list[WindowReport]:
+        """The input has ended: close every open window as incomplete."""
+        return self._report([(task, window) for task in self._tasks.values() for window in task.close()], [])
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state with the positions that it has absorbed: plain values and numpy arrays.
+
+        It shares nothing with the engine, which may go on at once.
+        """
+        return {
+            "format": SNAPSHOT_FORMAT,
+            "tasks": {name: task.snapshot() for name, task in self._tasks.items()},
+            "sequence": self._sequence,
+            "watermark": self._watermark,
+            "positions": {source: dict(positions) for source, positions in self._positions.items()},
+            "received": dict(self._received),
+            "shed": dict(self._shed),
+            "rejected": [[source, reason, count] for (source, reason), count in self._rejected.items()],
+            "labels_rejected": dict(self._labels_rejected),
+        }
+
+    def view(self) -> EngineView:
+        """An immutable picture for exporters."""
+        labels: dict[tuple[str, LabelOutcome], int] = {}
+        for name, task in self._tasks.items():
+            for outcome in LabelOutcome:
+                labels[name, outcome] = task.join.outcomes[outcome]
+        for name, count in self._labels_rejected.items():
+            labels[name, LabelOutcome.REJECTED] = labels.get((name, LabelOutcome.REJECTED), 0) + count
+        lags = {name: task.join.lag_seconds for name, task in self._tasks.items()}
+        return EngineView(
+            series=tuple(series.view() for task in self._tasks.values() for series in task.series),
+            labels=labels,
+            labels_waiting={name: task.join.waiting for name, task in self._tasks.items()},
+            label_lag_seconds={name: lag for name, lag in lags.items() if lag is not None},
+            received=dict(self._received),
+            shed=dict(self._shed),
+            rejected=dict(self._rejected),
+            series_dropped=sum(task.dropped for task in self._tasks.values()),
+        )
+
+    def _arrival(self, batch: Batch, now: float) -> Floats:
+        """The clock by which windows age, for each row."""
+        if not self._event_time:
+            return np.full(len(batch), now)
+        arrival = np.maximum.accumulate(np.maximum(batch.time, self._watermark))
+        self._watermark = float(arrival[-1])
+        return arrival
+
+    def _account(self, chunk: Chunk) -> None:
+        self._sequence += chunk.answers + chunk.labels_received
+        self._positions.setdefault(chunk.source, {}).update(chunk.positions)
+        self._received[chunk.source] += chunk.answers
+        for reject in chunk.rejects:
+            if reject.answers:
+                self._rejected[chunk.source, reject.reason.value] += reject.answers
+            else:
+                self._labels_rejected[reject.task or self._only_task] += 1
+
+    def _report(
+        self, closed: list[tuple[TaskEngine, Closed]], matches: list[tuple[TaskEngine, Matches]]
+    ) -> list[WindowReport]:
+        """Judge windows in the order of closing, each with the labels known by then."""
+        order = sorted(range(len(closed)), key=lambda i: closed[i][1].window.closed_at)
+        evaluations = evaluate(
+            [closed[i][0].series[closed[i][1].series].request(closed[i][1].window) for i in order]
+        )
+        pending = [(task, _sorted(matched)) for task, matched in matches if len(matched.series)]
+        taken = [0] * len(pending)
+        reports = []
+        for i, evaluation in zip(order, evaluations, strict=True):
+            task, found = closed[i]
+            for k, (owner, matched) in enumerate(pending):
+                stop = int(np.searchsorted(matched.sequence, found.window.closed_at, side="right"))
+                owner.apply(matched.take(slice(taken[k], stop)))
+                taken[k] = max(taken[k], stop)
+            reports.append(task.series[found.series].judge(found.window, evaluation))
+        for k, (owner, matched) in enumerate(pending):
+            owner.apply(matched.take(slice(taken[k], None)))
+        return reports
+
+
+def _sorted(matches: Matches) -> Matches:
+    return matches.take(np.argsort(matches.sequence, kind="stable"))
+
+
+def layouts(tasks: Mapping[str, Task]) -> tuple[TaskLayout, ...]:
+    """What decoders must know of the tasks."""
+    return tuple(
+        TaskLayout(
+            name=name,
+            classes=task.classes,
+            positive=task.classes.index(task.positive) if task.positive else max(len(task.classes) - 1, 0),
+            models=tuple(task.models),
+            groups=task.groups,
+        )
+        for name, task in tasks.items()
+    )

@@ -1,0 +1,139 @@
+"""Closed windows to label-free estimates: many windows in one vectorised step.
+
+A pure function of the windows, their calibrations and the settings. The engine calls it once for all
+windows that a chunk closed, whichever model they belong to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.calibration.base import Calibration, confidence_of
+from monitor.estimate.average_confidence import average_confidence_windows
+from monitor.estimate.calibration_error import CalibrationErrorEstimate, calibration_error
+from monitor.estimate.poisson_binomial import TrimmedPmf
+from monitor.records import Floats, Ints
+from monitor.result import Estimate, Reason, Result, Unknown
+
+AVERAGE_CONFIDENCE = "average_confidence"
+ECE_BINS = 20  # Kivimäki et al., section 2.3: M = 20
+CLASS_ECE_BINS = 10  # as the evaluation of SSME does
+_SEED = 0  # the same resampling for every window: two windows differ by their rows alone
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One window to estimate.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+        Raw.
+    predicted : (n,) int64
+    calibrated : (n, K) float64 or None
+        None where there is no calibration: calibration errors are unknown then.
+    metrics : tuple of str
+    positive : int
+        Index of the positive of two classes.
+    level : float
+    """
+
+    scores: Floats
+    predicted: Ints
+    calibrated: Floats | None
+    metrics: tuple[str, ...]
+    positive: int
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The label-free estimates of one window.
+
+    Parameters
+    ----------
+    estimates : mapping of str to Estimate or Unknown
+        By metric.
+    row_sd : mapping of str to float
+        By metric, the standard deviation that one row adds to the estimate: the standard error times √n.
+    accuracy : TrimmedPmf or None
+        Distribution of the number of correct predictions, for pooling.
+    errors : mapping of str to CalibrationErrorEstimate
+        By metric, with the draws for pooling.
+    """
+
+    estimates: Mapping[str, Result]
+    row_sd: Mapping[str, float]
+    accuracy: TrimmedPmf | None
+    errors: Mapping[str, CalibrationErrorEstimate]
+
+
+def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
+    """Calibrated scores, or None where the calibration is none."""
+    return None if calibration.method == "none" else calibration.apply(scores)
+
+
+def evaluate(requests: Sequence[Request]) -> list[Evaluation]:
+    """Estimate every requested metric of every window.
+
+    Windows of one size and level share a vectorised call for the accuracy.
+
+    Returns
+    -------
+    list of Evaluation
+        In the order of the requests.
+    """
+    confidences = [
+        confidence_of(request.scores if request.calibrated is None else request.calibrated, request.predicted)
+        for request in requests
+    ]
+    accuracies: list[tuple[Result, TrimmedPmf | None]] = [(Unknown(Reason.NO_ROWS), None)] * len(requests)
+    for level in {request.level for request in requests}:
+        places = [i for i, request in enumerate(requests) if request.level == level]
+        answers = average_confidence_windows([confidences[i] for i in places], level)
+        for i, answer in zip(places, answers, strict=True):
+            accuracies[i] = answer
+    return [
+        _assemble(request, confidence, *accuracy)
+        for request, confidence, accuracy in zip(requests, confidences, accuracies, strict=True)
+    ]
+
+
+def _assemble(request: Request, confidence: Floats, accuracy: Result, pmf: TrimmedPmf | None) -> Evaluation:
+    estimates: dict[str, Result] = {}
+    row_sd: dict[str, float] = {}
+    errors: dict[str, CalibrationErrorEstimate] = {}
+    for metric in request.metrics:
+        if metric == "accuracy":
+            estimates[metric] = accuracy
+            row_sd[metric] = float(confidence.std()) if len(confidence) else 0.0
+            continue
+        found = _error(metric, request)
+        if isinstance(found, Unknown):
+            estimates[metric] = found
+            continue
+        estimates[metric] = found.estimate
+        if isinstance(found.estimate, Estimate):
+            errors[metric] = found
+            row_sd[metric] = found.standard_error * float(np.sqrt(len(confidence)))
+    return Evaluation(estimates, row_sd, pmf, errors)
+
+
+def _error(metric: str, request: Request) -> CalibrationErrorEstimate | Unknown:
+    """The calibration error of the predicted class, or of the positive (or top) class."""
+    if request.calibrated is None:
+        return Unknown(Reason.NOT_CALIBRATED)
+    width = request.scores.shape[1]
+    if metric == "ece":
+        column, bins = request.predicted, ECE_BINS
+    elif width == 1:
+        return Unknown(Reason.NOT_DEFINED)
+    elif width == 2:
+        column, bins = np.full(len(request.predicted), request.positive), CLASS_ECE_BINS
+    else:
+        column, bins = request.scores.argmax(axis=1), CLASS_ECE_BINS
+    raw, calibrated = confidence_of(request.scores, column), confidence_of(request.calibrated, column)
+    return calibration_error(raw, calibrated, bins=bins, level=request.level, seed=_SEED)

@@ -1,0 +1,190 @@
+"""Judges the windows of one series: baseline, control charts and objectives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from monitor.charts import Chart, Shewhart, chart_from_config
+from monitor.charts.base import Baseline, ChartLogic
+from monitor.config import Task
+from monitor.evaluate import Evaluation
+from monitor.objective import Objective, ObjectiveLogic
+from monitor.reference import FEWEST_WINDOWS, Point, baseline
+from monitor.result import Estimate
+from monitor.view import ChartView, ObjectiveView
+
+STREAM_BASELINE_WINDOWS = 20
+"""Windows of the stream that make a baseline where the configuration gives no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """What a judge is built from.
+
+    Parameters
+    ----------
+    task : Task
+        The task's section of the configuration.
+    """
+
+    task: Task
+
+    @property
+    def baseline_windows(self) -> int:
+        """Windows of the stream that make a baseline where no reference does."""
+        return self.task.reference.first_windows or STREAM_BASELINE_WINDOWS
+
+    def chart(self, metric: str) -> Chart:
+        """The chart of a metric: the configured kind for the accuracy, `shewhart` for the errors."""
+        if metric == "accuracy":
+            return chart_from_config(self.task.chart)
+        config = self.task.chart
+        return Shewhart(arl0=config.arl0, sigmas=config.sigmas, rules=config.rules)
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> Judge:
+        """The judge, from the start or from where a snapshot left it."""
+        return Judge(self, resume)
+
+
+class Judge:
+    """Charts and objectives at work.
+
+    Until there is a baseline, from a reference or from the first windows of the stream, nothing is
+    charted and nothing can alarm.
+    """
+
+    def __init__(self, settings: JudgeSettings, resume: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        task = settings.task
+        state: Mapping[str, Any] = resume or {}
+        self._baselines: dict[str, Baseline] = {}
+        self._charts: dict[str, ChartLogic] = {}
+        self._warming: dict[str, list[Point]] = {}
+        self._warmed: int = state.get("warmed", 0)
+        self._alarmed: set[str] = set(state.get("alarmed", ()))
+        self._objectives: dict[str, ObjectiveLogic] = {
+            metric: Objective(minimum=bound.min, maximum=bound.max, windows=task.objective.windows).build(
+                state.get("objectives", {}).get(metric)
+            )
+            for metric, bound in task.objective.bounds().items()
+        }
+        self.violations: Counter[tuple[str, str]] = Counter(
+            {(metric, rule): 0 for metric in task.metrics for rule in task.chart.rules}
+        )
+        if resume is not None:
+            self._restore(resume)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether there is no chart yet."""
+        return not self._charts
+
+    @property
+    def out_of_control(self) -> bool:
+        """Whether an alarm is latched on any metric."""
+        return bool(self._alarmed)
+
+    def set_baseline(self, baselines: Mapping[str, Baseline]) -> None:
+        """Draw the charts around these baselines; without any, wait for the stream's windows."""
+        self._baselines = dict(baselines)
+        self._charts = {
+            metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
+        }
+        self._warming, self._warmed, self._alarmed = {}, 0, set()
+
+    def judge(
+        self, evaluation: Evaluation, size: int
+    ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
+        """Chart a window and hold it against the objectives.
+
+        A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
+        from the normal that the limits rest on.
+        """
+        charts: tuple[ChartView, ...] = ()
+        if size >= self._settings.task.window.min_size:
+            if self.warming_up:
+                self._warm(evaluation)
+            else:
+                charts = tuple(self._chart(metric, evaluation) for metric in self._known(evaluation))
+            self._pool(evaluation, size)
+        return charts, self.objectives()
+
+    def objectives(self) -> tuple[ObjectiveView, ...]:
+        """Where each objective stands."""
+        bounds = self._settings.task.objective.bounds()
+        return tuple(
+            ObjectiveView(
+                metric=metric,
+                bound=bound.min if bound.min is not None else float(bound.max or 0.0),
+                is_floor=bound.min is not None,
+                state=self._objectives[metric].state,
+            )
+            for metric, bound in bounds.items()
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Baselines, charts, objectives and counts."""
+        return {
+            "baselines": {
+                metric: {"values": base.values, "sizes": base.sizes, "row_sd": base.row_sd}
+                for metric, base in self._baselines.items()
+            },
+            "charts": {metric: chart.snapshot() for metric, chart in self._charts.items()},
+            "warming": {
+                metric: [list(point) for point in points] for metric, points in self._warming.items()
+            },
+            "warmed": self._warmed,
+            "alarmed": sorted(self._alarmed),
+            "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
+            "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._baselines = {metric: Baseline(**base) for metric, base in state["baselines"].items()}
+        self._charts = {
+            metric: self._settings.chart(metric).build(self._baselines[metric], chart)
+            for metric, chart in state["charts"].items()
+        }
+        self._warming = {
+            metric: [Point(*point) for point in points] for metric, points in state["warming"].items()
+        }
+        self.violations.update({(metric, rule): count for metric, rule, count in state["violations"]})
+
+    def _known(self, evaluation: Evaluation) -> Sequence[str]:
+        return [metric for metric in self._charts if isinstance(evaluation.estimates.get(metric), Estimate)]
+
+    def _chart(self, metric: str, evaluation: Evaluation) -> ChartView:
+        estimate = evaluation.estimates[metric]
+        assert isinstance(estimate, Estimate)
+        verdict = self._charts[metric].update(estimate.value, estimate.n)
+        for rule in verdict.rules:
+            self.violations[metric, rule] += 1
+        (self._alarmed.add if verdict.out_of_control else self._alarmed.discard)(metric)
+        return ChartView(metric, verdict)
+
+    def _warm(self, evaluation: Evaluation) -> None:
+        for metric, estimate in evaluation.estimates.items():
+            if isinstance(estimate, Estimate):
+                point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
+                self._warming.setdefault(metric, []).append(point)
+        self._warmed += 1
+        if self._warmed >= self._settings.baseline_windows:
+            self.set_baseline(
+                {
+                    metric: baseline(points)
+                    for metric, points in self._warming.items()
+                    if len(points) >= FEWEST_WINDOWS
+                }
+            )
+
+    def _pool(self, evaluation: Evaluation, size: int) -> None:
+        for metric, objective in self._objectives.items():
+            if metric == "accuracy":
+                if evaluation.accuracy is not None:
+                    objective.add_counts(evaluation.accuracy)
+            elif metric in evaluation.errors:
+                error = evaluation.errors[metric]
+                objective.add_draws(error.estimate.value, error.draws, size)

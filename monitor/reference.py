@@ -1,0 +1,149 @@
+"""The reference of one model: what its calibration is fitted on, and what its charts are drawn around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from monitor.calibration import CALIBRATORS
+from monitor.calibration.base import Calibration, cross_fit_in_time
+from monitor.charts.base import Baseline
+from monitor.config import Task
+from monitor.evaluate import Evaluation, Request, evaluate
+from monitor.records import Batch, Floats, Ints
+from monitor.result import Estimate
+
+FEWEST_WINDOWS = 5
+"""Reference windows without which no chart is drawn: the spread of fewer says next to nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Labelled answers of one model in time order, n rows.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+    predicted, labels : (n,) int64
+    time : (n,) float64
+    version : str
+        Of the newest row.
+    groups : mapping of str to (m,) int64
+        The rows of each group: ``region=eu``.
+    """
+
+    scores: Floats
+    predicted: Ints
+    labels: Ints
+    time: Floats
+    version: str
+    groups: Mapping[str, Ints]
+
+
+def split_by_model(batch: Batch) -> dict[str, Reference]:
+    """A reference file's rows, a model at a time, each in time order."""
+    found = {}
+    for code, name in enumerate(batch.models):
+        rows = np.flatnonzero((batch.model == code) & (batch.label >= 0))
+        if not len(rows):
+            continue
+        rows = rows[np.argsort(batch.time[rows], kind="stable")]
+        found[name] = Reference(
+            scores=batch.scores[rows],
+            predicted=batch.predicted[rows],
+            labels=batch.label[rows],
+            time=batch.time[rows],
+            version=batch.versions[int(batch.version[rows[-1]])],
+            groups=_groups(batch, rows),
+        )
+    return found
+
+
+def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
+    return {
+        f"{name}={value}": np.flatnonzero(column[rows] == code)
+        for name, (values, column) in batch.groups.items()
+        for code, value in enumerate(values)
+    }
+
+
+def fit_calibration(method: str, reference: Reference | None) -> Calibration:
+    """The calibration by this method; none where there is nothing to fit on.
+
+    Raises
+    ------
+    ValueError
+        The reference cannot carry the method, with the reason.
+    """
+    if reference is None:
+        method = "none"
+    calibrator = CALIBRATORS[method]()
+    if reference is None:
+        return calibrator.fit(np.zeros((0, 1)), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    return calibrator.fit(reference.scores, reference.predicted, reference.labels)
+
+
+def reference_windows(
+    method: str, reference: Reference, group: str, task: Task, positive: int
+) -> list[Evaluation]:
+    """Estimates of the reference, or of one group of it, cut into windows of the configured size.
+
+    A row that the calibration was fitted on looks better calibrated than it is; so the rows are
+    calibrated by folds contiguous in time, each by a fit on the others. The last rows that fill no
+    window are left out; fewer than `FEWEST_WINDOWS` windows are none.
+    """
+    rows = (
+        reference.groups.get(group, np.zeros(0, dtype=np.int64))
+        if group
+        else np.arange(len(reference.labels))
+    )
+    size = task.window.size
+    if len(rows) < FEWEST_WINDOWS * size:
+        return []
+    calibrated: Floats | None = None
+    if method != "none":
+        calibrated = cross_fit_in_time(
+            CALIBRATORS[method](), reference.scores, reference.predicted, reference.labels
+        )
+    cuts = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
+    return evaluate(
+        [
+            Request(
+                scores=reference.scores[cut],
+                predicted=reference.predicted[cut],
+                calibrated=None if calibrated is None else calibrated[cut],
+                metrics=task.metrics,
+                positive=positive,
+                level=task.level,
+            )
+            for cut in cuts
+        ]
+    )
+
+
+class Point(NamedTuple):
+    """What a baseline takes from one window: its estimate, its rows, and what one row adds."""
+
+    value: float
+    size: int
+    row_sd: float
+
+
+def baseline(points: Sequence[Point]) -> Baseline:
+    """The baseline that these windows make."""
+    values, sizes, row_sd = np.array(points, dtype=np.float64).T
+    return Baseline(values, sizes, float(np.sqrt(np.average(row_sd**2, weights=sizes))))
+
+
+def baselines(evaluations: Sequence[Evaluation]) -> dict[str, Baseline]:
+    """A baseline for each metric that enough of these windows know."""
+    points: dict[str, list[Point]] = {}
+    for evaluation in evaluations:
+        for metric, estimate in evaluation.estimates.items():
+            if isinstance(estimate, Estimate):
+                point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
+                points.setdefault(metric, []).append(point)
+    return {metric: baseline(known) for metric, known in points.items() if len(known) >= FEWEST_WINDOWS}

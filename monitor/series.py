@@ -1,0 +1,253 @@
+"""One model of a task, or one group of it: from its answers to the reports of its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from monitor.calibration import restore_calibration
+from monitor.calibration.base import Calibration
+from monitor.config import Task
+from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
+from monitor.judge import Judge, JudgeSettings
+from monitor.labels.tally import Tally
+from monitor.records import Ints
+from monitor.reference import Reference, baselines, fit_calibration, reference_windows
+from monitor.report import WindowReport
+from monitor.versions import VersionTracker
+from monitor.view import CalibrationView, MetricEstimate, SeriesState, SeriesView
+from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
+
+REALISED = "realised"
+_SILENT_AFTER_AGES = 3
+_FEWEST_WINDOWS_TALLIED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSettings:
+    """What a series is built from.
+
+    Parameters
+    ----------
+    task_name, model, group : str
+    task : Task
+        The task's section of the configuration.
+    """
+
+    task_name: str
+    model: str
+    group: str
+    task: Task
+
+    @property
+    def positive(self) -> int:
+        """Index of the positive of two classes."""
+        classes = self.task.classes
+        return classes.index(self.task.positive) if self.task.positive else max(len(classes) - 1, 0)
+
+    def build(self, reference: Reference | None, resume: Mapping[str, Any] | None = None) -> Series:
+        """The series, from the start or from where a snapshot left it.
+
+        Raises
+        ------
+        ValueError
+            The reference cannot carry the calibration, with the reason.
+        """
+        return Series(self, reference, resume)
+
+
+class Series:
+    """A series at work: `push`, `tick` and `close` give windows, `judge` turns each into its report."""
+
+    def __init__(
+        self, settings: SeriesSettings, reference: Reference | None, resume: Mapping[str, Any] | None = None
+    ) -> None:
+        state: Mapping[str, Any] = resume or {}
+        task = settings.task
+        self.settings = settings
+        window = CountWindow(task.window.size, task.window.min_size, task.window.max_age_seconds)
+        self._windows: WindowLogic = window.build(state.get("windows"))
+        self._versions = VersionTracker(task.window.min_size, state.get("versions"))
+        self._judge: Judge = JudgeSettings(task).build(state.get("judge"))
+        kept = max(_FEWEST_WINDOWS_TALLIED, task.labels.max_answers // task.window.size)
+        self.tally = Tally(kept, state.get("tally"))
+        self.duplicates: int = state.get("duplicates", 0)
+        self._used: int = state.get("used", 0)
+        self._last_arrival: float = state.get("last_arrival", -np.inf)
+        self._silent = False
+        self._last: WindowReport | None = None
+        self._judged_version: str | None = state.get("judged_version")
+        if resume is None:
+            self._start(reference)
+        else:
+            self._calibration, self._calibration_view = _restored(state["calibration"])
+
+    def _start(self, reference: Reference | None) -> None:
+        """Fit the calibration, and draw the charts, on the reference where there is one."""
+        task = self.settings.task
+        self._calibration: Calibration = fit_calibration(task.calibration.method, reference)
+        fitted = reference is not None and self._calibration.method != "none"
+        self._calibration_view = CalibrationView(
+            method=self._calibration.method,
+            version=int(fitted),
+            foreign=False,
+            fitted_time=float(reference.time[-1]) if reference is not None and fitted else None,
+        )
+        if reference is None:
+            return
+        self._judged_version = reference.version or None
+        windows = reference_windows(
+            self._calibration.method, reference, self.settings.group, task, self.settings.positive
+        )
+        self._judge.set_baseline(baselines(windows))
+
+    def push(
+        self, rows: Rows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
+    ) -> tuple[list[ClosedWindow], Ints]:
+        """Add rows; return the windows that closed, and the number of the window of each row."""
+        closed: list[ClosedWindow] = []
+        numbers = np.empty(len(rows), dtype=np.int64)
+        for start, stop, current, took_over in self._versions.stretches(version, names):
+            cut = self._windows.close("version", int(rows.sequence[start])) if took_over else None
+            part = rows if stop - start == len(rows) else rows.take(np.arange(start, stop))
+            more, numbers[start:stop] = self._windows.push(part, partitions, current)
+            closed += [cut, *more] if cut else more
+        if len(rows):
+            self._last_arrival = float(rows.arrival[-1])
+            self._silent = False
+        return closed, numbers
+
+    def tick(self, now: float) -> ClosedWindow | None:
+        """Close the open window if it has grown old; note whether the model has fallen silent."""
+        self._silent = (
+            now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
+        )
+        return self._windows.tick(now)
+
+    def close(self) -> ClosedWindow | None:
+        """Close the open window because the input has ended."""
+        return self._windows.close("end")
+
+    def request(self, window: ClosedWindow) -> Request:
+        """What is to be estimated of a window."""
+        return Request(
+            scores=window.scores,
+            predicted=window.predicted,
+            calibrated=calibrate(self._calibration, window.scores),
+            metrics=self.settings.task.metrics,
+            positive=self.settings.positive,
+            level=self.settings.task.level,
+        )
+
+    def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
+        """The report of a window: its estimates, charts and objectives."""
+        self._follow_version(window.version)
+        charts, objectives = self._judge.judge(evaluation, window.size)
+        self._used += window.size
+        self._last = WindowReport(
+            task=self.settings.task_name,
+            model=self.settings.model,
+            group=self.settings.group,
+            version=window.version,
+            window=window.number,
+            size=window.size,
+            closed_by=window.closed_by,
+            start_time=window.start_time,
+            end_time=window.end_time,
+            calibration=self._calibration_view,
+            estimates=self._estimates(window.number, evaluation),
+            charts=charts,
+            objectives=objectives,
+            positions=window.positions,
+        )
+        return self._last
+
+    def _follow_version(self, version: str) -> None:
+        """A new version starts a new baseline; the calibration stays, flagged as another version's."""
+        if self._judged_version is not None and version != self._judged_version:
+            self._judge.set_baseline({})
+            if self._calibration_view.version:
+                self._calibration_view = replace(self._calibration_view, foreign=True)
+        self._judged_version = version
+
+    def _estimates(self, window: int, evaluation: Evaluation) -> tuple[MetricEstimate, ...]:
+        task = self.settings.task
+        found = []
+        if AVERAGE_CONFIDENCE in task.estimators:
+            found = [
+                MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
+                for metric, result in evaluation.estimates.items()
+            ]
+        if REALISED in task.estimators and "accuracy" in task.metrics:
+            found.append(MetricEstimate("accuracy", REALISED, self.tally.realised(window, task.level)))
+        return tuple(found)
+
+    def view(self) -> SeriesView:
+        """What the outside may see."""
+        last = self._last
+        return SeriesView(
+            task=self.settings.task_name,
+            model=self.settings.model,
+            group=self.settings.group,
+            version=self._versions.current,
+            state=self._state(),
+            window_size=self.settings.task.window.size,
+            windows_closed=self._windows.number,
+            predictions=self._used,
+            duplicates=self.duplicates,
+            pending=self._windows.pending,
+            window_end_time=last.end_time if last else None,
+            calibration=self._calibration_view,
+            estimates=self._current_estimates(),
+            charts=last.charts if last else (),
+            objectives=last.objectives if last else self._judge.objectives(),
+            violations=dict(self._judge.violations),
+        )
+
+    def _current_estimates(self) -> tuple[MetricEstimate, ...]:
+        """The last window's estimates; realised over the newest window that labels have reached."""
+        if self._last is None:
+            return ()
+        newest = self.tally.newest(before=self._windows.number)
+        return tuple(
+            MetricEstimate(found.metric, REALISED, self.tally.realised(newest, self.settings.task.level))
+            if found.estimator == REALISED and newest is not None
+            else found
+            for found in self._last.estimates
+        )
+
+    def _state(self) -> SeriesState:
+        if self._silent:
+            return SeriesState.SILENT
+        if self._judge.out_of_control:
+            return SeriesState.OUT_OF_CONTROL
+        return SeriesState.WARMING_UP if self._judge.warming_up else SeriesState.IN_CONTROL
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that the series needs to go on from here, but its settings."""
+        view = self._calibration_view
+        return {
+            "windows": self._windows.snapshot(),
+            "versions": self._versions.snapshot(),
+            "judge": self._judge.snapshot(),
+            "tally": self.tally.snapshot(),
+            "duplicates": self.duplicates,
+            "used": self._used,
+            "last_arrival": self._last_arrival,
+            "judged_version": self._judged_version,
+            "calibration": {
+                "fit": self._calibration.snapshot(),
+                "version": view.version,
+                "foreign": view.foreign,
+                "fitted_time": view.fitted_time,
+            },
+        }
+
+
+def _restored(state: Mapping[str, Any]) -> tuple[Calibration, CalibrationView]:
+    calibration = restore_calibration(state["fit"])
+    view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
+    return calibration, view

@@ -1,0 +1,274 @@
+"""All models of one task: duplicates out, answers into windows, labels to their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from monitor.config import Task
+from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch
+from monitor.reference import Reference
+from monitor.series import Series, SeriesSettings
+from monitor.view import LabelOutcome
+from monitor.windows import ClosedWindow, Rows
+
+_DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A window that closed, and the series it belongs to."""
+
+    series: int
+    window: ClosedWindow
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a task's engine is built from.
+
+    Parameters
+    ----------
+    name : str
+    task : Task
+        The task's section of the configuration.
+    references : mapping of str to Reference
+        By model.
+    """
+
+    name: str
+    task: Task
+    references: Mapping[str, Reference]
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> TaskEngine:
+        """The engine, from the start or from where a snapshot left it."""
+        return TaskEngine(self, resume)
+
+
+class TaskEngine:
+    """One task at work."""
+
+    def __init__(self, settings: TaskSettings, resume: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        task = settings.task
+        state: Mapping[str, Any] = resume or {}
+        join = LabelJoin(
+            horizon_days=task.labels.horizon_days,
+            max_answers=task.labels.max_answers,
+            max_waiting=task.labels.max_waiting,
+            series_per_answer=1 + len(task.groups),
+        )
+        self.join: LabelJoinLogic = join.build(state.get("join"))
+        self.series: list[Series] = []
+        self._index: dict[tuple[str, str], int] = {}
+        self._models: dict[str, int] = {}
+        self._dropped: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
+        self.dropped: int = state.get("dropped_count", 0)
+        for model in state.get("models", ()):
+            self._models[model] = len(self._models)
+        for model, group, saved in state.get("series", ()):
+            self._add_series(model, group, saved)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that the task needs to go on from here, but its settings."""
+        return {
+            "join": self.join.snapshot(),
+            "models": list(self._models),
+            "series": [[s.settings.model, s.settings.group, s.snapshot()] for s in self.series],
+            "dropped": sorted([model, group] for model, group in self._dropped),
+            "dropped_count": self.dropped,
+        }
+
+    def absorb(
+        self, batch: Batch, partitions: tuple[str, ...], arrival: Floats, sequence: Ints
+    ) -> tuple[list[Closed], Matches, int]:
+        """Take answers; return the windows that closed, the labels matched, and how many were shed."""
+        series = self._whole_models(batch)
+        model = self._model_codes(batch)
+        watched = series >= 0
+        new = self.join.is_new(batch.key, model, batch.time)
+        self._count_duplicates(series[watched & ~new])
+        kept = np.flatnonzero(watched & new)
+        rows = Rows(
+            scores=batch.scores,
+            predicted=batch.predicted,
+            time=batch.time,
+            arrival=arrival,
+            sequence=sequence,
+            partition=batch.partition,
+            position=batch.position,
+        )
+        memberships = [
+            series,
+            *(self._group_series(batch, name, watched) for name in self._settings.task.groups),
+        ]
+        closed, windows = self._into_windows(batch, rows, partitions, memberships, kept)
+        matches = self.join.add_answers(
+            Answers(
+                key=batch.key[kept],
+                model=model[kept],
+                predicted=batch.predicted[kept],
+                time=batch.time[kept],
+                sequence=sequence[kept],
+                series=np.stack([member[kept] for member in memberships], axis=1),
+                window=np.stack(windows, axis=1),
+            )
+        )
+        along = self._labels_along(batch, kept, series, windows[0], sequence)
+        return closed, Matches.join([matches, along]), int((~watched).sum())
+
+    def add_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
+        """Take labels; return those that matched."""
+        models = np.full(len(labels), -1, dtype=np.int64)
+        named = labels.model >= 0
+        if named.any():
+            codes = np.array([self._model_code(name) for name in labels.models], dtype=np.int64)
+            models[named] = codes[labels.model[named]]
+        return self.join.add_labels(labels, models, len(self._models), sequence)
+
+    def apply(self, matches: Matches) -> None:
+        """Count matched labels into the windows that their answers are in."""
+        if not len(matches.series):
+            return
+        cells, place = np.unique(
+            np.stack([matches.series, matches.window], axis=1), axis=0, return_inverse=True
+        )
+        labelled = np.bincount(place.ravel(), weights=matches.labelled, minlength=len(cells))
+        correct = np.bincount(place.ravel(), weights=matches.correct, minlength=len(cells))
+        for (series, window), n, k in zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True):
+            self.series[series].tally.add(window, int(n), int(k))
+
+    def tick(self, now: float) -> list[Closed]:
+        """Close the windows that have grown old."""
+        found = [(i, series.tick(now)) for i, series in enumerate(self.series)]
+        return [Closed(i, window) for i, window in found if window]
+
+    def close(self) -> list[Closed]:
+        """Close every open window because the input has ended."""
+        found = [(i, series.close()) for i, series in enumerate(self.series)]
+        return [Closed(i, window) for i, window in found if window]
+
+    def _into_windows(
+        self, batch: Batch, rows: Rows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
+    ) -> tuple[list[Closed], list[Ints]]:
+        """Push the kept rows into each series that they belong to; return the windows closed and joined."""
+        closed: list[Closed] = []
+        numbers = []
+        for membership in memberships:
+            number = np.full(len(batch), -1, dtype=np.int64)
+            for series, places in _by_code(membership, kept):
+                more, number[places] = self.series[series].push(
+                    rows.take(places), partitions, batch.version[places], batch.versions
+                )
+                closed += [Closed(series, window) for window in more]
+            numbers.append(number[kept])
+        return closed, numbers
+
+    def _labels_along(self, batch: Batch, kept: Ints, series: Ints, windows: Ints, sequence: Ints) -> Matches:
+        """Labels that came with their predictions: by id where there is one, else directly.
+
+        One that came with a duplicate counts too: the record may have been sent again for its label.
+        """
+        if not (batch.label >= 0).any():
+            return Matches.none()
+        with_id = np.flatnonzero((batch.label >= 0) & (batch.key != NO_ID) & (series >= 0))
+        _, first = np.unique(batch.key[with_id], return_index=True)
+        rows = with_id[np.sort(first)]
+        everyone = np.full(len(rows), -1, dtype=np.int64)
+        labels = LabelBatch(
+            task=batch.task,
+            key=batch.key[rows],
+            label=batch.label[rows],
+            model=everyone,
+            models=(),
+            time=batch.time[rows],
+            probability=np.full(len(rows), np.nan),
+            order=batch.order[rows],
+        )
+        found = self.join.add_labels(labels, everyone, len(self._models), sequence[rows])
+        direct = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
+        alone = kept[direct]
+        self.join.outcomes[LabelOutcome.MATCHED] += len(alone)
+        counted = Matches(
+            series=series[alone],
+            window=windows[direct],
+            labelled=np.ones(len(alone), dtype=np.int64),
+            correct=(batch.label[alone] == batch.predicted[alone]).astype(np.int64),
+            sequence=sequence[alone],
+        )
+        return Matches.join([found, counted])
+
+    def _count_duplicates(self, series: Ints) -> None:
+        for code, count in zip(*np.unique(series, return_counts=True), strict=True):
+            self.series[int(code)].duplicates += int(count)
+
+    def _model_code(self, model: str) -> int:
+        """The model's number, the same after a restart: it is part of the keys of answers."""
+        return self._models.setdefault(model, len(self._models))
+
+    def _model_codes(self, batch: Batch) -> Ints:
+        codes = np.array([self._models.get(name, 0) for name in batch.models], dtype=np.int64)
+        return codes[batch.model]
+
+    def _whole_models(self, batch: Batch) -> Ints:
+        """The series of each row's model, -1 beyond the cap."""
+        present = np.unique(batch.model) if len(batch.models) > 1 else np.arange(len(batch.models))
+        codes = np.full(len(batch.models), -1, dtype=np.int64)
+        for code in present.tolist():
+            codes[code] = self._series_of(batch.models[code], "")
+        return codes[batch.model]
+
+    def _group_series(self, batch: Batch, name: str, watched: Ints) -> Ints:
+        """The series of each row's group, -1 where it has none or beyond the cap."""
+        values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
+        found = np.full(len(batch), -1, dtype=np.int64)
+        rows = np.flatnonzero(watched & (column >= 0))
+        pairs = batch.model[rows] * max(len(values), 1) + column[rows]
+        kinds, place = np.unique(pairs, return_inverse=True)
+        codes = [
+            self._series_of(batch.models[pair // len(values)], f"{name}={values[pair % len(values)]}")
+            for pair in kinds.tolist()
+        ]
+        found[rows] = np.array(codes, dtype=np.int64)[place.ravel()]
+        return found
+
+    def _series_of(self, model: str, group: str) -> int:
+        known = self._index.get((model, group))
+        if known is not None:
+            return known
+        if len(self.series) >= self._settings.task.max_series:
+            self._drop(model, group)
+            return -1
+        return self._add_series(model, group, None)
+
+    def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None) -> int:
+        settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
+        self._model_code(model)
+        self.series.append(settings.build(self._settings.references.get(model), saved))
+        self._index[model, group] = len(self.series) - 1
+        return len(self.series) - 1
+
+    def _drop(self, model: str, group: str) -> None:
+        if (model, group) not in self._dropped:
+            self.dropped += 1
+            if len(self._dropped) < _DROPPED_NAMES_KEPT:
+                self._dropped.add((model, group))
+
+
+def _by_code(codes: Ints, rows: Ints) -> list[tuple[int, Ints]]:
+    """The rows of each code from 0 up, each in their order."""
+    wanted = rows[codes[rows] >= 0]
+    if not len(wanted):
+        return []
+    order = np.argsort(codes[wanted].astype(np.int32), kind="stable")
+    wanted = wanted[order]
+    sorted_codes = codes[wanted]
+    cuts = np.flatnonzero(np.diff(sorted_codes)) + 1
+    starts = [0, *cuts.tolist()]
+    return [
+        (int(sorted_codes[start]), part) for start, part in zip(starts, np.split(wanted, cuts), strict=True)
+    ]
