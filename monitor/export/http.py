@@ -1,0 +1,351 @@
+"""The HTTP side of the agent: the page, the metrics, and whether it is healthy and ready.
+
+Rendering runs in threads of its own, so that a scrape of a hundred models never delays the answer to
+`/-/healthy`: a kubelet that hears nothing would kill an agent that is well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import uvicorn
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest as text_of
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_of
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from monitor.errors import ConfigError, SinkError
+from monitor.view import AgentView
+
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_RENDERINGS_AT_ONCE = 2  # more would only make each slower: rendering is Python, one thread runs at a time
+_GZIP_LEVEL = 4  # on exposition text within a few percent of level 9, in a fifth of its time
+_START_SECONDS = 10.0  # the event loop is up in milliseconds; this only bounds a machine that thrashes
+_GRACE_SECONDS = 0.6  # requests in flight may end; with the forced part, `stop` stays within a second
+_FORCED_SECONDS = 0.3
+
+_SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+def build_app(
+    view: Callable[[], AgentView], registry: CollectorRegistry, page: Callable[[AgentView], str]
+) -> Starlette:
+    """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, nothing else.
+
+    Parameters
+    ----------
+    view : callable
+        Gives the newest view; called in the event loop for the health checks, so it must not block.
+    registry : CollectorRegistry
+        Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it; gzip likewise.
+    page : callable
+        Renders `/` as HTML.
+
+    Notes
+    -----
+    `/-/healthy` and `/-/ready` answer 200, or 503 with a reason a line (Prometheus, *Management API*).
+    """
+    limiter = CapacityLimiter(_RENDERINGS_AT_ONCE)
+
+    async def rendered(render: Callable[[], Response]) -> Response:
+        try:
+            return await run_sync(render, abandon_on_cancel=True, limiter=limiter)
+        except asyncio.CancelledError:
+            # Only a server that is told to stop cancels a request; answered, it need not log an error.
+            return PlainTextResponse("Blindsight is stopping.\n", status_code=503)
+
+    async def show_page(request: Request) -> Response:
+        return await rendered(
+            lambda: Response(page(view()).encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
+        )
+
+    async def show_metrics(request: Request) -> Response:
+        accept = ",".join(request.headers.getlist("accept"))
+        encodings = ",".join(request.headers.getlist("accept-encoding"))
+        return await rendered(lambda: _metrics(registry, accept, encodings))
+
+    async def healthy(request: Request) -> Response:
+        newest = view()
+        return _condition(newest.healthy, newest, "healthy")
+
+    async def ready(request: Request) -> Response:
+        newest = view()
+        return _condition(newest.ready, newest, "ready")
+
+    app = Starlette(
+        routes=[
+            Route("/", show_page),
+            Route("/metrics", show_metrics),
+            Route("/-/healthy", healthy),
+            Route("/-/ready", ready),
+        ]
+    )
+    app.router.redirect_slashes = False  # "/metrics/" is not there; a redirect would hide the typing error
+    app.add_middleware(_SecurityHeaders)
+    return app
+
+
+def _metrics(registry: CollectorRegistry, accept: str, encodings: str) -> Response:
+    openmetrics = prefers_openmetrics(accept)
+    render: Callable[[CollectorRegistry], bytes] = openmetrics_of if openmetrics else text_of
+    body = render(registry)
+    headers = {
+        "content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE,
+        "vary": "Accept, Accept-Encoding",
+    }
+    if accepts_gzip(encodings):
+        body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        headers["content-encoding"] = "gzip"
+    return Response(body, headers=headers)
+
+
+def _condition(fine: bool, view: AgentView, word: str) -> Response:
+    if fine:
+        return PlainTextResponse(f"Blindsight is {word}.\n")
+    return PlainTextResponse("\n".join([f"Blindsight is not {word}.", *view.reasons, ""]), status_code=503)
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Whether an `Accept` header puts OpenMetrics 1.0 before the text format.
+
+    Who names neither (a browser, `curl`) gets the text format, the older of the two.
+
+    Parameters
+    ----------
+    accept : str
+
+    Examples
+    --------
+    >>> prefers_openmetrics("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+    True
+    >>> prefers_openmetrics("*/*"), prefers_openmetrics("application/openmetrics-text;version=2.0.0")
+    (False, False)
+    """
+    openmetrics = text = 0.0
+    for kind, options in _weighted(accept):
+        quality = _quality(options)
+        # An answer in 1.0.0 also suits who asks for any version, and, as Prometheus does, for 0.0.1.
+        if kind == "application/openmetrics-text" and options.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
+            openmetrics = max(openmetrics, quality)
+        if kind == "text/plain" and options.get("version", "0.0.4") == "0.0.4":
+            text = max(text, quality)
+    return openmetrics > 0 and openmetrics >= text
+
+
+def accepts_gzip(encodings: str) -> bool:
+    """Whether an `Accept-Encoding` header allows gzip.
+
+    Examples
+    --------
+    >>> accepts_gzip("deflate, gzip;q=0.5"), accepts_gzip("gzip;q=0, *"), accepts_gzip("")
+    (True, False, False)
+    """
+    allowed = {kind: _quality(options) > 0 for kind, options in _weighted(encodings)}
+    return allowed.get("gzip", allowed.get("*", False))
+
+
+def _weighted(header: str) -> list[tuple[str, dict[str, str]]]:
+    """The parts of an `Accept…` header, each with its parameters, in lower case."""
+    found = []
+    for part in header.lower().split(","):
+        kind, *options = (piece.strip() for piece in part.split(";"))
+        pairs = (option.partition("=") for option in options)
+        found.append((kind, {name.strip(): text.strip().strip('"') for name, _, text in pairs}))
+    return found
+
+
+def _quality(options: dict[str, str]) -> float:
+    try:
+        return float(options.get("q", "1"))
+    except ValueError:
+        return 0.0
+
+
+class _SecurityHeaders:
+    """Adds the headers to every answer, errors included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class HttpServer:
+    """Serves an application from a daemon thread of its own; installs no signal handler.
+
+    Parameters
+    ----------
+    app : ASGI application
+    listen : str
+        ``127.0.0.1:9109``, ``[::1]:9109``; port 0 takes a free one.
+
+    Raises
+    ------
+    ConfigError
+        `listen` is not an address and a port.
+
+    Examples
+    --------
+    >>> from prometheus_client import CollectorRegistry
+    >>> server = HttpServer(build_app(AgentView, CollectorRegistry(), lambda view: ""), "127.0.0.1:0")
+    >>> server.start()
+    >>> server.port > 0
+    True
+    >>> server.stop()
+    """
+
+    def __init__(self, app: ASGIApp, listen: str) -> None:
+        self._host, self._port = parse_listen(listen)
+        self._listen = listen
+        config = uvicorn.Config(
+            app,
+            loop="asyncio",
+            http="h11",  # in pure Python: what parses bytes from the network is the same everywhere
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port in use, once started; before that, the one that was asked for."""
+        return self._port
+
+    def start(self) -> None:
+        """Bind and serve.
+
+        Raises
+        ------
+        SinkError
+            The address cannot be had; the sentence says why and what to do.
+        """
+        try:
+            bound = _bind(self._host, self._port)
+        except OSError as error:
+            raise SinkError(cannot_listen(self._listen, error)) from error
+        self._port = bound.getsockname()[1]
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [bound]}, name="blindsight-http", daemon=True
+        )
+        self._thread.start()
+        self._wait_until_started()
+
+    def _wait_until_started(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while self._thread is not None and self._thread.is_alive() and time.monotonic() < deadline:
+            if self._server.started:
+                return
+            time.sleep(0.005)
+        raise SinkError(
+            f"export.listen: the HTTP server did not start on {self._listen}; see the log for the cause"
+        )
+
+    def stop(self) -> None:
+        """Stop within a second: idle connections at once, requests in flight after a short grace."""
+        if self._thread is None:
+            return
+        self._server.should_exit = True
+        self._thread.join(_GRACE_SECONDS)
+        self._server.force_exit = True
+        self._thread.join(_FORCED_SECONDS)
+        self._thread = None
+
+
+def parse_listen(listen: str) -> tuple[str, int]:
+    """Host and port of an address to listen on.
+
+    Raises
+    ------
+    ConfigError
+        It is not of the form ``host:port``.
+
+    Examples
+    --------
+    >>> parse_listen("127.0.0.1:9109"), parse_listen("[::1]:0")
+    (('127.0.0.1', 9109), ('::1', 0))
+    """
+    host, _, port = listen.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""  # an IPv6 address without brackets: nobody can tell where its port begins
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ConfigError(
+            f"export.listen: expected host:port, such as 127.0.0.1:9109, 0.0.0.0:9109 or [::1]:9109, "
+            f"with a port from 0 to 65535, got {listen!r}"
+        )
+    return host, int(port)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        # A restart must not wait for the last connections' TIME_WAIT; a port in use is still refused.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def cannot_listen(listen: str, error: OSError) -> str:
+    """One sentence on why an address cannot be had, and what to do.
+
+    Examples
+    --------
+    >>> cannot_listen("127.0.0.1:80", PermissionError(13, "Permission denied"))
+    'export.listen: cannot listen on 127.0.0.1:80: this user may not use the port; take one from 1024 on'
+    """
+    if isinstance(error, socket.gaierror):
+        why = "the host name is not known; give an address of this machine, such as 127.0.0.1 or 0.0.0.0"
+    elif error.errno == errno.EADDRINUSE:
+        why = "the port is in use; stop the program that has it, or take another port (0 takes a free one)"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        why = "this user may not use the port; take one from 1024 on"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        why = "this machine has no such address; give one of its own, such as 127.0.0.1 or 0.0.0.0"
+    else:
+        why = f"{error.strerror or error}; give another address or port"
+    return f"export.listen: cannot listen on {listen}: {why}"
