@@ -1,0 +1,329 @@
+"""What a valid configuration will do: false alarms of its charts, and what in it cannot work as meant.
+
+Pure: no file is read. Everything is a figure for models in control.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from monitor.charts.limits import false_alarm_rate
+from monitor.config import Bound, Config, Task
+from monitor.errors import ConfigError
+
+_DAY = 86_400.0
+GOOD_REFERENCE_WINDOWS = 20
+"""Fewer make single models alarm far more, or less, often than the average that is promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRate:
+    """How often one chart alarms without cause.
+
+    Parameters
+    ----------
+    task : str
+    model : str or None
+        None stands for each model, where the configuration names none.
+    metric : str
+    false_alarms_per_window : float
+        0 to 1.
+    windows_per_day : float or None
+        None where the traffic is not known.
+    """
+
+    task: str
+    model: str | None
+    metric: str
+    false_alarms_per_window: float
+    windows_per_day: float | None
+
+    @property
+    def false_alarms_per_week(self) -> float | None:
+        """None where the traffic is not known."""
+        if self.windows_per_day is None:
+            return None
+        return 7 * self.windows_per_day * self.false_alarms_per_window
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `check` found.
+
+    Parameters
+    ----------
+    charts : tuple of ChartRate
+        Of models; those of groups come on top, one a value of the group.
+    groups : mapping of str to tuple of str
+        For each task with groups, their names.
+    warnings : tuple of str
+        Each begins with the path of a key.
+    """
+
+    charts: tuple[ChartRate, ...]
+    groups: Mapping[str, tuple[str, ...]]
+    warnings: tuple[str, ...]
+
+    @property
+    def false_alarms_per_week(self) -> float | None:
+        """Of all charts of known traffic together; None where there is none.
+
+        Expectations add up whether or not the charts move together, as those of one model do.
+        """
+        known = [chart.false_alarms_per_week for chart in self.charts]
+        return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
+
+
+def check(config: Config, reference_windows: Mapping[str, int] | None = None) -> CheckReport:
+    """Count the false alarms that a configuration will raise, and warn of what cannot work as meant.
+
+    A chart is there for the accuracy and for each calibration error that `metrics` lists, the latter
+    only where a calibration can be fitted. The windows a day are ``answers_per_day`` over the rows of a
+    window: `size`, or fewer where `max_age_seconds` passes first. False alarms a window come from
+    `monitor.charts.limits.false_alarm_rate`; its assumptions (independent windows, nearly normal
+    estimates) hold here too, and where they fail there are more.
+
+    Parameters
+    ----------
+    config : Config
+    reference_windows : mapping of str to int, optional
+        Windows in a task's reference file, where it has been read. A file that has not been read is
+        taken to be long.
+
+    Raises
+    ------
+    ConfigError
+        A chart cannot keep its promise: an `arl0` out of reach of its rules.
+
+    Examples
+    --------
+    >>> models = {"erm": {"answers_per_day": 50_000}}
+    >>> report = check(Config(tasks={"toxicity": {"models": models}}))
+    >>> [(chart.model, chart.metric, chart.windows_per_day) for chart in report.charts]
+    [('erm', 'accuracy', 100.0)]
+    >>> round(report.false_alarms_per_week, 2)  # 700 windows a week, one false alarm in 370
+    1.89
+    """
+    known = reference_windows or {}
+    charts: list[ChartRate] = []
+    warnings = [] if config.sources else ["sources: there are none; `run` needs one, `replay` does not"]
+    for name, task in config.tasks.items():
+        windows = known.get(name, task.reference.first_windows)
+        charts += _charts(name, task, math.inf if windows is None else windows)
+        found = [*_data_warnings(task, windows), *_judgement_warnings(task), *_traffic_warnings(task)]
+        warnings += [f"tasks.{name}.{warning}" for warning in found]
+    warnings += _shared_models(config)
+    groups = {name: task.groups for name, task in config.tasks.items() if task.groups}
+    return CheckReport(tuple(charts), groups, tuple(warnings))
+
+
+def window_rows(task: Task, answers_per_day: float) -> float:
+    """Predictions in a typical window of a model, at an even traffic.
+
+    Examples
+    --------
+    >>> window_rows(Task(), 24_000), window_rows(Task(), 96_000), window_rows(Task(), 100)
+    (250.0, 500.0, 50.0)
+    """
+    by_age = answers_per_day * task.window.max_age_seconds / _DAY
+    return float(min(task.window.size, max(task.window.min_size, by_age)))
+
+
+def charted_metrics(task: Task) -> tuple[str, ...]:
+    """Metrics that get a control chart: calibration errors only where there are labels to calibrate on."""
+    return tuple(metric for metric in task.metrics if metric == "accuracy" or _calibrated(task))
+
+
+def _calibrated(task: Task) -> bool:
+    return task.calibration.method != "none" and task.reference.path is not None
+
+
+def _charts(name: str, task: Task, reference_windows: float) -> Iterator[ChartRate]:
+    models: list[tuple[str | None, float | None]] = [
+        (model, known.answers_per_day) for model, known in task.models.items()
+    ]
+    for metric in charted_metrics(task):
+        rate = _rate(name, task, metric, reference_windows)
+        for model, traffic in models or [(None, None)]:
+            per_day = None if traffic is None else traffic / window_rows(task, traffic)
+            yield ChartRate(name, model, metric, rate, per_day)
+
+
+def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float:
+    settings = task.chart
+    if metric != "accuracy":  # a p-chart is of proportions; calibration errors keep shewhart
+        settings = settings.model_copy(update={"kind": "shewhart"})
+    try:
+        return false_alarm_rate(settings, reference_windows)
+    except ConfigError as error:
+        raise ConfigError(f"tasks.{name}.chart: {error}") from error
+
+
+def _data_warnings(task: Task, windows: int | None) -> Iterator[str]:
+    """Of the reference and the calibration."""
+    errors = [metric for metric in task.metrics if metric != "accuracy"]
+    unknown = f"; {' and '.join(errors)} {'stays' if len(errors) == 1 else 'stay'} unknown" if errors else ""
+    if task.calibration.method == "none":
+        if errors:
+            yield f"calibration.method: none{unknown}; take isotonic, and give reference.path"
+    elif task.reference.path is None:
+        yield (
+            "calibration.method: stays none, as reference.first_windows brings no labels to fit isotonic on; "
+            f"the scores are taken as they are{unknown}; give reference.path"
+        )
+    if windows is not None and windows < GOOD_REFERENCE_WINDOWS:
+        yield (
+            f"reference: {windows} windows say little of the variation between windows, so that some models "
+            f"alarm far more often than stated and some less; give {GOOD_REFERENCE_WINDOWS} or more"
+        )
+    if windows is None:
+        rows = GOOD_REFERENCE_WINDOWS * task.window.size
+        yield (
+            f"reference.path: not read; the charts want {GOOD_REFERENCE_WINDOWS} windows or more, "
+            f"so {rows:,} labelled rows a model"
+        )
+
+
+def _judgement_warnings(task: Task) -> Iterator[str]:
+    """Of charts and objectives."""
+    if not charted_metrics(task):
+        yield "metrics: nothing is charted; add accuracy"
+    if task.chart.kind == "shewhart_p":
+        yield (
+            "chart.kind: shewhart_p expects the variation of labels; an estimate without labels varies less, "
+            "so that there are fewer false alarms than stated, and shifts are seen late; shewhart fits it"
+        )
+    for metric, bound in task.objective.bounds().items():
+        if metric != "accuracy" and not _calibrated(task):
+            yield f"objective.{metric}: cannot be judged, as {metric} stays unknown without a calibration"
+        else:
+            yield from _bound_warnings(f"objective.{metric}", metric, bound)
+
+
+def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
+    floor = bound.max is None
+    value = bound.min if floor else bound.max
+    if floor != (metric == "accuracy"):
+        side, other = ("floor", "max") if floor else ("ceiling", "min")
+        verdict = "well calibrated" if floor else "good"
+        yield f"{key}: a {side} is breached by a model that is too {verdict}; is {other} meant?"
+    if value == (0 if floor else 1):
+        yield f"{key}: {value:g} can never be breached; leave the objective out, or move the bound"
+    if value == (1 if floor else 0):
+        yield f"{key}: {value:g} can hardly ever be met, as an interval reaches past it; move the bound"
+
+
+def _traffic_warnings(task: Task) -> Iterator[str]:
+    """Of windows and of the join, at the expected traffic."""
+    if len(task.models) > task.max_series:
+        yield f"max_series: {task.max_series} is less than the {len(task.models)} models; raise it"
+    total = 0.0
+    for model, known in task.models.items():
+        if known.answers_per_day is not None:
+            total += known.answers_per_day
+            yield from _window_warnings(task, model, known.answers_per_day)
+    held = total * task.labels.horizon_days
+    if held > task.labels.max_answers:
+        days = _figure(task.labels.max_answers / total)
+        yield (
+            f"labels.max_answers: {task.labels.max_answers:,} answers are {days} days of traffic, less than "
+            f"horizon_days ({task.labels.horizon_days:g}): later labels find nothing; "
+            f"raise it to {math.ceil(held):,}"
+        )
+
+
+def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator[str]:
+    rows = window_rows(task, answers_per_day)
+    if rows < task.window.size:
+        seconds = math.ceil(task.window.size * _DAY / answers_per_day)
+        yield (
+            f"window.max_age_seconds: at {answers_per_day:,.10g} answers a day the windows of {model} close "
+            f"early, with about {rows:,.0f} of {task.window.size:,} predictions; "
+            f"raise it to {seconds:,}, or lower size"
+        )
+    days = (task.reference.first_windows or 0) * rows / answers_per_day
+    if days > 1:
+        yield (
+            f"reference.first_windows: {task.reference.first_windows} windows of {model} take "
+            f"{_figure(days)} days; until then it is warming up, and nothing alarms"
+        )
+
+
+def _shared_models(config: Config) -> Iterator[str]:
+    owner: dict[str, str] = {}
+    for name, task in config.tasks.items():
+        for model in task.models:
+            first = owner.setdefault(model, name)
+            if first != name:
+                yield f"tasks.{name}.models.{model}: {first} has it too; its records must name their task"
+
+
+def render(report: CheckReport) -> str:
+    """The report as text for a terminal: a line a chart, the sum, and a line a warning.
+
+    Examples
+    --------
+    >>> models = {"erm": {"answers_per_day": 50_000}}
+    >>> task = {"models": models, "metrics": ["accuracy"], "calibration": {"method": "none"}}
+    >>> task["labels"] = {"max_answers": 1_000_000, "horizon_days": 14}
+    >>> print(render(check(Config(tasks={"toxicity": task}, sources=[{"kind": "stdin"}]))))
+    The configuration is valid. False alarms to expect while the models are as good as in the reference:
+      toxicity, erm, accuracy: 1.9 a week (100 windows a day)
+    All charts together: 1.9 a week.
+    """
+    lines = [
+        "The configuration is valid. False alarms to expect while the models are as good as in the reference:"
+        if report.charts
+        else "The configuration is valid. Nothing is charted, so nothing will alarm."
+    ]
+    lines += [f"  {_chart_line(chart)}" for chart in report.charts]
+    lines += [f"  {line}" for line in _group_lines(report)]
+    if report.charts:
+        lines.append(_total_line(report))
+    if report.warnings:
+        lines += ["", "Warnings:"] + [f"  {warning}" for warning in report.warnings]
+    return "\n".join(lines)
+
+
+def _chart_line(chart: ChartRate) -> str:
+    who = f"{chart.task}, {chart.model or 'each model'}, {chart.metric}"
+    if chart.windows_per_day is None:
+        return f"{who}: {_per_thousand(chart)} in 1,000 windows (answers_per_day is not given)"
+    windows = _figure(chart.windows_per_day)
+    return f"{who}: {_figure(chart.false_alarms_per_week)} a week ({windows} windows a day)"
+
+
+def _group_lines(report: CheckReport) -> Iterator[str]:
+    """How many values a group has is not known before the records come."""
+    seen = set()
+    for chart in report.charts:
+        for group in report.groups.get(chart.task, ()):
+            if (chart.task, group, chart.metric) not in seen:
+                seen.add((chart.task, group, chart.metric))
+                yield (
+                    f"{chart.task}, each model and value of {group}, {chart.metric}: "
+                    f"{_per_thousand(chart)} in 1,000 windows of its own"
+                )
+
+
+def _total_line(report: CheckReport) -> str:
+    total = report.false_alarms_per_week
+    without = sum(chart.windows_per_day is None for chart in report.charts)
+    if total is None:
+        return "All charts together: give answers_per_day of the models to have false alarms a week."
+    rest = [f"{without} of unknown traffic"] if without else []
+    rest += ["those of groups"] if report.groups else []
+    return f"All charts together: {_figure(total)} a week{', without ' + ' and '.join(rest) if rest else ''}."
+
+
+def _per_thousand(chart: ChartRate) -> str:
+    return _figure(1000 * chart.false_alarms_per_window)
+
+
+def _figure(value: float | None) -> str:
+    """Two digits are as much as such a forecast is worth."""
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
