@@ -1,0 +1,203 @@
+"""The daemon: sources in threads of their own, one engine, a picture of it for whoever asks.
+
+A thin shell around the pure engine: it owns the clock, the threads and the order of things. A chunk is
+first absorbed, then its reports are handed to the sinks, then its source hears what has been used.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from monitor.engine import Engine
+from monitor.feeder import Feeder, Input
+from monitor.records import Chunk
+from monitor.report import WindowReport
+from monitor.view import AgentView
+
+log = logging.getLogger("blindsight")
+
+_QUEUE_CHUNKS = 8  # of a MiB or so each: enough that neither side waits for the other's hiccup
+_TICK_SECONDS = 1.0
+_VIEW_SECONDS = 0.25  # a new picture at most so often: with thousands of series it takes milliseconds
+_STALLED_SECONDS = 30.0
+_JOIN_SECONDS = 2.0
+
+
+class Sinks(Protocol):
+    """Where the agent's output goes. No method blocks."""
+
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Take closed windows."""
+
+    def rejects(self, chunk: Chunk) -> None:
+        """Take what could not be used."""
+
+    @property
+    def lost(self) -> int:
+        """Reports that could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """How the last reading of the configuration went."""
+
+    successful: bool
+    time: float
+
+
+class Agent:
+    """The running daemon.
+
+    Parameters
+    ----------
+    engine : Engine
+    inputs : sequence of Input
+    sinks : Sinks
+    clock : callable
+        Seconds since the epoch. It may jump back (a time server); the engine's time does not.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        inputs: Sequence[Input],
+        sinks: Sinks,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine = engine
+        self._sinks = sinks
+        self._clock = clock
+        self._now = clock()
+        self._chunks: queue.Queue[Chunk] = queue.Queue(_QUEUE_CHUNKS)
+        self._feeders = [Feeder(source, self._chunks) for source in inputs]
+        self._by_name = {feeder.name: feeder for feeder in self._feeders}
+        self._stop = threading.Event()
+        self._finished = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._alive_at = time.monotonic()
+        self._swap: Callable[[Engine], tuple[Engine, list[WindowReport]]] | None = None
+        self._reload = Reload(successful=True, time=self._now)
+        self._picture = engine.view()
+        self._pictured_at = 0.0
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Open every source and begin; raises `SourceError` where one cannot be had at all."""
+        opened: list[Feeder] = []
+        try:
+            for feeder in self._feeders:
+                feeder.open(self._engine.positions(feeder.name))
+                opened.append(feeder)
+        except BaseException:
+            for feeder in opened:
+                feeder.close()
+            raise
+        self._thread.start()
+        for feeder in self._feeders:
+            feeder.start()
+
+    def stop(self) -> None:
+        """Begin to drain: stop reading, absorb what was read, close the open windows."""
+        for feeder in self._feeders:
+            feeder.stop()
+        self._stop.set()
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the agent has drained, or every source has ended; whether it has."""
+        return self._finished.wait(timeout_seconds)
+
+    def reconfigure(self, swap: Callable[[Engine], tuple[Engine, list[WindowReport]]]) -> None:
+        """Replace the engine between two chunks: `swap` makes the new one from the old."""
+        self._swap = swap
+
+    def note_reload(self, successful: bool) -> None:
+        """Keep for the metrics how the last reading of the configuration went."""
+        self._reload = Reload(successful, self._clock() if successful else self._reload.time)
+
+    def view(self) -> AgentView:
+        """The agent as it is now: never blocks, never waits for the engine."""
+        sources = tuple(feeder.view() for feeder in self._feeders)
+        stalled = time.monotonic() - self._alive_at
+        unready = [f"Source {source.name} is not connected." for source in sources if not source.up]
+        ill = []
+        if self.failure is not None:
+            ill.append(f"The engine has failed: {self.failure}.")
+        elif stalled > _STALLED_SECONDS and not self._finished.is_set():
+            ill.append(f"The engine has made no step for {stalled:.0f} s.")
+        return AgentView(
+            engine=self._picture,
+            sources=sources,
+            ready=not unready and not ill and self._thread.is_alive(),
+            healthy=not ill,
+            reasons=(*ill, *unready),
+            reload_successful=self._reload.successful,
+            reload_time=self._reload.time,
+            reports_lost=self._sinks.lost,
+        )
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+            self._drain()
+        except Exception as error:
+            self.failure = error
+            log.exception("The engine has failed; the agent stops.")
+        finally:
+            for feeder in self._feeders:
+                feeder.stop()
+            for feeder in self._feeders:
+                feeder.join(_JOIN_SECONDS)
+                feeder.close()
+            self._paint(force=True)
+            self._finished.set()
+
+    def _loop(self) -> None:
+        ticked = time.monotonic()
+        while not self._stop.is_set():
+            self._alive_at = time.monotonic()
+            self._take_swap()
+            try:
+                self._absorb(self._chunks.get(timeout=_VIEW_SECONDS))
+            except queue.Empty:
+                if all(feeder.ended for feeder in self._feeders) and self._chunks.empty():
+                    return
+            if time.monotonic() - ticked > _TICK_SECONDS:
+                ticked = time.monotonic()
+                self._sinks.reports(self._engine.tick(self._time()))
+            self._paint()
+
+    def _drain(self) -> None:
+        """Absorb what was read before the stop, close the open windows, say so to the sources."""
+        for feeder in self._feeders:
+            feeder.join(_JOIN_SECONDS)
+        while not self._chunks.empty():
+            self._absorb(self._chunks.get_nowait())
+        self._sinks.reports(self._engine.finish())
+
+    def _absorb(self, chunk: Chunk) -> None:
+        self._sinks.reports(self._engine.absorb(chunk, self._time()))
+        if chunk.rejects:
+            self._sinks.rejects(chunk)
+        self._by_name[chunk.source].absorbed(chunk.positions)
+
+    def _take_swap(self) -> None:
+        swap, self._swap = self._swap, None
+        if swap is not None:
+            self._engine, reports = swap(self._engine)
+            self._sinks.reports(reports)
+
+    def _time(self) -> float:
+        """The clock, never falling: a window that has aged must not grow young again."""
+        self._now = max(self._now, self._clock())
+        return self._now
+
+    def _paint(self, force: bool = False) -> None:
+        if force or time.monotonic() - self._pictured_at > _VIEW_SECONDS:
+            self._picture = self._engine.view()
+            self._pictured_at = time.monotonic()

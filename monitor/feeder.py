@@ -1,0 +1,131 @@
+"""One thread a source: it reads and decodes, and hands chunks to the engine through a bounded queue."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from monitor.errors import BlindsightError
+from monitor.records import Chunk
+from monitor.view import SourceView
+
+log = logging.getLogger("blindsight")
+
+_READ_SECONDS = 0.2
+_HAND_OVER_SECONDS = 0.2
+_REOPEN_SECONDS = 5.0
+
+
+class EndOfInput(Exception):  # noqa: N818 - it is a signal, not an error
+    """What a feed raises when nothing will come any more. Connectors raise a subclass."""
+
+
+class Feed(Protocol):
+    """What the agent asks of a source: see `connectors.base.Source`."""
+
+    name: str
+
+    def open(self, positions: Mapping[str, int]) -> None: ...
+    def read(self, timeout_seconds: float) -> list[Any]: ...
+    def idle(self) -> None: ...
+    def close(self) -> None: ...
+    def absorbed(self, positions: Mapping[str, int]) -> None: ...
+    @property
+    def up(self) -> bool: ...
+    @property
+    def lag(self) -> int | None: ...
+
+
+Decode = Callable[[Sequence[Any]], Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source and the decoder of what it reads."""
+
+    feed: Feed
+    decode: Decode
+
+
+class Feeder:
+    """Runs one source in a thread of its own.
+
+    Parameters
+    ----------
+    source : Input
+    chunks : queue.Queue
+        Where chunks go. While it is full, the source waits: nothing is read that cannot be kept.
+    """
+
+    def __init__(self, source: Input, chunks: queue.Queue[Chunk]) -> None:
+        self._feed = source.feed
+        self._decode = source.decode
+        self._chunks = chunks
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"source {source.feed.name}", daemon=True)
+        self.ended = False
+        self.failure: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self._feed.name
+
+    def open(self, positions: Mapping[str, int]) -> None:
+        """Open the source; raises `SourceError` where it cannot be had and waiting would not help."""
+        self._feed.open(positions)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; what it has read and not handed over is read again next time."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread to end."""
+        self._thread.join(timeout_seconds)
+
+    def absorbed(self, positions: Mapping[str, int]) -> None:
+        """Tell the source what has been used."""
+        self._feed.absorbed(positions)
+
+    def close(self) -> None:
+        """Let go of the source."""
+        self._feed.close()
+
+    def view(self) -> SourceView:
+        """The feed's health."""
+        return SourceView(self.name, self.failure is None and (self.ended or self._feed.up), self._feed.lag)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._pump()
+                return
+            except EndOfInput:
+                self.ended = True
+                return
+            except BlindsightError as error:
+                self.failure = str(error)
+                log.error("%s: %s Trying again every %.0f s.", self.name, error, _REOPEN_SECONDS)
+                self._stop.wait(_REOPEN_SECONDS)
+
+    def _pump(self) -> None:
+        while not self._stop.is_set():
+            raws = self._feed.read(_READ_SECONDS)
+            self.failure = None
+            if raws:
+                self._hand_over(self._decode(raws))
+
+    def _hand_over(self, chunk: Chunk) -> None:
+        while not self._stop.is_set():
+            try:
+                self._chunks.put(chunk, timeout=_HAND_OVER_SECONDS)
+                return
+            except queue.Full:
+                self._feed.idle()
