@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,38 @@ class RawTable:
     partition : str
     start : int
         Number of the first row, counted from 0.
+    broken : mapping of int to str, optional
+        Rows, counted within `columns`, that could not be read, and why.
     """
 
     columns: Mapping[str, list[object]]
     partition: str
     start: int
+    broken: Mapping[int, str] = field(default_factory=dict)
 
 
-Raw = RawBlock | RawMessages | RawTable
+@dataclass(frozen=True, slots=True)
+class RawSkipped:
+    """A line too long to be held: it was passed over, and is handed on to be counted.
+
+    Parameters
+    ----------
+    head : bytes
+        Its first bytes, at most 2,000.
+    size : int
+        Bytes of the whole line with its newline.
+    partition : str
+    start : int
+        Byte offset of the line.
+    """
+
+    head: bytes
+    size: int
+    partition: str
+    start: int
+
+
+Raw = RawBlock | RawMessages | RawTable | RawSkipped
 
 
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error

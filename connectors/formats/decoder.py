@@ -1,0 +1,170 @@
+"""Raw bytes and tables in, a chunk of columns out: SPEC section 3 on the wire.
+
+bytes ── json_lines ─┐                 ┌─ times, ids, tasks ─┬─ answers (scores, names) ─ Batch
+                     ├─ Record ─ Columns                     ├─ truth ─────────────────── LabelBatch
+tables ─ table_rows ─┘                 └─ explain ───────────┴─────────────────────────── Reject
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from connectors.base import Raw, RawBlock, RawMessages, RawSkipped
+from connectors.formats.answers import read_answers
+from connectors.formats.columns import Columns, Places, RejectList
+from connectors.formats.json_lines import read_block, read_messages, too_large
+from connectors.formats.names import encode_ids
+from connectors.formats.structs import MAX_LINE_BYTES, RAW_BYTES, Faults, Reading
+from connectors.formats.table_rows import read_table
+from connectors.formats.tasks import TaskFinder
+from connectors.formats.times import parse_times
+from connectors.formats.truth import read_labels
+from monitor.records import Chunk, Ints, Reject, TaskLayout
+
+
+class Decoder:
+    """Decodes what one source brings.
+
+    It holds nothing between calls: where a source cuts its input makes no difference to the rows.
+    Nothing that comes in makes it raise; what cannot be used is in the chunk's `rejects`.
+
+    Parameters
+    ----------
+    layouts : sequence of TaskLayout
+        The configured tasks.
+    source : str
+        Name of the source, for the chunk.
+    clock : callable
+        Gives the time in seconds since the epoch, for records without one. Called once a `decode`.
+    max_line_bytes : int, default 1 MiB
+        A longer record is rejected unread. Only a message that is an array may be longer.
+
+    Raises
+    ------
+    ValueError
+        There is no layout, or two have the same name.
+
+    Examples
+    --------
+    >>> decoder = Decoder([TaskLayout("toxicity", ("ok", "toxic"))], "file", lambda: 0.0)
+    >>> line = b'{"id": "a", "model": "erm", "scores": [0.25, 0.75]}'
+    >>> chunk = decoder.decode([RawBlock(line + b"\\n" + line[:20] + b"\\n", "p.ndjson", 0)])
+    >>> chunk.batches[0].scores.tolist(), chunk.batches[0].predicted.tolist(), chunk.positions
+    ([[0.25, 0.75]], [1], {'p.ndjson': 73})
+    >>> chunk.answers, chunk.rejects[0].reason.value, chunk.rejects[0].position
+    (2, 'malformed', 52)
+    """
+
+    def __init__(
+        self,
+        layouts: Sequence[TaskLayout],
+        source: str,
+        clock: Callable[[], float],
+        max_line_bytes: int = MAX_LINE_BYTES,
+    ) -> None:
+        names = [layout.name for layout in layouts]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"layouts: expected one or more tasks, each name once, got {names}")
+        self.layouts = tuple(layouts)
+        self.source = source
+        self.clock = clock
+        self.max_line_bytes = max_line_bytes
+        self._finder = TaskFinder(self.layouts)
+
+    def decode(self, raws: Sequence[Raw]) -> Chunk:
+        """Decode what one read brought.
+
+        Parameters
+        ----------
+        raws : sequence of RawBlock, RawMessages, RawTable or RawSkipped
+
+        Returns
+        -------
+        Chunk
+            Its `answers` is always the number of rows in its batches and of answers in its rejects.
+        """
+        readings = [self._read(raw) for raw in raws]
+        partitions = tuple(dict.fromkeys(raw.partition for raw in raws))
+        owners = [partitions.index(raw.partition) for raw in raws]
+        columns = Columns([record for reading in readings for record in reading.records])
+        places, faults = self._place(columns, readings, owners)
+        rejects = RejectList(partitions, places, _raw_of(readings))
+        self._add_unread(readings, rejects)
+
+        task = self._finder.find(columns.task, columns.model, columns.models, faults)
+        rejects.add_all(faults, np.arange(columns.size), columns.weight)
+        usable = faults.good()
+        batches, labels = [], []
+        for i, layout in enumerate(self.layouts):
+            here = usable & (task == i)
+            answers = np.flatnonzero(here & ~columns.is_label)
+            if len(answers):
+                batches.append(read_answers(layout, columns, answers, places, rejects))
+            given = np.flatnonzero(here & columns.is_label)
+            if len(given):
+                labels.append(read_labels(layout, columns, given, places, rejects))
+        unread = sum(len(reading.rejects) for reading in readings)
+        return Chunk(
+            source=self.source,
+            batches=tuple(batch for batch in batches if batch is not None),
+            labels=tuple(batch for batch in labels if batch is not None),
+            rejects=rejects.in_order(),
+            partitions=partitions,
+            positions={raw.partition: reading.end for raw, reading in zip(raws, readings, strict=True)},
+            answers=int(columns.weight.sum()) + unread,
+            labels_received=int(columns.is_label.sum()),
+        )
+
+    def _read(self, raw: Raw) -> Reading:
+        if isinstance(raw, RawBlock):
+            return read_block(raw, self.max_line_bytes)
+        if isinstance(raw, RawMessages):
+            return read_messages(raw, self.max_line_bytes)
+        if isinstance(raw, RawSkipped):
+            fault = too_large(raw.size, self.max_line_bytes)
+            reject = Reject(*fault, raw.head[:RAW_BYTES], raw.partition, raw.start)
+            return Reading(
+                [], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], raw.start + raw.size
+            )
+        return read_table(raw)
+
+    def _place(
+        self, columns: Columns, readings: Sequence[Reading], owners: Sequence[int]
+    ) -> tuple[Places, Faults]:
+        faults = Faults(columns.size)
+        slots = np.maximum(columns.weight, 1)
+        sizes = [len(reading.records) for reading in readings]
+        places = Places(
+            time=parse_times(columns.time, self.clock(), faults),
+            key=encode_ids(columns.id, faults),
+            order=np.cumsum(slots) - slots,
+            partition=np.repeat(np.array(owners, dtype=np.int64), np.array(sizes, dtype=np.int64)),
+            position=_joined([reading.positions for reading in readings]),
+        )
+        return places, faults
+
+    def _add_unread(self, readings: Sequence[Reading], rejects: RejectList) -> None:
+        before = 0
+        for reading in readings:
+            for records, reject in reading.rejects:
+                rejects.unread(before + records, reject)
+            before += len(reading.records)
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _raw_of(readings: Sequence[Reading]) -> Callable[[int], bytes]:
+    """From a record's number in the chunk to the bytes it was read from."""
+    sizes = [len(reading.records) for reading in readings]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+
+    def raw(record: int) -> bytes:
+        i = bisect_right(starts, record) - 1
+        return readings[i].raw(record - starts[i])
+
+    return raw

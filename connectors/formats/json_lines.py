@@ -1,0 +1,187 @@
+"""Bytes to records: NDJSON blocks, and messages that hold one record, an array, or NDJSON.
+
+A whole block is decoded in one call. Only where that fails is it cut in halves until the bad lines
+stand alone, so that one bad line among thousands costs a few more calls and takes nobody with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from connectors.base import RawBlock, RawMessages
+from connectors.formats.explain import explain_text
+from connectors.formats.structs import RAW_BYTES, Fault, Reading, Record
+from monitor.records import Ints, Reject, RejectReason
+
+_DECODER = msgspec.json.Decoder(Record)
+_ARRAY_DECODER = msgspec.json.Decoder(list[Record])
+_ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_SPACE = b" \t\r\n"
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LEAF = 4  # pieces decoded one by one: below this, halving costs more calls than it saves
+
+Outcome = tuple[bytes, Record | Fault]
+
+
+def read_block(block: RawBlock, max_line_bytes: int) -> Reading:
+    """The records of a block of lines; blank lines are passed over.
+
+    Parameters
+    ----------
+    block : RawBlock
+    max_line_bytes : int
+        A longer line is rejected, unread.
+    """
+    data, end = block.data, block.start + len(block.data)
+    skipped = len(_BYTE_ORDER_MARK) if block.start == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
+    data = data[skipped:]
+    view = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(view == _NEWLINE)
+    if len(data) and not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1))[: len(ends)]
+    positions = starts + (block.start + skipped)
+    if _one_object_a_line(view, starts, ends, max_line_bytes):
+        records = _try_lines(data)
+        if records is not None and len(records) == len(starts):
+            return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [], end)
+    lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return _collect(lines, positions, block.partition, end, lambda x: _from_line(x, max_line_bytes))
+
+
+def read_messages(raw: RawMessages, max_line_bytes: int) -> Reading:
+    """The records of messages; an empty message (Kafka's tombstone) holds none."""
+    end = raw.offsets[-1] + 1 if raw.offsets else 0
+    positions = np.array(raw.offsets, dtype=np.int64)
+    values = [value.strip(_SPACE) for value in raw.values]
+    if max(map(len, values), default=0) <= max_line_bytes and b"" not in values:
+        records = _try_pieces(values)
+        if records is not None:
+            return Reading(records, positions, values.__getitem__, [], end)
+    return _collect(values, positions, raw.partition, end, lambda x: _from_message(x, max_line_bytes))
+
+
+def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
+    """Whether each line starts with a brace and ends with one.
+
+    `decode_lines` takes any white space for the end of a record, so that two records on one line,
+    or one on two, would shift all positions after them. Between a closing and an opening brace,
+    though, valid JSON can only be between records; with as many records as lines, each line is one.
+    """
+    if not len(starts) or int((ends - starts).max()) > max_line_bytes:
+        return False
+    last = view[ends - 1]
+    closed = last == _CLOSE
+    if not closed.all():
+        closed |= (last == _RETURN) & (view[ends - 2] == _CLOSE)
+    return bool(closed.all() and (view[starts] == _OPEN).all())
+
+
+def _try_lines(data: bytes) -> list[Record] | None:
+    try:
+        return _DECODER.decode_lines(data)
+    except _ERRORS:
+        return None
+
+
+def _try_pieces(pieces: Sequence[bytes]) -> list[Record] | None:
+    """One record a piece, all decoded in one call, or None where that is not so."""
+    joined = b"\n".join(pieces)
+    if joined.count(b"\n") != len(pieces) - 1:
+        return None
+    if not all(piece.startswith(b"{") and piece.endswith(b"}") for piece in pieces):
+        return None
+    records = _try_lines(joined)
+    return records if records is not None and len(records) == len(pieces) else None
+
+
+def _collect(
+    pieces: list[bytes],
+    positions: Ints,
+    partition: str,
+    end: int,
+    decode_one: Callable[[bytes], list[Outcome]],
+) -> Reading:
+    records: list[Record] = []
+    places: list[int] = []
+    raws: list[bytes] = []
+    rejects: list[tuple[int, Reject]] = []
+    for number, raw, outcome in _outcomes(pieces, decode_one):
+        if isinstance(outcome, Record):
+            records.append(outcome)
+            places.append(int(positions[number]))
+            raws.append(raw)
+        else:
+            reject = Reject(*outcome, raw[:RAW_BYTES], partition, int(positions[number]))
+            rejects.append((len(records), reject))
+    return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects, end)
+
+
+def _outcomes(
+    pieces: list[bytes], decode_one: Callable[[bytes], list[Outcome]]
+) -> list[tuple[int, bytes, Record | Fault]]:
+    """What each piece holds: (number of the piece, bytes of the record, record or fault)."""
+    numbers = [i for i, piece in enumerate(pieces) if piece]
+    found: list[tuple[int, bytes, Record | Fault]] = []
+    pending = [numbers]
+    while pending:
+        some = pending.pop()
+        if len(some) <= _LEAF:
+            found.extend((i, raw, outcome) for i in some for raw, outcome in decode_one(pieces[i]))
+            continue
+        records = _try_pieces([pieces[i] for i in some])
+        if records is not None:
+            found.extend((i, pieces[i], record) for i, record in zip(some, records, strict=True))
+        else:
+            half = len(some) // 2
+            pending += [some[half:], some[:half]]
+    return found
+
+
+def _from_line(line: bytes, max_line_bytes: int) -> list[Outcome]:
+    if len(line) > max_line_bytes:
+        return [(line, too_large(len(line), max_line_bytes))]
+    try:
+        return [(line, _DECODER.decode(line))]
+    except _ERRORS as error:
+        return [(line, explain_text(line, error))]
+
+
+def _from_message(value: bytes, max_line_bytes: int) -> list[Outcome]:
+    """A message is an array, one record (over several lines or not), or a record a line."""
+    if not _is_one_value(value):
+        lines = [line for line in (x.strip(_SPACE) for x in value.split(b"\n")) if line]
+        if len(lines) > 1:
+            return [outcome for line in lines for outcome in _from_line(line, max_line_bytes)]
+        return _from_line(value, max_line_bytes)
+    if not value.startswith(b"["):
+        return _from_line(value, max_line_bytes)
+    elements = [bytes(element) for element in _ELEMENTS.decode(value)]
+    try:
+        records = _ARRAY_DECODER.decode(value)
+    except _ERRORS:
+        return [outcome for element in elements for outcome in _from_line(element, max_line_bytes)]
+    return list(zip(elements, records, strict=True))
+
+
+def _is_one_value(value: bytes) -> bool:
+    try:
+        _ONE_VALUE.decode(value)
+    except _ERRORS:
+        return False
+    return True
+
+
+def too_large(size: int, max_line_bytes: int) -> Fault:
+    """The fault of a line that was not read because of its length, in bytes."""
+    return (
+        RejectReason.TOO_LARGE,
+        f"$: a record of {size} bytes; at most {max_line_bytes} are read; send one record a line",
+    )

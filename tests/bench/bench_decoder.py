@@ -1,0 +1,116 @@
+"""What decoding to columns costs beside msgspec alone: ``python -m tests.bench.bench_decoder``.
+
+The bare rate is `decode_lines` on blocks of 1 MiB into a Struct with every field of SPEC section 3; the
+decoder's rate includes it. Both read the same fresh file in the same run; the best of several rounds
+is printed, because only other processes can make a round slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from connectors.base import RawBlock
+from connectors.files import FileSource
+from connectors.formats.columns import Columns
+from connectors.formats.decoder import Decoder
+from connectors.formats.json_lines import read_block
+from connectors.formats.names import encode, encode_ids
+from connectors.formats.scores import score_matrix
+from connectors.formats.structs import MAX_LINE_BYTES, Faults, Record
+from connectors.formats.times import parse_times
+from monitor.records import TaskLayout
+
+MODELS = 4
+LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
+
+
+def write_predictions(path: Path, records: int, seed: int = 0) -> None:
+    """Two-class predictions with ids and times, one a line, by `MODELS` models in turn."""
+    rng = random.Random(seed)
+    with path.open("w", encoding="ascii") as file:
+        for i in range(records):
+            toxic = round(rng.random(), 6)
+            request = i // MODELS
+            file.write(
+                f'{{"id": "req-{request:08d}", "time": "2026-11-{1 + request // 40000 % 28:02d}T'
+                f'{request // 3600 % 24:02d}:{request // 60 % 60:02d}:{request % 60:02d}.{request % 1000:03d}Z", '
+                f'"task": "toxicity", "model": "model-{i % MODELS}", '
+                f'"scores": [{1 - toxic:.6f}, {toxic:.6f}]}}\n'
+            )
+
+
+def blocks_of(path: Path) -> Iterator[RawBlock]:
+    """The file in blocks of whole lines, as the file source gives them."""
+    source = FileSource(path, name="bench")
+    source.open({})
+    while source.up:
+        for raw in source.read(0.0):
+            assert isinstance(raw, RawBlock)
+            yield raw
+    source.close()
+
+
+def best_seconds(work: Callable[[RawBlock], object], blocks: list[RawBlock], rounds: int) -> float:
+    """Seconds of the quickest round over all blocks."""
+    best = float("inf")
+    for _ in range(rounds):
+        gc.collect()
+        start = time.perf_counter()
+        for block in blocks:
+            work(block)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def main() -> None:
+    """Print the ratio, and where the time goes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "predictions.ndjson"
+        write_predictions(path, options.records)
+        blocks = list(blocks_of(path))
+    bare = msgspec.json.Decoder(Record)
+    decoder = Decoder([LAYOUT], "bench", lambda: 0.0)
+
+    def per_record(work: Callable[[RawBlock], object]) -> float:
+        return best_seconds(work, blocks, options.rounds) / options.records * 1e6
+
+    alone = per_record(lambda block: bare.decode_lines(block.data))
+    whole = per_record(lambda block: decoder.decode([block]))
+    print(f"{options.records} records, {len(blocks)} blocks, best of {options.rounds} rounds")
+    print(f"msgspec decode_lines    {alone:6.3f} us a record   {1 / alone:5.2f} million records/s")
+    print(f"Decoder to a Chunk      {whole:6.3f} us a record   {1 / whole:5.2f} million records/s")
+    print(f"rate of the Decoder     {alone / whole:6.1%} of the bare one (the whole of replay needs 25 %)")
+
+    readings = {block.start: read_block(block, MAX_LINE_BYTES) for block in blocks}
+    columns = {start: Columns(reading.records) for start, reading in readings.items()}
+    none = Faults(0)
+    stages: dict[str, Callable[[RawBlock], object]] = {
+        "bytes to records": lambda b: read_block(b, MAX_LINE_BYTES),
+        "records to lists": lambda b: Columns(readings[b.start].records),
+        "times": lambda b: parse_times(columns[b.start].time, 0.0, none),
+        "keys of ids": lambda b: encode_ids(columns[b.start].id, none),
+        "scores": lambda b: score_matrix(columns[b.start].scores, LAYOUT, str, none),
+        "models": lambda b: encode(columns[b.start].model),
+    }
+    for name, work in stages.items():
+        print(f"  {name:20s}  {per_record(work):6.3f}")
+    rows = sum(len(batch) for block in blocks for batch in decoder.decode([block]).batches)
+    assert rows == options.records, (rows, options.records)
+    assert np.isfinite(decoder.decode(blocks[:1]).batches[0].time).all()
+
+
+if __name__ == "__main__":
+    main()
