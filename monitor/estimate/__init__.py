@@ -5,6 +5,14 @@ from monitor.estimate.average_confidence import (
     average_confidence_many,
     average_confidence_windows,
 )
+from monitor.estimate.calibration_error import (
+    CLASS_ECE_BINS,
+    ECE_BINS,
+    CalibrationErrorEstimate,
+    LabelledCalibrationError,
+    calibration_error,
+    labelled_calibration_error,
+)
 from monitor.estimate.poisson_binomial import (
     PoissonBinomial,
     TrimmedPmf,
@@ -15,11 +23,17 @@ from monitor.estimate.poisson_binomial import (
 from monitor.estimate.proportion import wilson
 
 __all__ = [
+    "CLASS_ECE_BINS",
+    "ECE_BINS",
+    "CalibrationErrorEstimate",
+    "LabelledCalibrationError",
     "PoissonBinomial",
     "TrimmedPmf",
     "average_confidence",
     "average_confidence_many",
     "average_confidence_windows",
+    "calibration_error",
+    "labelled_calibration_error",
     "pmf_many",
     "trim",
     "trimmed_pmf_many",
