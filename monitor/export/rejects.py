@@ -1,0 +1,65 @@
+"""Records that could not be used, written beside the reason, so that their sender can be told."""
+
+from __future__ import annotations
+
+import msgspec
+
+from monitor.export.reports import LineWriter
+from monitor.records import Reject
+
+_encode = msgspec.json.Encoder().encode
+
+
+class RejectWriter(LineWriter[tuple[Reject, str]]):
+    """Appends rejected records to a file, one JSON object a line, in bounded space.
+
+    A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, the record as it came;
+    bytes in it that are no UTF-8 are written as ``\\xff``. A flood of rejects costs the caller no more
+    than a place in the queue: lines are made in the writer's thread, and what does not fit is dropped and
+    counted in `lost`. The counts in the metrics stay whole.
+
+    Parameters
+    ----------
+    path : str
+    max_bytes : int
+        Past this the file is renamed to `<path>.1` and begun anew: the two together bound the space.
+    capacity : int
+        Records that may wait, at most 2 kB each.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from monitor.records import RejectReason
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "rejects.ndjson")
+    ...     writer = RejectWriter(str(path), max_bytes=1_000_000)
+    ...     writer.start()
+    ...     taken = writer.write((Reject(RejectReason.ENCODING, "no UTF-8", b"\\xff", "t-3", 7), "kafka"))
+    ...     drained = writer.close(timeout=5)
+    ...     print(path.read_text(), end="")
+    {"reason":"encoding","message":"no UTF-8","source":"kafka","partition":"t-3","position":7,"raw":"\\\\xff"}
+    """
+
+    def __init__(self, path: str, max_bytes: int, capacity: int = 5_000) -> None:
+        super().__init__(path, setting="rejects.path", capacity=capacity, max_bytes=max_bytes)
+
+    def add(self, reject: Reject, source: str) -> bool:
+        """Queue one rejected record of a source; whether it was taken. Never waits."""
+        return self.write((reject, source))
+
+    def _encode(self, item: tuple[Reject, str]) -> bytes:
+        reject, source = item
+        line = {
+            "reason": reject.reason.value,
+            "message": _utf8(reject.message),
+            "source": _utf8(source),
+            "partition": _utf8(reject.partition),
+            "position": reject.position,
+            "raw": reject.raw.decode("utf-8", errors="backslashreplace"),
+        }
+        return _encode(line) + b"\n"
+
+
+def _utf8(text: str) -> str:
+    """File names may hold bytes that are no UTF-8, which Python keeps as lone surrogates."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
