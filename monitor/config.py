@@ -214,7 +214,7 @@ class Config(Section):
     rejects: Rejects | None = Field(
         default=None, description="Unusable records as a file; only counted if absent."
     )
-    export: Export = Field(default=Export(), description="The HTTP side: /, /metrics, /-/healthy, /-/ready.")
+    export: Export = Field(default=Export(), description="What people and Prometheus look at.")
 
     @model_validator(mode="after")
     def _fits(self) -> Config:

@@ -172,7 +172,8 @@ def test_sources_have_names_given_or_derived():
         ({"tasks": {" ": {}}}, "tasks: expected names of 1 to 200 characters"),
         (
             {"sources": [FILE], "reports": {"path": FILE["path"]}},
-            f"reports.path: expected a file of its own, got '{FILE['path']}', which sources[0].path names too",
+            "reports.path: expected a file of its own, got 'data/predictions.ndjson', "
+            "which sources[0].path names too",
         ),
         (
             {"reports": {"path": "x"}, "rejects": {"path": "x"}},

@@ -1,0 +1,231 @@
+"""`check`: false alarms a week against arithmetic by hand; each warning where it is due, and only there."""
+
+import math
+
+import pytest
+
+from monitor.charts.limits import false_alarm_rate
+from monitor.check import ChartRate, charted_metrics, check, render, window_rows
+from monitor.config import ChartConfig, Config, Task
+from monitor.configfile import load_config
+from monitor.errors import ConfigError
+
+STDIN = [{"kind": "stdin"}]
+QUIET = {"reference": {"path": "r.csv"}, "labels": {"max_answers": 1_000_000_000}}
+
+
+def report(reference_windows=None, **task):
+    return check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), reference_windows or {"t": 40})
+
+
+def test_false_alarms_a_week_are_windows_times_the_rate():
+    found = report(metrics=["accuracy"], models={"m": {"answers_per_day": 50_000}}, chart={"arl0": 200})
+    (chart,) = found.charts
+    assert chart == ChartRate("t", "m", "accuracy", pytest.approx(1 / 200, rel=1e-6), 100.0)
+    assert chart.false_alarms_per_week == pytest.approx(100 * 7 / 200, rel=1e-6)
+    assert found.false_alarms_per_week == pytest.approx(3.5, rel=1e-6)
+    assert found.warnings == ()
+
+
+def test_the_sum_is_over_models_metrics_and_tasks():
+    task = {**QUIET, "chart": {"arl0": 100}, "window": {"size": 100, "max_age_seconds": 1e6}}
+    two = {**task, "models": {"a": {"answers_per_day": 1000}, "b": {"answers_per_day": 500}}}
+    one = {**task, "models": {"c": {"answers_per_day": 100}}, "metrics": ["accuracy"]}
+    found = check(Config(tasks={"two": two, "one": one}, sources=STDIN))
+    shown = [(chart.task, chart.model, chart.metric, chart.windows_per_day) for chart in found.charts]
+    assert shown == [
+        ("two", "a", "accuracy", 10),
+        ("two", "b", "accuracy", 5),
+        ("two", "a", "ece", 10),
+        ("two", "b", "ece", 5),
+        ("one", "c", "accuracy", 1),
+    ]
+    assert found.false_alarms_per_week == pytest.approx((10 + 5 + 10 + 5 + 1) * 7 / 100, rel=1e-6)
+
+
+def test_models_of_unknown_traffic_are_told_by_windows_and_left_out_of_the_sum():
+    found = report(models={"a": {"answers_per_day": 50_000}, "b": {}}, metrics=["accuracy"])
+    assert found.charts[1].false_alarms_per_week is None
+    assert found.false_alarms_per_week == pytest.approx(700 / 370, rel=1e-6)
+    text = render(found)
+    assert "  t, a, accuracy: 1.9 a week (100 windows a day)\n" in text
+    assert "  t, b, accuracy: 2.7 in 1,000 windows (answers_per_day is not given)\n" in text
+    assert "All charts together: 1.9 a week, without 1 of unknown traffic." in text
+
+
+def test_without_models_each_model_is_told_by_windows():
+    found = report(metrics=["accuracy"])
+    assert (found.charts[0].model, found.false_alarms_per_week) == (None, None)
+    assert "  t, each model, accuracy: 2.7 in 1,000 windows" in render(found)
+    assert "give answers_per_day of the models to have false alarms a week" in render(found)
+
+
+def test_groups_come_on_top_a_chart_each_value():
+    found = report(
+        groups=["region"], models={"m": {"answers_per_day": 50_000}, "n": {"answers_per_day": 5e4}}
+    )
+    text = render(found)
+    assert text.count("t, each model and value of region, accuracy: 2.7 in 1,000 windows of its own") == 1
+    assert text.count("t, each model and value of region, ece: 2.7 in 1,000 windows of its own") == 1
+    assert "All charts together: 7.6 a week, without those of groups." in text
+
+
+@pytest.mark.parametrize(
+    ("answers_per_day", "rows"), [(96_000, 500), (48_000, 500), (24_000, 250), (4_800, 50), (10, 50)]
+)
+def test_windows_close_by_size_by_age_or_at_the_least_size(answers_per_day, rows):
+    assert window_rows(Task(), answers_per_day) == rows
+
+
+def test_sigmas_and_rules_go_through_the_charts_own_arithmetic():
+    chart = ChartConfig(sigmas=3, rules=["we1", "we2", "we3", "we4"])
+    found = report({"t": 20}, chart=chart, metrics=["accuracy"])
+    assert found.charts[0].false_alarms_per_window == false_alarm_rate(chart, 20)
+    assert 1 / 92 < found.charts[0].false_alarms_per_window < 1 / 40
+
+
+def test_a_reference_file_that_was_not_read_is_taken_to_be_long():
+    config = Config(tasks={"t": {"reference": {"path": "r"}, "chart": {"sigmas": 3}}}, sources=STDIN)
+    assert check(config).charts[0].false_alarms_per_window == false_alarm_rate(
+        ChartConfig(sigmas=3.0), math.inf
+    )
+    assert check(config).warnings == (
+        "tasks.t.reference.path: not read; the charts want 20 windows or more, "
+        "so 10,000 labelled rows a model",
+    )
+    assert check(config, {"t": 30}).warnings == ()
+
+
+def test_calibration_errors_keep_shewhart_beside_a_p_chart():
+    found = report({"t": 20}, chart={"kind": "shewhart_p", "sigmas": 3})
+    p_chart, shewhart = (chart.false_alarms_per_window for chart in found.charts)
+    assert shewhart == false_alarm_rate(ChartConfig(kind="shewhart", sigmas=3.0), 20)
+    assert p_chart == false_alarm_rate(ChartConfig(kind="shewhart_p", sigmas=3.0), 20) != shewhart
+    assert found.warnings[0].startswith("tasks.t.chart.kind: shewhart_p expects the variation of labels")
+
+
+@pytest.mark.parametrize(
+    ("task", "charted"),
+    [
+        ({"reference": {"path": "r"}}, ("accuracy", "ece")),
+        ({"reference": {"path": "r"}, "calibration": {"method": "none"}}, ("accuracy",)),
+        ({"reference": {"first_windows": 20}}, ("accuracy",)),
+        ({"reference": {"first_windows": 20}, "metrics": ["ece"]}, ()),
+    ],
+)
+def test_calibration_errors_are_charted_only_with_a_calibration(task, charted):
+    assert charted_metrics(Task(**task)) == charted
+
+
+def test_an_arl0_out_of_reach_is_refused_with_its_key():
+    with pytest.raises(ConfigError, match=r"^tasks\.t\.chart: arl0: got 370.*we4 reach at most"):
+        report({"t": 20}, chart={"arl0": 370, "rules": ["we4"]})
+
+
+FIRST = {"first_windows": 20}
+
+
+@pytest.mark.parametrize(
+    ("task", "warning"),
+    [
+        (
+            {"reference": FIRST},
+            "calibration.method: stays none, as reference.first_windows brings no labels to fit isotonic on; "
+            "the scores are taken as they are; ece stays unknown; give reference.path",
+        ),
+        (
+            {
+                "calibration": {"method": "none"},
+                "classes": ["a", "b"],
+                "metrics": ["accuracy", "ece", "class_ece"],
+            },
+            "calibration.method: none; ece and class_ece stay unknown; take isotonic, "
+            "and give reference.path",
+        ),
+        (
+            {"reference": {"first_windows": 10}, "calibration": {"method": "none"}, "metrics": ["accuracy"]},
+            "reference: 10 windows say little of the variation between windows, so that some models alarm "
+            "far more often than stated and some less; give 20 or more",
+        ),
+        (
+            {"objective": {"accuracy": {"max": 0.9}}},
+            "objective.accuracy: a ceiling is breached by a model that is too good; is min meant?",
+        ),
+        (
+            {"objective": {"ece": {"min": 0.1}}},
+            "objective.ece: a floor is breached by a model that is too well calibrated; is max meant?",
+        ),
+        (
+            {"objective": {"accuracy": {"min": 0}}},
+            "objective.accuracy: 0 can never be breached; leave the objective out, or move the bound",
+        ),
+        (
+            {"objective": {"ece": {"max": 0}}},
+            "objective.ece: 0 can hardly ever be met, as an interval reaches past it; move the bound",
+        ),
+        (
+            {"models": {"m": {"answers_per_day": 24_000}}},
+            "window.max_age_seconds: at 24,000 answers a day the windows of m close early, with about 250 of "
+            "500 predictions; raise it to 1,800, or lower size",
+        ),
+        (
+            {"models": {"m": {"answers_per_day": 50_000}}, "labels": {}},
+            "labels.max_answers: 1,000,000 answers are 20 days of traffic, less than horizon_days (30): "
+            "later labels find nothing; raise it to 1,500,000",
+        ),
+        (
+            {"models": {"a": {}, "b": {}}, "max_series": 1},
+            "max_series: 1 is less than the 2 models; raise it",
+        ),
+    ],
+)
+def test_what_cannot_work_as_meant_is_told_once(task, warning):
+    windows = None if task.get("reference", {}).get("first_windows") else {"t": 40}
+    found = check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), windows)
+    assert found.warnings == (f"tasks.t.{warning}",)
+    assert f"\nWarnings:\n  tasks.t.{warning}" in render(found)
+
+
+def test_an_objective_of_what_stays_unknown_cannot_be_judged():
+    found = report(reference=FIRST, objective={"ece": {"max": 0.05}})
+    assert (
+        "tasks.t.objective.ece: cannot be judged, as ece stays unknown without a calibration"
+        in found.warnings
+    )
+
+
+def test_a_reference_that_takes_days_is_told():
+    window = {"size": 500, "max_age_seconds": 1e6}
+    found = check(
+        Config(
+            tasks={"t": {"reference": FIRST, "window": window, "models": {"m": {"answers_per_day": 2500}}}},
+            sources=STDIN,
+        )
+    )
+    assert (
+        "tasks.t.reference.first_windows: 20 windows of m take 4 days; until then it is warming up, "
+        "and nothing alarms"
+    ) in found.warnings
+
+
+def test_nothing_charted_is_said():
+    found = report(reference=FIRST, metrics=["ece"])
+    assert "tasks.t.metrics: nothing is charted; add accuracy" in found.warnings
+    assert render(found).startswith(
+        "The configuration is valid. Nothing is charted, so nothing will alarm.\n"
+    )
+
+
+def test_a_model_of_two_tasks_and_a_missing_source_are_told():
+    task = {**QUIET, "models": {"m": {}}}
+    found = check(Config(tasks={"a": task, "b": task}), {"a": 40, "b": 40})
+    assert found.warnings == (
+        "sources: there are none; `run` needs one, `replay` does not",
+        "tasks.b.models.m: a has it too; its records must name their task",
+    )
+
+
+def test_the_example_has_only_the_warning_that_it_explains(pytestconfig):
+    found = check(load_config(pytestconfig.rootpath / "config.example.yaml"))
+    assert [warning.partition(":")[0] for warning in found.warnings] == ["tasks.toxicity.calibration.method"]
+    assert "All charts together: 3.8 a week, without those of groups." in render(found)
