@@ -41,7 +41,7 @@ _FORCED_SECONDS = 0.3
 
 _SECURITY_HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; "
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",

@@ -1,0 +1,249 @@
+"""The landing page: it says what the view says, escapes what came from outside, and asks for nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from monitor import __version__
+from monitor.charts.base import Verdict
+from monitor.export.page import MOST_SERIES, render_page
+from monitor.result import Estimate, Unknown
+from monitor.view import (
+    AgentView,
+    CalibrationView,
+    ChartView,
+    EngineView,
+    LabelOutcome,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    SeriesState,
+    SeriesView,
+    SourceView,
+)
+
+MODEL = SeriesView(
+    task="toxicity",
+    model="erm",
+    group="",
+    version="7",
+    state=SeriesState.OUT_OF_CONTROL,
+    window_size=500,
+    windows_closed=18,
+    predictions=9000,
+    duplicates=0,
+    pending=120,
+    window_end_time=1795169251.002,
+    calibration=CalibrationView("isotonic", 1, True, 0.0),
+    estimates=(
+        MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
+        MetricEstimate("accuracy", "realised", Unknown("no labels yet")),
+    ),
+    charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1", "we4"), True)),),
+    objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),),
+    violations={},
+)
+VOID = {"meta", "link", "br"}
+
+
+class Reader(HTMLParser):
+    """Reads a page into its visible text, one line a block, and fails on a tag left open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in {"br", "tr", "p", "li", "h1", "h2"}:
+            self.text += "\n"
+        elif tag in {"td", "th"}:
+            self.text += "|"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def read(view: AgentView) -> Reader:
+    reader = Reader()
+    reader.feed(render_page(view))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def of(*series: SeriesView, **more: object) -> AgentView:
+    return AgentView(engine=EngineView(series=series, **more), ready=True)  # type: ignore[arg-type]
+
+
+def test_a_model_is_told_in_full() -> None:
+    text = read(of(MODEL)).text
+    assert "Task toxicity" in text
+    assert (
+        "ermout of control version 7 · window 17 to 2026-11-20 10:07:31 UTC · 120 of 500 in the open window"
+        " · calibration isotonic, of another version"
+    ) in text
+    assert "|accuracy|average confidence: 91.3 % (88.8 to 93.6)\nrealised: unknown, no labels yet" in text
+    assert "|92.0 to 96.0 %\nout of control, breaks we1, we4|at least 90.0 %\nat risk" in text
+
+
+def test_a_ceiling_and_an_unjudged_objective_are_told() -> None:
+    quiet = dataclasses.replace(
+        MODEL,
+        charts=(ChartView("ece", Verdict(0.02, 0.0, 0.05, (), False)),),
+        objectives=(ObjectiveView("ece", 0.05, False, None),),
+    )
+    assert "|ece||0.0 to 5.0 %\nin control|at most 5.0 %\nunknown" in read(of(quiet)).text
+
+
+def test_a_model_without_a_window_says_how_far_it_is() -> None:
+    new = dataclasses.replace(
+        MODEL,
+        state=SeriesState.WARMING_UP,
+        windows_closed=0,
+        window_end_time=None,
+        pending=7,
+        estimates=(),
+        charts=(),
+        objectives=(),
+    )
+    text = read(of(new)).text
+    assert "warming up version 7 · no window closed yet · 7 of 500 in the open window" in text
+    assert "|accuracy|" not in text
+
+
+def test_groups_follow_their_model_and_tasks_stand_apart() -> None:
+    series = [
+        dataclasses.replace(MODEL, group="region=eu"),
+        dataclasses.replace(MODEL, model="irm"),
+        dataclasses.replace(MODEL, task="spam"),
+        MODEL,
+    ]
+    names = re.findall(r"Task \w+|\|(?:erm|irm)(?: region=eu)?(?=out)", read(of(*series)).text)
+    assert names == ["Task toxicity", "|erm", "|erm region=eu", "|irm", "Task spam", "|erm"]
+
+
+@pytest.mark.parametrize("state", list(SeriesState))
+@pytest.mark.parametrize("objective", list(ObjectiveState))
+def test_every_state_has_its_word(state: SeriesState, objective: ObjectiveState) -> None:
+    one = dataclasses.replace(
+        MODEL, state=state, objectives=(ObjectiveView("accuracy", 0.9, True, objective),)
+    )
+    text = read(of(one)).text
+    assert f"erm{state.value.replace('_', ' ')} version" in text
+    assert f"at least 90.0 %\n{objective.value.replace('_', ' ')}" in text
+
+
+def test_a_number_that_is_none_is_never_shown() -> None:
+    wrong = MetricEstimate("accuracy", "average_confidence", Estimate(math.nan, 0.0, 1.0, 0.95, 3))
+    text = read(of(dataclasses.replace(MODEL, estimates=(wrong,)))).text
+    assert "average confidence: unknown, not a number" in text
+    assert "nan" not in text
+
+
+def test_the_agents_own_troubles_are_told() -> None:
+    troubled = AgentView(
+        ready=False,
+        healthy=False,
+        reasons=("Source a is not connected.", "The engine has not moved for 60 s."),
+        reload_successful=False,
+        reports_lost=1200,
+    )
+    text = read(troubled).text
+    assert (
+        "The agent is not healthy, not ready, the new configuration could not be read; the old one is kept, "
+        "windows missing in the reports file: 1,200.\nSource a is not connected.\nThe engine has not moved"
+    ) in text
+    assert "The agent is healthy, ready." in read(of()).text
+
+
+def test_sources_rejects_and_labels_are_counted() -> None:
+    engine = EngineView(
+        received={"kafka": 12345},
+        shed={"kafka": 6},
+        rejected={("kafka", "malformed"): 3, ("kafka", "bad_id"): 40, ("kafka", "logits"): 0},
+        labels={("toxicity", LabelOutcome.MATCHED): 1800},
+        labels_waiting={"toxicity": 5},
+        label_lag_seconds={"toxicity": 5400.0},
+    )
+    sources = (SourceView("kafka", True, 1042), SourceView("stdin", False, None))
+    text = read(AgentView(engine=engine, sources=sources)).text
+    assert "|kafka|connected|1,042|12,345|43|6" in text
+    assert "|stdin|not connected|not known|0|0|0" in text
+    assert "|kafka|bad id|40\n|kafka|malformed|3" in text
+    assert "logits" not in text
+    assert "|Task|Matched|Duplicate|Conflicting|Expired|Rejected|Shed|Waiting|Median delay" in text
+    assert "|toxicity|1,800|0|0|0|0|0|5|90.0 min" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.25, "0.2 s"), (119.0, "119.0 s"), (120.0, "2.0 min"), (7200, "2.0 h"), (259200, "3.0 days")],
+)
+def test_delays_have_a_fitting_unit(seconds: float, said: str) -> None:
+    engine = EngineView(labels_waiting={"toxicity": 0}, label_lag_seconds={"toxicity": seconds})
+    assert f"|{said}" in read(AgentView(engine=engine)).text
+
+
+def test_an_agent_that_has_seen_nothing_says_so() -> None:
+    text = read(AgentView()).text
+    assert "No answer has come yet." in text
+    assert f"Blindsight {__version__}" in text
+
+
+def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
+    crowd = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(MOST_SERIES + 1234)]
+    text = read(of(*crowd, series_dropped=2)).text
+    assert text.count("out of control version") == MOST_SERIES
+    assert "1,234 more models and groups: see metrics." in text
+    assert "Models and groups beyond the cap, not watched: 2." in text
+
+
+def test_text_from_outside_cannot_become_markup() -> None:
+    evil = "\"><script>alert('x')</script>&"
+    one = dataclasses.replace(
+        MODEL,
+        task=evil,
+        model=evil,
+        group=evil,
+        version=evil,
+        calibration=CalibrationView(evil, 0, False, None),
+        estimates=(MetricEstimate(evil, evil, Unknown(evil)),),
+        charts=(ChartView(evil, Verdict(0.9, 0.8, 1.0, (evil,), False)),),
+    )
+    engine = EngineView(
+        series=(one,), rejected={(evil, evil): 1}, labels_waiting={evil: 1}, label_lag_seconds={evil: 1.0}
+    )
+    page = read(AgentView(engine=engine, sources=(SourceView(evil, True, 1),), reasons=(evil,)))
+    assert "script" not in {tag for tag, _ in page.tags}
+    # The reason; task, model, group, version, calibration; metric, estimator, unknown, rule; the source;
+    # the reject's source and reason; the labels' task.
+    assert page.text.count(evil) == 14
+    assert "<script" not in render_page(AgentView(engine=engine, sources=(SourceView(evil, True, 1),)))
+
+
+def test_nothing_is_asked_for_from_elsewhere_and_nothing_runs() -> None:
+    page = read(of(MODEL))
+    links = [
+        value for _, attrs in page.tags for name, value in attrs.items() if name in {"href", "src", "action"}
+    ]
+    assert links == ["data:,", "metrics", "-/healthy", "-/ready"]
+    assert {tag for tag, _ in page.tags} & {"script", "img", "iframe", "form", "object"} == set()
+    assert not any(name.startswith("on") or name == "http-equiv" for _, attrs in page.tags for name in attrs)
+    style = render_page(of()).partition("<style>")[2].partition("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme: dark" in style
