@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from monitor.feeder import EndOfInput
+
 
 @dataclass(frozen=True, slots=True)
 class RawBlock:
@@ -95,7 +97,7 @@ class RawSkipped:
 Raw = RawBlock | RawMessages | RawTable | RawSkipped
 
 
-class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
+class EndOfSource(EndOfInput):
     """The source has nothing more to give, now or later."""
 
 
@@ -152,3 +154,6 @@ class Source(ABC):
 
     def absorbed(self, positions: Mapping[str, int]) -> None:  # noqa: B027 - most feeds need not know
         """Hear that everything before these positions has been used."""
+
+    def keep_alive(self) -> None:  # noqa: B027 - most feeds need not
+        """Stay connected without reading: called every moment while the agent has no room for more."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from connectors.formats.columns import Columns, Places, RejectList, absent, picker
-from connectors.formats.names import check_names, encode, encode_classes, encode_group, encode_versions
+from connectors.formats.names import Value, check_names, encode, encode_classes, encode_group, encode_versions
 from connectors.formats.scores import score_matrix
 from connectors.formats.structs import Faults, Scores
 from connectors.formats.truth import true_classes
@@ -34,8 +34,8 @@ class _Rows:
         From a row to the JSON path of its scores.
     """
 
-    values: list[Scores | None]
-    names: list[str | None]
+    values: Sequence[Scores | None]
+    names: Sequence[str | None]
     owner: Ints
     offset: Ints
     path: Callable[[int], str]
@@ -110,30 +110,31 @@ def _largest(scores: Floats) -> Ints:
     """(n,) index of the largest score; the first of equal ones."""
     if scores.shape[1] == 2:
         return (scores[:, 1] > scores[:, 0]).astype(np.int64)  # four times as fast as argmax
-    return np.argmax(scores, axis=1).astype(np.int64)
+    largest: Ints = np.argmax(scores, axis=1)
+    return largest
 
 
-def _acted_on(values: list[str | int | bool | None], layout: TaskLayout, faults: Faults) -> Ints:
+def _acted_on(values: Sequence[Value], layout: TaskLayout, faults: Faults) -> Ints:
     if not layout.classes:
         return np.zeros(len(values), dtype=np.int64)  # an answer with a confidence acts on itself
     return encode_classes(values, "prediction", layout, faults)
 
 
 def _groups(
-    values: list[dict[str, object] | None], layout: TaskLayout, faults: Faults
+    values: Sequence[Mapping[str, object] | None], layout: TaskLayout, faults: Faults
 ) -> Mapping[str, tuple[tuple[str, ...], Ints]]:
     return {name: encode_group(values, name, faults) for name in layout.groups}
 
 
 def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
     """A record with several models may not also say what would be true of one of them only."""
-    of_one: Mapping[str, list[object]] = {
+    of_one: Mapping[str, Sequence[object]] = {
         "model": columns.model,
         "scores": columns.scores,
         "confidence": columns.confidence,
         "prediction": columns.prediction,
         "correct": columns.correct,
-    }  # type: ignore[assignment]
+    }
     for row, record in enumerate(chosen.tolist()):
         models = columns.models[record]
         if models is None:
@@ -149,7 +150,7 @@ def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
 
 def _expand(columns: Columns, chosen: Ints, layout: TaskLayout) -> _Rows:
     pick = picker(chosen, columns.size)
-    single: list[Scores | None] = pick(columns.scores) if layout.classes else pick(columns.confidence)  # type: ignore[arg-type]
+    single: Sequence[Scores | None] = pick(columns.scores) if layout.classes else pick(columns.confidence)
     field = "$.scores" if layout.classes else "$.confidence"
     several = pick(columns.models)
     if absent(several):

@@ -64,12 +64,12 @@ class Columns:
         return weights
 
 
-def absent(column: list[Any]) -> bool:
+def absent(column: Sequence[Any]) -> bool:
     """Whether no row has a value."""
     return column.count(None) == len(column)
 
 
-def picker(chosen: Ints, size: int) -> Callable[[list[T]], list[T]]:
+def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
     """A function that takes the chosen rows of a column."""
     if len(chosen) == size:
         return lambda column: column

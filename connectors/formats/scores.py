@@ -72,7 +72,8 @@ def _confidences(values: Sequence[Scores | None], layout: TaskLayout, path: Path
             )
             faults.add(row, RejectReason.NO_SCORES, message)
     _check_numbers(found[:, 0], path, faults)
-    return np.clip(found, 0.0, 1.0)
+    clipped: Floats = np.clip(found, 0.0, 1.0)
+    return clipped
 
 
 def _of_second_class(second: Floats, path: Path, faults: Faults) -> Floats:
@@ -108,13 +109,11 @@ def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path,
         elif isinstance(value, dict) and value.keys() == names:
             matrix[row] = [value[name] for name in layout.classes]
         elif isinstance(value, int | float) and width == 2:
-            single = Faults(1)
-            matrix[row] = _of_second_class(
-                np.array([value], dtype=np.float64), lambda _, at=row: path(at), single
-            )
-            for reason, message in single.found.values():
-                faults.add(row, reason, message)
-                matrix[row] = (1.0, 0.0)
+            if not -ROUNDING <= value <= 1.0 + ROUNDING:
+                faults.add(row, *_number_fault(value, path(row)))
+            else:
+                second = min(max(value, 0.0), 1.0)
+                matrix[row] = (1.0 - second, second)
         else:
             faults.add(row, *_form_fault(value, layout, path(row)))
     return matrix

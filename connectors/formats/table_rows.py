@@ -116,6 +116,17 @@ def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
     return rows
 
 
+def is_column(name: str) -> bool:
+    """Whether a column of this name means something to us.
+
+    Examples
+    --------
+    >>> is_column("scores.toxic"), is_column("comment")
+    (True, False)
+    """
+    return _place_of(name)[1] is not None
+
+
 def _place_of(name: str) -> tuple[str | None, str | None]:
     """Where a column's values go: (None, field), ("scores", class), ("groups", name) or nowhere."""
     for prefix in (_SCORES, _GROUPS):

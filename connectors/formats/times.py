@@ -132,7 +132,8 @@ def _offset(matrix: NDArray[np.uint8], good: _Good) -> Ints:
     hours, minutes = _number(columns, (1, 2), good), _number(columns, (4, 5), good)
     good &= (columns[3] == _COLON) & (hours <= 23) & (minutes <= 59)
     good &= (columns[0] == _PLUS) | (columns[0] == _MINUS)
-    return np.where(columns[0] == _MINUS, -1, 1) * (hours * 3600 + minutes * 60)
+    ahead: Ints = np.where(columns[0] == _MINUS, -1, 1) * (hours * 3600 + minutes * 60)
+    return ahead
 
 
 def _read(matrix: NDArray[np.uint8], offset: Callable[[_Good], Ints | int]) -> Floats:

@@ -18,7 +18,7 @@ def true_classes(
 ) -> Ints:
     """(n,) true classes, -1 where there is none; for a task of confidences 0 is correct, 1 is wrong."""
     if layout.classes:
-        if not absent(list(correct)):
+        if not absent(correct):
             for row, given in enumerate(correct):
                 if given is not None and labels[row] is None:
                     message = (
@@ -27,7 +27,7 @@ def true_classes(
                     )
                     faults.add(row, RejectReason.NO_LABEL, message)
         return encode_classes(labels, "label", layout, faults)
-    if not absent(list(labels)):
+    if not absent(labels):
         for row, label in enumerate(labels):
             if label is not None and correct[row] is None:
                 message = f"$.label: task {layout.name} has no classes; send correct, true or false"

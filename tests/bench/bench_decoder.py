@@ -8,6 +8,7 @@ is printed, because only other processes can make a round slower.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import random
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from connectors.base import RawBlock
+from connectors.base import EndOfSource, RawBlock
 from connectors.files import FileSource
 from connectors.formats.columns import Columns
 from connectors.formats.decoder import Decoder
@@ -42,7 +43,8 @@ def write_predictions(path: Path, records: int, seed: int = 0) -> None:
             request = i // MODELS
             file.write(
                 f'{{"id": "req-{request:08d}", "time": "2026-11-{1 + request // 40000 % 28:02d}T'
-                f'{request // 3600 % 24:02d}:{request // 60 % 60:02d}:{request % 60:02d}.{request % 1000:03d}Z", '
+                f"{request // 3600 % 24:02d}:{request // 60 % 60:02d}:{request % 60:02d}"
+                f'.{request % 1000:03d}Z", '
                 f'"task": "toxicity", "model": "model-{i % MODELS}", '
                 f'"scores": [{1 - toxic:.6f}, {toxic:.6f}]}}\n'
             )
@@ -52,11 +54,11 @@ def blocks_of(path: Path) -> Iterator[RawBlock]:
     """The file in blocks of whole lines, as the file source gives them."""
     source = FileSource(path, name="bench")
     source.open({})
-    while source.up:
-        for raw in source.read(0.0):
-            assert isinstance(raw, RawBlock)
-            yield raw
-    source.close()
+    with contextlib.closing(source), contextlib.suppress(EndOfSource):
+        while True:
+            for raw in source.read(0.0):
+                assert isinstance(raw, RawBlock)
+                yield raw
 
 
 def best_seconds(work: Callable[[RawBlock], object], blocks: list[RawBlock], rounds: int) -> float:
@@ -94,11 +96,12 @@ def main() -> None:
     print(f"Decoder to a Chunk      {whole:6.3f} us a record   {1 / whole:5.2f} million records/s")
     print(f"rate of the Decoder     {alone / whole:6.1%} of the bare one (the whole of replay needs 25 %)")
 
+    read = per_record(lambda block: read_block(block, MAX_LINE_BYTES))
+    print(f"  bytes to records      {read:6.3f}")
     readings = {block.start: read_block(block, MAX_LINE_BYTES) for block in blocks}
     columns = {start: Columns(reading.records) for start, reading in readings.items()}
     none = Faults(0)
     stages: dict[str, Callable[[RawBlock], object]] = {
-        "bytes to records": lambda b: read_block(b, MAX_LINE_BYTES),
         "records to lists": lambda b: Columns(readings[b.start].records),
         "times": lambda b: parse_times(columns[b.start].time, 0.0, none),
         "keys of ids": lambda b: encode_ids(columns[b.start].id, none),

@@ -1,0 +1,118 @@
+"""Reads a labelled reference file whole: the rows that calibration and limits are set from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from connectors.base import EndOfSource, Raw, RawBlock, RawTable
+from connectors.files import FileSource
+from connectors.formats.decoder import Decoder
+from connectors.formats.joining import join_batches, take
+from monitor.errors import ConfigError, SourceError
+from monitor.records import Batch, Chunk, Reject, RejectReason, TaskLayout
+
+_SHOWN_REJECTS = 3
+
+
+def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
+    """The labelled answers of a reference file, in order of their time.
+
+    Rows of other tasks are passed over, so that several tasks can share a file. Rows without a time keep
+    their place in the file.
+
+    Parameters
+    ----------
+    path : str or Path
+        NDJSON (plain, ``.gz``, ``.zst``), CSV or Parquet, by its name.
+    layout : TaskLayout
+
+    Returns
+    -------
+    Batch
+        Only rows with a label; `order` counts them, `position` says where in the file each stood.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, a row of it cannot be used, or no row has a label.
+    MissingExtraError
+        The format needs an optional package.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "reference.csv"
+    >>> _ = path.write_text("model,label,scores.ok,scores.toxic\\nerm,toxic,0.25,0.75\\nerm,ok,0.5,0.5\\n")
+    >>> batch = read_reference(path, TaskLayout("toxicity", ("ok", "toxic")))
+    >>> batch.label.tolist(), batch.predicted.tolist()
+    ([1, 0], [1, 0])
+    """
+    reading = _Reading(Path(path))
+    reading.read(layout)
+    if reading.rejected:
+        raise ConfigError(reading.complaint())
+    if reading.bare_labels:
+        raise ConfigError(
+            f"{path}: {reading.bare_labels} lines have a label and no scores; "
+            "a reference file needs both on every line"
+        )
+    if not any((batch.label >= 0).any() for batch in reading.batches):
+        raise ConfigError(
+            f"{path}: no row of task {layout.name} has a label; a reference file needs label on every line"
+        )
+    joined = join_batches(reading.batches)
+    labelled = np.flatnonzero(joined.label >= 0)
+    return take(joined, labelled[np.argsort(joined.time[labelled], kind="stable")])
+
+
+class _Reading:
+    """What has been read of a reference file so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.batches: list[Batch] = []
+        self.bare_labels = 0
+        self.rejected = 0
+        self._first: list[str] = []
+        self._lines = 0
+
+    def read(self, layout: TaskLayout) -> None:
+        source = FileSource(self.path)
+        decoder = Decoder([layout], source.name, lambda: 0.0)
+        try:
+            source.open({})
+            while True:
+                for raw in source.read(0.0):
+                    self._add(raw, decoder.decode([raw]))
+        except EndOfSource:
+            return
+        except SourceError as error:
+            raise ConfigError(f"The reference cannot be read. {error}") from error
+        finally:
+            source.close()
+
+    def _add(self, raw: Raw, chunk: Chunk) -> None:
+        self.batches.extend(chunk.batches)
+        self.bare_labels += chunk.labels_received
+        for reject in chunk.rejects:
+            if reject.reason is RejectReason.UNKNOWN_TASK:
+                continue  # rows of the tasks that share the file
+            self.rejected += 1
+            if len(self._first) < _SHOWN_REJECTS:
+                self._first.append(f"{self._place(raw, reject)}: {reject.message}")
+        self._lines += raw.data.count(b"\n") if isinstance(raw, RawBlock) else 1
+
+    def _place(self, raw: Raw, reject: Reject) -> str:
+        if isinstance(raw, RawTable):
+            return f"row {reject.position + 1}"
+        before = raw.data.count(b"\n", 0, reject.position - raw.start) if isinstance(raw, RawBlock) else 0
+        return f"line {self._lines + before + 1}"
+
+    def complaint(self) -> str:
+        shown = "; ".join(self._first)
+        more = self.rejected - len(self._first)
+        rest = f"; and {more} more" if more else ""
+        rows = "row" if self.rejected == 1 else "rows"
+        return f"{self.path}: {self.rejected} {rows} of the reference cannot be used: {shown}{rest}"
