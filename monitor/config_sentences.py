@@ -115,6 +115,8 @@ def _resolve(node: Schema, root: Schema) -> Schema:
     while True:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rsplit("/", 1)[1]]
+        elif "allOf" in node:  # how pydantic before 2.9 writes a reference with a description
+            node = node["allOf"][0]
         elif "anyOf" in node:
             node = next(branch for branch in node["anyOf"] if branch.get("type") != "null")
         else:

@@ -63,11 +63,14 @@ class ReloadPlan:
         The open windows close, and the task's models begin a new baseline with these.
     restart : tuple of str
         Cannot change while the agent runs.
+    fresh_tasks : frozenset of str
+        The tasks that `new_baseline` is about, by name: a name may hold dots and brackets itself.
     """
 
     at_once: tuple[str, ...]
     new_baseline: tuple[str, ...]
     restart: tuple[str, ...]
+    fresh_tasks: frozenset[str] = frozenset()
 
     @property
     def changes(self) -> bool:
@@ -89,13 +92,14 @@ def classify(old: Config, new: Config) -> ReloadPlan:
     >>> plan.at_once, plan.new_baseline, plan.restart
     (('tasks.spam.level',), ('tasks.spam.window.size',), ('tasks.ham',))
     """
-    found: dict[Consequence, list[str]] = {each: [] for each in Consequence}
+    found: dict[Consequence, list[tuple[str, ...]]] = {each: [] for each in Consequence}
     for path in _changed((), old.model_dump(), new.model_dump()):
-        found[consequence(path)].append(show_path(path))
+        found[consequence(path)].append(path)
     return ReloadPlan(
-        at_once=tuple(found[Consequence.AT_ONCE]),
-        new_baseline=tuple(found[Consequence.NEW_BASELINE]),
-        restart=tuple(found[Consequence.RESTART]),
+        at_once=tuple(map(show_path, found[Consequence.AT_ONCE])),
+        new_baseline=tuple(map(show_path, found[Consequence.NEW_BASELINE])),
+        restart=tuple(map(show_path, found[Consequence.RESTART])),
+        fresh_tasks=frozenset(path[1] for path in found[Consequence.NEW_BASELINE]),
     )
 
 

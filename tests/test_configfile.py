@@ -49,8 +49,10 @@ NAMES = {"tasks": "t", "models": "m", "options": "client_id"}
 
 
 def resolve(node):
-    while "$ref" in node or "anyOf" in node:
-        if "$ref" in node:
+    while {"$ref", "anyOf", "allOf"} & set(node):
+        if "allOf" in node:  # pydantic before 2.9
+            node = node["allOf"][0]
+        elif "$ref" in node:
             node = SCHEMA["$defs"][node["$ref"].rsplit("/", 1)[1]]
         else:
             node = next(branch for branch in node["anyOf"] if branch.get("type") != "null")

@@ -53,8 +53,15 @@ def test_what_holds_at_once(task, paths):
 )
 def test_what_begins_a_new_baseline(task, paths):
     plan = classify(config(), config(task))
-    assert plan == ReloadPlan((), tuple(paths), ())
+    assert plan == ReloadPlan((), tuple(paths), (), frozenset({"t"}))
     assert plan.changes
+
+
+def test_a_task_whose_name_holds_dots_is_named_whole():
+    plan = classify(
+        Config(tasks={"a.b": {}, "c": {}}), Config(tasks={"a.b": {"chart": {"arl0": 90}}, "c": {}})
+    )
+    assert plan == ReloadPlan((), ('tasks["a.b"].chart.arl0',), (), frozenset({"a.b"}))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,7 @@ def test_what_needs_a_restart(new, paths):
 def test_a_plan_sorts_what_changed_together():
     new = config({"level": 0.9, "chart": {"arl0": 100}}, export={"listen": "127.0.0.1:0", "max_series": 200})
     assert classify(config(), new) == ReloadPlan(
-        ("tasks.t.level", "export.max_series"), ("tasks.t.chart.arl0",), ("export.listen",)
+        ("tasks.t.level", "export.max_series"), ("tasks.t.chart.arl0",), ("export.listen",), frozenset({"t"})
     )
 
 
@@ -95,8 +102,8 @@ def test_a_part_of_a_source_that_changed_names_the_sources():
 
 def keys(node, path=()):
     definitions = schema()["$defs"]
-    while "$ref" in node or "anyOf" in node:
-        node = definitions[node["$ref"].rsplit("/", 1)[1]] if "$ref" in node else node["anyOf"][0]
+    while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
+        node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
     inner = dict(node.get("properties", {}))
     if isinstance(node.get("additionalProperties"), dict):
         inner["a name"] = node["additionalProperties"]
