@@ -74,8 +74,8 @@ class Agent:
         self._sinks = sinks
         self._clock = clock
         self._now = clock()
-        self._chunks: queue.Queue[Chunk] = queue.Queue(_QUEUE_CHUNKS)
-        self._feeders = [Feeder(source, self._chunks) for source in inputs]
+        self._chunks: queue.Queue[Chunk] = queue.Queue()
+        self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS) for source in inputs]
         self._by_name = {feeder.name: feeder for feeder in self._feeders}
         self._stop = threading.Event()
         self._finished = threading.Event()

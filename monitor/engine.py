@@ -10,7 +10,7 @@ records up to the one that closed it, in sequence, and on nothing that came late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from monitor.labels.join import Matches
 from monitor.records import Batch, Chunk, Floats, TaskLayout
 from monitor.reference import Reference
 from monitor.report import WindowReport
-from monitor.taskengine import Closed, TaskEngine, TaskSettings
+from monitor.taskengine import Closed, TaskEngine, TaskSettings, without_baseline
 from monitor.view import EngineView, LabelOutcome
 
 SNAPSHOT_FORMAT = 1
@@ -146,6 +146,38 @@ class Engine:
             "shed": dict(self._shed),
             "rejected": [[source, reason, count] for (source, reason), count in self._rejected.items()],
             "labels_rejected": dict(self._labels_rejected),
+        }
+
+    def reconfigured(self, settings: EngineSettings, fresh: Collection[str]) -> tuple[Engine, list[WindowReport]]:
+        """An engine with other settings that goes on where this one is.
+
+        Parameters
+        ----------
+        settings : EngineSettings
+            Of the same tasks, with the same classes and groups.
+        fresh : collection of str
+            Tasks that begin a new baseline: their open windows are closed as incomplete first, and
+            calibration and charts are made anew from the new settings.
+
+        Returns
+        -------
+        Engine
+        list of WindowReport
+            Of the windows closed.
+        """
+        closed = [(self._tasks[name], window) for name in fresh for window in self._tasks[name].close()]
+        reports = self._report(closed, [])
+        state = self.snapshot()
+        for name in fresh:
+            state["tasks"][name] = without_baseline(state["tasks"][name])
+        return settings.build(state), reports
+
+    def labelled(self) -> dict[tuple[str, str, str], dict[int, tuple[int, int]]]:
+        """By task, model and group: the labelled rows of each window, and how many of those were right."""
+        return {
+            (name, series.settings.model, series.settings.group): series.tally.windows()
+            for name, task in self._tasks.items()
+            for series in task.series
         }
 
     def view(self) -> EngineView:

@@ -6,6 +6,7 @@ windows that a chunk closed, whichever model they belong to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,15 +14,17 @@ import numpy as np
 
 from monitor.calibration.base import Calibration, confidence_of
 from monitor.estimate.average_confidence import average_confidence_windows
-from monitor.estimate.calibration_error import CalibrationErrorEstimate, calibration_error
+from monitor.estimate.calibration_error import (
+    CLASS_ECE_BINS,
+    ECE_BINS,
+    CalibrationErrorEstimate,
+    calibration_error,
+)
 from monitor.estimate.poisson_binomial import TrimmedPmf
 from monitor.records import Floats, Ints
-from monitor.result import Estimate, Reason, Result, Unknown
+from monitor.result import Reason, Result, Unknown
 
 AVERAGE_CONFIDENCE = "average_confidence"
-ECE_BINS = 20  # Kivimäki et al., section 2.3: M = 20
-CLASS_ECE_BINS = 10  # as the evaluation of SSME does
-_SEED = 0  # the same resampling for every window: two windows differ by their rows alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Request:
     positive : int
         Index of the positive of two classes.
     level : float
+    seed : int
+        Of the bootstrap; windows that are pooled must have different ones.
     """
 
     scores: Floats
@@ -47,6 +52,7 @@ class Request:
     metrics: tuple[str, ...]
     positive: int
     level: float
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +118,25 @@ def _assemble(request: Request, confidence: Floats, accuracy: Result, pmf: Trimm
             row_sd[metric] = float(confidence.std()) if len(confidence) else 0.0
             continue
         found = _error(metric, request)
-        if isinstance(found, Unknown):
-            estimates[metric] = found
-            continue
-        estimates[metric] = found.estimate
-        if isinstance(found.estimate, Estimate):
+        estimates[metric] = found.result
+        if found.standard_error is not None:
             errors[metric] = found
-            row_sd[metric] = found.standard_error * float(np.sqrt(len(confidence)))
+            row_sd[metric] = found.standard_error * math.sqrt(len(confidence))
     return Evaluation(estimates, row_sd, pmf, errors)
 
 
-def _error(metric: str, request: Request) -> CalibrationErrorEstimate | Unknown:
+def _error(metric: str, request: Request) -> CalibrationErrorEstimate:
     """The calibration error of the predicted class, or of the positive (or top) class."""
     if request.calibrated is None:
-        return Unknown(Reason.NOT_CALIBRATED)
+        return CalibrationErrorEstimate(Unknown(Reason.NOT_CALIBRATED))
     width = request.scores.shape[1]
     if metric == "ece":
         column, bins = request.predicted, ECE_BINS
     elif width == 1:
-        return Unknown(Reason.NOT_DEFINED)
+        return CalibrationErrorEstimate(Unknown(Reason.NOT_DEFINED))
     elif width == 2:
         column, bins = np.full(len(request.predicted), request.positive), CLASS_ECE_BINS
     else:
         column, bins = request.scores.argmax(axis=1), CLASS_ECE_BINS
     raw, calibrated = confidence_of(request.scores, column), confidence_of(request.calibrated, column)
-    return calibration_error(raw, calibrated, bins=bins, level=request.level, seed=_SEED)
+    return calibration_error(raw, calibrated, bins=bins, level=request.level, seed=request.seed)

@@ -16,7 +16,7 @@ from monitor.view import SourceView
 log = logging.getLogger("blindsight")
 
 _READ_SECONDS = 0.2
-_HAND_OVER_SECONDS = 0.2
+_ROOM_SECONDS = 0.02
 _REOPEN_SECONDS = 5.0
 
 
@@ -31,7 +31,7 @@ class Feed(Protocol):
 
     def open(self, positions: Mapping[str, int]) -> None: ...
     def read(self, timeout_seconds: float) -> list[Any]: ...
-    def idle(self) -> None: ...
+    def keep_alive(self) -> None: ...
     def close(self) -> None: ...
     def absorbed(self, positions: Mapping[str, int]) -> None: ...
     @property
@@ -58,13 +58,16 @@ class Feeder:
     ----------
     source : Input
     chunks : queue.Queue
-        Where chunks go. While it is full, the source waits: nothing is read that cannot be kept.
+        Where chunks go.
+    most_chunks : int
+        While so many wait there, nothing is read.
     """
 
-    def __init__(self, source: Input, chunks: queue.Queue[Chunk]) -> None:
+    def __init__(self, source: Input, chunks: queue.Queue[Chunk], most_chunks: int) -> None:
         self._feed = source.feed
         self._decode = source.decode
         self._chunks = chunks
+        self._most_chunks = most_chunks
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"source {source.feed.name}", daemon=True)
         self.ended = False
@@ -116,16 +119,13 @@ class Feeder:
                 self._stop.wait(_REOPEN_SECONDS)
 
     def _pump(self) -> None:
+        """Read only what there is room for: what is held here could not be absorbed in a hand-over."""
         while not self._stop.is_set():
+            if self._chunks.qsize() >= self._most_chunks:
+                self._feed.keep_alive()
+                self._stop.wait(_ROOM_SECONDS)
+                continue
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
             if raws:
-                self._hand_over(self._decode(raws))
-
-    def _hand_over(self, chunk: Chunk) -> None:
-        while not self._stop.is_set():
-            try:
-                self._chunks.put(chunk, timeout=_HAND_OVER_SECONDS)
-                return
-            except queue.Full:
-                self._feed.idle()
+                self._chunks.put(self._decode(raws))

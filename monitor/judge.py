@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import Any
 from monitor.charts import Chart, Shewhart, chart_from_config
 from monitor.charts.base import Baseline, ChartLogic
 from monitor.config import Task
+from monitor.errors import ConfigError
 from monitor.evaluate import Evaluation
-from monitor.objective import Objective, ObjectiveLogic
+from monitor.objective import Draws, Objective, ObjectiveLogic, Poolable
 from monitor.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.result import Estimate
-from monitor.view import ChartView, ObjectiveView
+from monitor.view import ChartView, ObjectiveState, ObjectiveView
+
+log = logging.getLogger("blindsight")
 
 STREAM_BASELINE_WINDOWS = 20
 """Windows of the stream that make a baseline where the configuration gives no number."""
@@ -66,10 +70,13 @@ class Judge:
         self._warmed: int = state.get("warmed", 0)
         self._alarmed: set[str] = set(state.get("alarmed", ()))
         self._objectives: dict[str, ObjectiveLogic] = {
-            metric: Objective(minimum=bound.min, maximum=bound.max, windows=task.objective.windows).build(
+            metric: Objective(bound, task.objective.windows, task.level).build(
                 state.get("objectives", {}).get(metric)
             )
             for metric, bound in task.objective.bounds().items()
+        }
+        self._standing: dict[str, ObjectiveState] = {
+            metric: ObjectiveState(standing) for metric, standing in state.get("standing", {}).items()
         }
         self.violations: Counter[tuple[str, str]] = Counter(
             {(metric, rule): 0 for metric in task.metrics for rule in task.chart.rules}
@@ -89,10 +96,10 @@ class Judge:
 
     def set_baseline(self, baselines: Mapping[str, Baseline]) -> None:
         """Draw the charts around these baselines; without any, wait for the stream's windows."""
-        self._baselines = dict(baselines)
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
+        self._baselines = dict(baselines)
         self._warming, self._warmed, self._alarmed = {}, 0, set()
 
     def judge(
@@ -120,7 +127,7 @@ class Judge:
                 metric=metric,
                 bound=bound.min if bound.min is not None else float(bound.max or 0.0),
                 is_floor=bound.min is not None,
-                state=self._objectives[metric].state,
+                state=self._standing.get(metric),
             )
             for metric, bound in bounds.items()
         )
@@ -139,6 +146,7 @@ class Judge:
             "warmed": self._warmed,
             "alarmed": sorted(self._alarmed),
             "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
+            "standing": {metric: standing.value for metric, standing in self._standing.items()},
             "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
         }
 
@@ -147,6 +155,7 @@ class Judge:
         self._charts = {
             metric: self._settings.chart(metric).build(self._baselines[metric], chart)
             for metric, chart in state["charts"].items()
+            if metric in self._settings.task.metrics
         }
         self._warming = {
             metric: [Point(*point) for point in points] for metric, points in state["warming"].items()
@@ -166,25 +175,33 @@ class Judge:
         return ChartView(metric, verdict)
 
     def _warm(self, evaluation: Evaluation) -> None:
+        """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""
         for metric, estimate in evaluation.estimates.items():
             if isinstance(estimate, Estimate):
                 point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
                 self._warming.setdefault(metric, []).append(point)
         self._warmed += 1
-        if self._warmed >= self._settings.baseline_windows:
-            self.set_baseline(
-                {
-                    metric: baseline(points)
-                    for metric, points in self._warming.items()
-                    if len(points) >= FEWEST_WINDOWS
-                }
-            )
+        if self._warmed % self._settings.baseline_windows:
+            return
+        known = {metric: points for metric, points in self._warming.items() if len(points) >= FEWEST_WINDOWS}
+        try:
+            self.set_baseline({metric: baseline(points) for metric, points in known.items()})
+        except ConfigError as error:
+            # Too short for the promise of the charts: as many windows again, then anew.
+            log.warning("The baseline of %d windows does not do yet: %s", self._warmed, error)
 
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():
-            if metric == "accuracy":
-                if evaluation.accuracy is not None:
-                    objective.add_counts(evaluation.accuracy)
-            elif metric in evaluation.errors:
-                error = evaluation.errors[metric]
-                objective.add_draws(error.estimate.value, error.draws, size)
+            verdict = objective.update(self._poolable(metric, evaluation, size))
+            if verdict.lower is None:
+                self._standing.pop(metric, None)
+            else:
+                self._standing[metric] = ObjectiveState(verdict.state.value)
+
+    def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
+        if metric == "accuracy":
+            return evaluation.accuracy
+        error = evaluation.errors.get(metric)
+        if error is None or error.draws is None or not isinstance(error.result, Estimate):
+            return None
+        return Draws(error.result.value, error.draws, size)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitor.calibration import CALIBRATORS
+from monitor.calibration import CALIBRATORS, Uncalibrated
 from monitor.calibration.base import Calibration, cross_fit_in_time
 from monitor.charts.base import Baseline
 from monitor.config import Task
@@ -70,7 +70,7 @@ def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
     }
 
 
-def fit_calibration(method: str, reference: Reference | None) -> Calibration:
+def fit_calibration(method: str, reference: Reference | None, width: int) -> Calibration:
     """The calibration by this method; none where there is nothing to fit on.
 
     Raises
@@ -79,11 +79,8 @@ def fit_calibration(method: str, reference: Reference | None) -> Calibration:
         The reference cannot carry the method, with the reason.
     """
     if reference is None:
-        method = "none"
-    calibrator = CALIBRATORS[method]()
-    if reference is None:
-        return calibrator.fit(np.zeros((0, 1)), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    return calibrator.fit(reference.scores, reference.predicted, reference.labels)
+        return Uncalibrated(width)
+    return CALIBRATORS[method]().fit(reference.scores, reference.predicted, reference.labels)
 
 
 def reference_windows(
@@ -118,8 +115,9 @@ def reference_windows(
                 metrics=task.metrics,
                 positive=positive,
                 level=task.level,
+                seed=number,
             )
-            for cut in cuts
+            for number, cut in enumerate(cuts)
         ]
     )
 

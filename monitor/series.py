@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.calibration import restore_calibration
+from monitor.calibration import calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.config import Task
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
@@ -80,15 +80,17 @@ class Series:
         self._silent = False
         self._last: WindowReport | None = None
         self._judged_version: str | None = state.get("judged_version")
-        if resume is None:
-            self._start(reference)
-        else:
+        if "calibration" in state:
             self._calibration, self._calibration_view = _restored(state["calibration"])
+        else:
+            self._start(reference)
 
     def _start(self, reference: Reference | None) -> None:
         """Fit the calibration, and draw the charts, on the reference where there is one."""
         task = self.settings.task
-        self._calibration: Calibration = fit_calibration(task.calibration.method, reference)
+        self._calibration: Calibration = fit_calibration(
+            task.calibration.method, reference, max(len(task.classes), 1)
+        )
         fitted = reference is not None and self._calibration.method != "none"
         self._calibration_view = CalibrationView(
             method=self._calibration.method,
@@ -98,7 +100,7 @@ class Series:
         )
         if reference is None:
             return
-        self._judged_version = reference.version or None
+        self._judged_version = reference.version or self._judged_version
         windows = reference_windows(
             self._calibration.method, reference, self.settings.group, task, self.settings.positive
         )
@@ -140,6 +142,7 @@ class Series:
             metrics=self.settings.task.metrics,
             positive=self.settings.positive,
             level=self.settings.task.level,
+            seed=window.number,
         )
 
     def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
@@ -248,6 +251,6 @@ class Series:
 
 
 def _restored(state: Mapping[str, Any]) -> tuple[Calibration, CalibrationView]:
-    calibration = restore_calibration(state["fit"])
+    calibration = calibration_from_snapshot(state["fit"])
     view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
     return calibration, view

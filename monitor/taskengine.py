@@ -259,6 +259,16 @@ class TaskEngine:
                 self._dropped.add((model, group))
 
 
+def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives."""
+    learnt = ("judge", "calibration")
+    series = [
+        [model, group, {key: value for key, value in saved.items() if key not in learnt}]
+        for model, group, saved in state["series"]
+    ]
+    return {**state, "series": series}
+
+
 def _by_code(codes: Ints, rows: Ints) -> list[tuple[int, Ints]]:
     """The rows of each code from 0 up, each in their order."""
     wanted = rows[codes[rows] >= 0]

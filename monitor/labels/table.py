@@ -157,7 +157,7 @@ class KeyedRing:
         capacity = min(self._limit, max(needed, 2 * self._capacity))
         self._keys = np.concatenate([self._keys, np.zeros(capacity - self._capacity, dtype=np.uint64)])
         for name, column in self._columns.items():
-            more = np.zeros(capacity - self._capacity, dtype=column.dtype)
+            more = np.zeros((capacity - self._capacity, *column.shape[1:]), dtype=column.dtype)
             self._columns[name] = np.concatenate([column, more])
         self._capacity = capacity
         self._rebuild()

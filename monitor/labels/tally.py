@@ -44,6 +44,10 @@ class Tally:
         """Labelled and correct rows of a window."""
         return self._windows.get(window, (0, 0))
 
+    def windows(self) -> dict[int, tuple[int, int]]:
+        """Labelled and correct rows of every window kept, by its number."""
+        return dict(self._windows)
+
     def realised(self, window: int, level: float) -> Result:
         """Accuracy over the labelled rows of a window, with its Wilson interval."""
         labelled, correct = self.counts(window)

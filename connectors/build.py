@@ -1,0 +1,61 @@
+"""From sections of the configuration to sources, decoders and references: where the parts are joined."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from connectors.base import Source
+from connectors.files import FileSource
+from connectors.formats.decoder import Decoder
+from connectors.formats.reference import read_reference
+from connectors.stdin import StdinSource
+from monitor.config import Config, KafkaSource, SourceConfig
+from monitor.config import StdinSource as StdinSettings
+from monitor.engine import layouts
+from monitor.errors import ConfigError
+from monitor.feeder import Input
+from monitor.reference import Reference, split_by_model
+
+
+def build_source(settings: SourceConfig) -> Source:
+    """The source that a section describes. A client library is imported only where it is needed."""
+    if isinstance(settings, KafkaSource):
+        from connectors.kafka import KafkaSource as Kafka
+
+        return Kafka(settings)
+    if isinstance(settings, StdinSettings):
+        return StdinSource(name=settings.label)
+    return FileSource(settings.path, follow=settings.follow, name=settings.label)
+
+
+def build_inputs(config: Config, clock: Callable[[], float] = time.time) -> list[Input]:
+    """Every configured source with a decoder of its own."""
+    known = layouts(config.tasks)
+    inputs = []
+    for settings in config.sources:
+        source = build_source(settings)
+        inputs.append(Input(source, Decoder(known, source.name, clock).decode))
+    return inputs
+
+
+def read_references(config: Config) -> Mapping[str, Mapping[str, Reference]]:
+    """The references of every task that names a file, by task and model.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read, a row of it cannot be used, or it holds no labelled row.
+    """
+    found: dict[str, Mapping[str, Reference]] = {}
+    for layout in layouts(config.tasks):
+        path = config.tasks[layout.name].reference.path
+        if path is None:
+            continue
+        found[layout.name] = split_by_model(read_reference(path, layout))
+        if not found[layout.name]:
+            raise ConfigError(
+                f"tasks.{layout.name}.reference.path: {path} holds no labelled answer; "
+                "each line needs `label` beside `model` and `scores`"
+            )
+    return found

@@ -1,0 +1,112 @@
+"""The command line: `blindsight run`, `demo`, `replay`, `check`, `schema`, `version`.
+
+Exit codes: 0 fine, 1 a failure while running, 2 wrong usage or configuration. What a user can mend is
+one sentence on standard error; `--debug` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from monitor import __version__
+from monitor.errors import BlindsightError, ConfigError, MissingExtraError
+
+app = typer.Typer(
+    name="blindsight",
+    help="Says how good deployed models are now, without waiting for labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
+
+_debug = False
+
+
+@app.callback()
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debugging lines.")] = False,
+) -> None:
+    global _debug
+    _debug = debug
+    level = logging.DEBUG if debug else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("blindsight").setLevel(logging.DEBUG if debug else logging.INFO)
+
+
+@app.command()
+def run(config: ConfigPath) -> None:
+    """Run the daemon: read the sources, publish metrics, write the reports."""
+    from monitor.commands.daemon import run as run_daemon
+
+    raise typer.Exit(run_daemon(config))
+
+
+@app.command()
+def replay(
+    config: ConfigPath,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
+) -> None:
+    """Compute the windows of files as fast as it goes, and draw a picture a model."""
+    from monitor.commands.replay_screen import replay_with_progress
+
+    replay_with_progress(config, files, out)
+
+
+@app.command()
+def check(config: ConfigPath) -> None:
+    """Say whether a configuration is right, and how many false alarms a week its charts will raise."""
+    from monitor.commands.checking import check_file
+
+    typer.echo(check_file(config))
+
+
+@app.command()
+def schema() -> None:
+    """Print the configuration's JSON Schema, for editors."""
+    from monitor.configfile import schema as config_schema
+
+    typer.echo(json.dumps(config_schema(), indent=2))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"blindsight {__version__}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the stream, the reports and the picture.")
+    ] = Path("blindsight-demo"),
+    listen: Annotated[str, typer.Option(help="Where /metrics is served meanwhile.")] = "127.0.0.1:9109",
+) -> None:
+    """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
+    from monitor.commands.demo import run_demo
+
+    raise typer.Exit(run_demo(folder, listen))
+
+
+def main() -> None:
+    """Entry point: errors that a user can mend become a sentence and an exit code."""
+    try:
+        app()
+    except BlindsightError as error:
+        if _debug:
+            traceback.print_exc()
+        typer.echo(f"blindsight: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError | MissingExtraError) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What the commands do. This package and `monitor.cli` are edges: they alone join core and connectors."""

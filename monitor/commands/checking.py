@@ -1,0 +1,26 @@
+"""`blindsight check`: a configuration read as `run` would, and what its charts will do."""
+
+from __future__ import annotations
+
+from connectors.build import read_references
+from monitor.check import check, render
+from monitor.commands.daemon import read_config
+from monitor.engine import EngineSettings
+
+
+def check_file(path: str) -> str:
+    """Read a configuration with the references that it names; what to print of it.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be used, and why.
+    """
+    config = read_config(path)
+    references = read_references(config)
+    EngineSettings(config.tasks, references).build()
+    windows = {
+        name: min(len(reference.labels) for reference in models.values()) // config.tasks[name].window.size
+        for name, models in references.items()
+    }
+    return render(check(config, windows))

@@ -1,0 +1,145 @@
+"""`blindsight run`: the agent with its HTTP side, its files, its signals."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from connectors.build import build_inputs, read_references
+from monitor.agent import Agent
+from monitor.config import Config
+from monitor.configfile import load_config, resolve_paths
+from monitor.engine import Engine, EngineSettings
+from monitor.errors import BlindsightError, ConfigError
+from monitor.export.http import HttpServer, build_app
+from monitor.export.page import render_page
+from monitor.export.prometheus import registry
+from monitor.export.rejects import RejectWriter
+from monitor.export.reports import ReportWriter
+from monitor.export.sinks import FileSinks
+from monitor.reload import classify
+from monitor.report import WindowReport
+
+log = logging.getLogger("blindsight")
+
+_WAKE_SECONDS = 0.2
+_DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
+
+
+def read_config(path: str) -> Config:
+    """A configuration file with its relative paths resolved against its folder."""
+    return resolve_paths(load_config(path), Path(path).parent)
+
+
+def build_engine(config: Config, event_time: bool = False) -> Engine:
+    """The engine that a configuration describes, its references read and its calibrations fitted."""
+    try:
+        return EngineSettings(config.tasks, read_references(config), event_time).build()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+class Daemon:
+    """The agent and everything around it, from a configuration.
+
+    Parameters
+    ----------
+    config : Config
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        reports = ReportWriter(config.reports.path) if config.reports else None
+        rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
+        self._sinks = FileSinks(reports, rejects)
+        self.agent = Agent(build_engine(config), build_inputs(config), self._sinks)
+        metrics = registry(self.agent.view, config.export.max_series)
+        self.server = HttpServer(build_app(self.agent.view, metrics, render_page), config.export.listen)
+
+    @contextmanager
+    def running(self) -> Iterator[Agent]:
+        """Everything started; on the way out, drained and stopped."""
+        self._sinks.start()
+        try:
+            self.server.start()
+            self.agent.start()
+            yield self.agent
+        finally:
+            self.agent.stop()
+            self.agent.wait(_DRAIN_SECONDS)
+            self._sinks.close()
+            self.server.stop()
+
+    def reload(self, path: str) -> None:
+        """Read the configuration again; keep the old one where the new one is wrong, and say so."""
+        try:
+            new = read_config(path)
+            plan = classify(self.config, new)
+            if plan.restart:
+                raise ConfigError(
+                    f"{', '.join(plan.restart)}: cannot change while the agent runs; restart it, or put "
+                    "the old value back"
+                )
+            if plan.at_once or plan.new_baseline:
+                self._swap(new, {path.split(".")[1] for path in plan.new_baseline})
+        except BlindsightError as error:
+            self.agent.note_reload(successful=False)
+            log.error("The configuration was not reloaded, the old one holds: %s", error)
+            return
+        self.config = new
+        self.agent.note_reload(successful=True)
+        log.info(
+            "The configuration was reloaded: %s.",
+            ", ".join((*plan.at_once, *plan.new_baseline)) or "no change",
+        )
+
+    def _swap(self, new: Config, fresh: set[str]) -> None:
+        settings = EngineSettings(new.tasks, read_references(new))
+
+        def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
+            return engine.reconfigured(settings, fresh)
+
+        self.agent.reconfigure(swap)
+
+
+def run(path: str) -> int:
+    """Run the daemon until a signal or the end of every source; the exit code."""
+    config = read_config(path)
+    if not config.sources:
+        raise ConfigError("sources: there are none; `run` needs one, or use `replay` for files")
+    stopping, reloading = threading.Event(), threading.Event()
+    daemon = Daemon(config)
+    with _signals(stopping, reloading), daemon.running() as agent:
+        log.info(
+            "Running: metrics on port %d of %s.", daemon.server.port, config.export.listen.rsplit(":", 1)[0]
+        )
+        while not stopping.is_set() and not agent.wait(_WAKE_SECONDS):
+            if reloading.is_set():
+                reloading.clear()
+                daemon.reload(path)
+        log.info("Stopping: %s.", "asked to" if stopping.is_set() else "every source has ended")
+    return 1 if agent.failure is not None else 0
+
+
+@contextmanager
+def _signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT stop, SIGHUP reloads; what was there before is put back."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    def reload(number: int, frame: FrameType | None) -> None:
+        reloading.set()
+
+    wanted = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

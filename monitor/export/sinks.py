@@ -1,0 +1,55 @@
+"""Where the agent's output goes: closed windows and rejected records, each to its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from monitor.export.rejects import RejectWriter
+from monitor.export.reports import ReportWriter
+from monitor.records import Chunk
+from monitor.report import WindowReport, to_json
+
+_CLOSE_SECONDS = 1.0
+
+
+class FileSinks:
+    """The files that the configuration names. No method but `close` waits for a disk.
+
+    Parameters
+    ----------
+    report_writer : ReportWriter or None
+    reject_writer : RejectWriter or None
+    """
+
+    def __init__(self, report_writer: ReportWriter | None, reject_writer: RejectWriter | None) -> None:
+        self._reports = report_writer
+        self._rejects = reject_writer
+
+    def start(self) -> None:
+        """Open the files; raises `SinkError` where one cannot be written."""
+        for writer in (self._reports, self._rejects):
+            if writer is not None:
+                writer.start()
+
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Take closed windows."""
+        if self._reports is not None:
+            for report in reports:
+                self._reports.write(to_json(report))
+
+    def rejects(self, chunk: Chunk) -> None:
+        """Take what could not be used."""
+        if self._rejects is not None:
+            for reject in chunk.rejects:
+                self._rejects.add(reject, chunk.source)
+
+    @property
+    def lost(self) -> int:
+        """Reports that could not be written."""
+        return self._reports.lost if self._reports is not None else 0
+
+    def close(self) -> None:
+        """Write what waits, for a second at most each."""
+        for writer in (self._reports, self._rejects):
+            if writer is not None:
+                writer.close(_CLOSE_SECONDS)
