@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from monitor.errors import SinkError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("blindsight")
 
 _BATCH = 500  # lines joined into one write: enough that the system call does not count
 _RETRY_SECONDS = 1.0  # a disk that is full stays so for longer; a shorter wait only spins

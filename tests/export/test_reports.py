@@ -140,7 +140,7 @@ def test_an_outage_is_logged_once_and_so_is_its_end(
     full_disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = ReportWriter(str(full_disk), capacity=10)
-    with caplog.at_level(logging.INFO, logger="monitor"):
+    with caplog.at_level(logging.INFO, logger="blindsight"):
         writer.start()
         writer.write(b"a")
         wait_for(lambda: writer.failures >= 2)
