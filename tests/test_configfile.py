@@ -262,9 +262,10 @@ def test_keys_that_are_no_text():
     )
 
 
-def test_secrets_are_not_repeated():
-    message = refusal(changed(("sources", 2, "options", "sasl_plain_password"), ["hunter2"]))
-    assert "options.sasl_plain_password: expected text" in message
+@pytest.mark.parametrize("options", ["sasl_plain_password=hunter2", {"sasl_plain_password": ["hunter2"]}])
+def test_secrets_are_not_repeated(options):
+    message = refusal(changed(("sources", 2, "options"), options))
+    assert "sources[2].options" in message
     assert "hunter2" not in message
 
 
@@ -422,6 +423,13 @@ def test_merged_keys_may_be_overridden(tmp_path):
     file.write_text("tasks:\n  a: &a {level: 0.9, window: {size: 60}}\n  b: {<<: *a, level: 0.8}\n")
     tasks = load_config(file).tasks
     assert (tasks["b"].level, tasks["b"].window.size) == (0.8, 60)
+
+
+def test_the_line_of_an_overridden_key_is_where_it_is_overridden(tmp_path):
+    text = "tasks:\n  a: &a\n    level: 0.9\n  b:\n    level: 9\n    <<: *a\n"
+    assert "tasks.b.level: expected a number above 0.5 and below 1, got 9 (line 5)" in from_text(
+        tmp_path, text
+    )
 
 
 def test_a_byte_order_mark_is_taken(tmp_path):
