@@ -179,6 +179,7 @@ def calibration_error(
 
 
 def _with_draws(value: float, draws: Floats, level: float, n: int) -> CalibrationErrorEstimate:
+    value = min(value, 1.0)  # a sum of bins may pass 1 by a rounding error
     moved, lower, upper = centered_interval(draws, value, level)
     return CalibrationErrorEstimate(Estimate(value, lower, upper, level, n), float(moved.std(ddof=1)), moved)
 

@@ -1,0 +1,91 @@
+"""Point estimates under gradual shift (Kivimäki et al., section 5.1.2, Figure 3).
+
+    python -m tests.fidelity.point_estimates [--trials 1000]
+
+The share of rows from the shifted mixture grows from 0 to 100 % in steps of 5 %. Printed are mean and
+standard deviation of the error, estimate less realised accuracy, in percentage points, for
+
+* `AC`: Average Confidence;
+* `ATC`: the share of confidences above a threshold, chosen on a labelled reference so that the share
+  below it is the error rate there (Garg et al., in the paper's section 3);
+* `binomial`: the accuracy of the original distribution, whatever comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from monitor.estimate import average_confidence_many
+from monitor.records import Floats
+from tests.fidelity.simulated import ORIGINAL, confidences, expected_accuracy, mixed, outcomes
+
+OUTPUT = Path(__file__).parent / "output" / "point_estimates.txt"
+SIZES = (100, 500)
+SHIFTS = np.arange(21) / 20
+REFERENCE_ROWS = 100_000
+ESTIMATORS = ("AC", "ATC", "binomial")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Error of each estimator at one window size and shift: (3,) each, as a share."""
+
+    n: int
+    shift: float
+    mean: Floats
+    sd: Floats
+
+
+def threshold(rng: np.random.Generator) -> float:
+    """ATC's threshold from a labelled reference of the original mixture."""
+    confidence = confidences(rng, ORIGINAL, (REFERENCE_ROWS,))
+    return float(np.quantile(confidence, 1 - outcomes(rng, confidence).mean()))
+
+
+def measure(n: int, shift: float, trials: int, seed: int = 1) -> Row:
+    """Errors over independent windows of n rows."""
+    cut = threshold(np.random.default_rng(seed))
+    rng = np.random.default_rng([seed, n, round(100 * shift)])
+    confidence = mixed(rng, shift, (trials, n))
+    realised = outcomes(rng, confidence).mean(axis=1)
+    estimates = np.stack(
+        [
+            average_confidence_many(confidence)[:, 0],
+            (confidence > cut).mean(axis=1),
+            np.full(trials, expected_accuracy(ORIGINAL)),
+        ]
+    )
+    errors = estimates - realised
+    return Row(n, shift, errors.mean(axis=1), errors.std(axis=1, ddof=1))
+
+
+def table(rows: list[Row], trials: int) -> str:
+    """The rows as text, in percentage points."""
+    lines = [
+        f"Mean and standard deviation of the error in points, {trials:,} windows each "
+        "(python -m tests.fidelity.point_estimates)",
+        f"{'n':>4s} {'shift %':>8s} " + " ".join(f"{name:>16s}" for name in ESTIMATORS),
+    ]
+    for row in rows:
+        cells = " ".join(f"{100 * m:+8.2f} ±{100 * s:6.2f}" for m, s in zip(row.mean, row.sd, strict=True))
+        lines.append(f"{row.n:4d} {100 * row.shift:8.0f} {cells}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, default=1000)
+    trials = parser.parse_args().trials
+    text = table([measure(n, float(shift), trials) for n in SIZES for shift in SHIFTS], trials)
+    print(text, end="")
+    if trials == 1000:  # another number of trials must not overwrite the kept table
+        OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
