@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from tests.services.kafka_broker import KafkaBroker
+with warnings.catch_warnings():
+    # kafka-python 3.0 reads its schemas by a function that Python 3.11 deprecated and 3.13 took back.
+    warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+    from connectors.kafka import KafkaSource
+    from tests.services.kafka_broker import KafkaBroker
+    from tests.services.kafka_reading import make_source
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
 
@@ -21,6 +27,13 @@ NEEDS = {
     "shared_data": {"shared_data"},
 }
 """Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python 3.0 leaves a socket that could not connect to the garbage collector.
+    config.addinivalue_line(
+        "filterwarnings", r"ignore:unclosed <socket.socket .*laddr=\('0.0.0.0':ResourceWarning"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,6 +72,19 @@ def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
             broker = _or_skip(KafkaBroker)
             stack.callback(broker.close)
             return broker
+
+        yield new
+
+
+@pytest.fixture
+def kafka_source() -> Iterator[Callable[..., KafkaSource]]:
+    """Makes Kafka sources, not open yet, and closes them whatever the test comes to."""
+    with ExitStack() as stack:
+
+        def new(broker: str, *topics: str, group: str = "blindsight", **options: Any) -> KafkaSource:
+            source = make_source(broker, *topics, group=group, **options)
+            stack.callback(source.close)
+            return source
 
         yield new
 

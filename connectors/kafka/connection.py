@@ -7,6 +7,7 @@ up as soon as a broker is.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ from kafka.net.compat import KafkaNetClient
 from connectors.kafka.errors import passes
 
 PROBE_SECONDS = 1.0
+
+_HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
 
 
 class Connection:
@@ -109,13 +112,12 @@ def why_away(brokers: Sequence[str], protocol: str) -> str:
     """
     reasons = []
     for broker in brokers:
-        host, _, port = (
-            broker.rpartition(":") if not broker.endswith("]") and ":" in broker else (broker, "", "9092")
-        )
+        found = _HOST_PORT.fullmatch(broker)
+        host, port = (found[1].strip("[]"), int(found[2] or 9092)) if found else (broker, 9092)
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_SECONDS):
+            with socket.create_connection((host, port), timeout=PROBE_SECONDS):
                 reasons.append(
-                    f"{broker} takes connections but does not answer as a Kafka broker with security_protocol {protocol}"
+                    f"{broker} takes connections, but not as Kafka with security_protocol {protocol}"
                 )
         except OSError as error:
             reasons.append(f"{broker}: {error.strerror or error}")

@@ -36,7 +36,7 @@ def explain(error: BaseException, source: str) -> SourceError:
 
     Examples
     --------
-    >>> print(explain(kafka_errors.UnsupportedCodecError("Libraries for lz4 compression codec not found"), "clicks"))
+    >>> print(explain(kafka_errors.UnsupportedCodecError("no lz4"), "clicks"))
     source clicks: Reading messages compressed with lz4, snappy or zstd needs an optional package: \
 pip install 'blindsight[kafka-codecs]'
     """

@@ -83,9 +83,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
                 await self._consumer.commit_async(_offsets(positions))
                 self._ledger.committed(positions)
             except KafkaError as error:
-                log.warning(
-                    "the positions of %s could not be committed: %s", ", ".join(sorted(positions)), error
-                )
+                log.warning("could not commit the positions of %s: %s", ", ".join(sorted(positions)), error)
 
     async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
         """The group has given our partitions to others already: there is nothing left to commit."""
@@ -150,7 +148,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
             self._ledger.committed(positions)
         except KafkaError as error:
             log.warning(
-                "the last positions of %s could not be committed, so the group will read some records again: %s",
+                "could not commit the last positions of %s, so the group reads some records again: %s",
                 ", ".join(sorted(positions)),
                 error,
             )

@@ -9,7 +9,6 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CorruptRecordError, KafkaConfigurationError
-from kafka.structs import ConsumerRecord  # noqa: F401
 
 from connectors.base import Raw, RawMessages, Source
 from connectors.kafka.connection import Connection, why_away
@@ -70,7 +69,8 @@ class KafkaSource(Source):
 
     Examples
     --------
-    >>> source = KafkaSource(KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("clicks", "labels")))
+    >>> settings = KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("clicks", "labels"))
+    >>> source = KafkaSource(settings)
     >>> source.name, source.up, source.lag
     ('clicks+labels', False, None)
     """
@@ -85,6 +85,7 @@ class KafkaSource(Source):
         self._membership: Membership | None = None
         self._up = False
         self._said_away = False
+        self._missing: set[str] = set()
         self._said_missing: set[str] = set()
         self._next_look = 0.0
         self._lag: int | None = None
@@ -116,9 +117,9 @@ class KafkaSource(Source):
         self._join(OPEN_SECONDS)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """Messages that are there, one `RawMessages` a partition, waiting at most `timeout_seconds` for the first.
+        """Messages that are there, one `RawMessages` a partition: about 4 MiB, or a single larger one.
 
-        About 4 MiB at most (one message where a single one is larger).
+        Waits at most `timeout_seconds` for the first.
 
         Raises
         ------
@@ -154,7 +155,7 @@ class KafkaSource(Source):
         self._observe()
 
     def absorbed(self, positions: Mapping[str, int]) -> None:
-        """Hear that everything before these positions has been used; `read` then commits them. Thread-safe."""
+        """Hear that everything before these positions is used, for `read` to commit. Thread-safe."""
         self._ledger.absorb(positions)
 
     def close(self) -> None:
@@ -233,7 +234,7 @@ class KafkaSource(Source):
             return []
         first, after = lost.offsets[0], lost.offsets[-1] + 1
         log.error(
-            "source %s: %s: offsets %d to %d are unreadable (%s); they are rejected, and reading goes on behind them",
+            "source %s: %s: offsets %d to %d are unreadable (%s); they are rejected, and reading goes on",
             self.name,
             lost.partition,
             first,
@@ -251,10 +252,10 @@ class KafkaSource(Source):
         assigned = consumer.assignment()
         cluster, client = connection.client.cluster, connection.client
         missing = {topic for topic in self._settings.topics if not cluster.partitions_for_topic(topic)}
-        leaders = {cluster.leader_for_partition(tp) for tp in assigned} or {
-            b.node_id for b in cluster.brokers()
-        }
-        connected = bool(leaders) and all(client.connected(leader) for leader in leaders)
+        if assigned:
+            connected = all(client.connected(cluster.leader_for_partition(tp)) for tp in assigned)
+        else:
+            connected = any(client.connected(broker.node_id) for broker in cluster.brokers())
         up = membership.joined and connected and not (missing and not assigned)
         if up and not self._up:
             self._said_away = False
@@ -266,6 +267,7 @@ class KafkaSource(Source):
             self._next_look = time.monotonic() + LOOK_SECONDS
             self._lag = _lag(consumer, assigned)
             self._look_for(missing, connected)
+            self._missing = missing
 
     def _look_for(self, missing: set[str], connected: bool) -> None:
         assert self._connection is not None
@@ -273,9 +275,10 @@ class KafkaSource(Source):
             return
         # Unasked, the brokers would be asked again after metadata_max_age_ms: five minutes.
         self._connection.client.cluster.request_update()
-        for topic in sorted(missing - self._said_missing):
+        # Missing at two looks: at the first, the brokers may not have been asked yet.
+        for topic in sorted((missing & self._missing) - self._said_missing):
+            self._said_missing.add(topic)
             log.warning("source %s: topic %s does not exist yet; waiting for it", self.name, topic)
-        self._said_missing = missing
 
     def _say_away(self) -> None:
         self._up = False

@@ -73,7 +73,7 @@ def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> RawMessages
 
 
 def _end_of_batch(consumer: KafkaConsumer, tp: TopicPartition, start: int) -> int | None:
-    high = consumer.highwater(tp)
+    high: int | None = consumer.highwater(tp)
     if high is None:
         return None
     inside, step = start, 1

@@ -1,7 +1,7 @@
-"""A real Apache Kafka broker for tests: one Java process (KRaft) on free ports, its data in a temporary folder.
+"""A real Apache Kafka broker for tests: one Java process (KRaft), its data in a temporary folder.
 
-The jars come from Maven Central into a cache outside the repository, ``~/.cache/blindsight-test/kafka-<version>``,
-or lie already in the folder that ``BLINDSIGHT_KAFKA_LIBS`` names.
+The jars come from Maven Central into a cache outside the repository,
+``~/.cache/blindsight-test/kafka-<version>``, or lie in the folder that ``BLINDSIGHT_KAFKA_LIBS`` names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from xml.etree import ElementTree
@@ -44,9 +45,7 @@ def kafka_libs() -> Path:
         Java or Maven is missing, or the jars cannot be fetched.
     """
     if shutil.which("java") is None:
-        raise ServiceUnavailable(
-            "a Kafka broker needs `java` (17 or later); .ci/install-services.sh installs it"
-        )
+        raise ServiceUnavailable("a Kafka broker needs `java` 17: run .ci/install-services.sh")
     named = os.environ.get("BLINDSIGHT_KAFKA_LIBS")
     folder = Path(named) if named else Path.home() / ".cache" / "blindsight-test" / f"kafka-{kafka_version()}"
     if list(folder.glob("kafka_2.13-*.jar")):
@@ -58,9 +57,7 @@ def kafka_libs() -> Path:
 
 def _fetch(folder: Path) -> Path:
     if shutil.which("mvn") is None:
-        raise ServiceUnavailable(
-            "the broker's jars come by `mvn`, which is missing; .ci/install-services.sh installs it"
-        )
+        raise ServiceUnavailable("a Kafka broker's jars come by `mvn`: run .ci/install-services.sh")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Into a folder beside and renamed at the end: an interrupted download must not look complete.
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
@@ -214,6 +211,18 @@ class KafkaBroker:
             producer.flush(timeout=60)
             for each in sent:
                 each.get(timeout=60)
+        finally:
+            producer.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[KafkaProducer]:
+        """A producer in a transaction, which is committed at the end of the block."""
+        producer = KafkaProducer(bootstrap_servers=self.address, transactional_id=uuid.uuid4().hex)
+        try:
+            producer.init_transactions()
+            producer.begin_transaction()
+            yield producer
+            producer.commit_transaction()
         finally:
             producer.close()
 

@@ -1,4 +1,4 @@
-"""What the test services share: free ports, waiting, stopping by process id, and saying why one is missing."""
+"""What the test services share: free ports, waiting, stopping by process id, why one is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def answers(port: int) -> bool:
 
 
 def stop(process: subprocess.Popen[bytes] | None, *, kill: bool = False, seconds: float = 10) -> None:
-    """End one process that we started: SIGTERM, then SIGKILL if it has not gone in time; or SIGKILL at once."""
+    """End one process that we started: SIGTERM, and SIGKILL if it stays; or SIGKILL at once."""
     if process is None or process.poll() is not None:
         return
     process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)

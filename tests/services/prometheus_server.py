@@ -35,7 +35,7 @@ def binary(name: str) -> str:
 
 
 def promtool_check_metrics(text: str) -> list[str]:
-    """What ``promtool check metrics`` finds wrong with an exposition in the classic text format; empty if nothing."""
+    """What ``promtool check metrics`` finds wrong with a classic text exposition; empty if nothing."""
     done = subprocess.run(
         [binary("promtool"), "check", "metrics"],
         input=text,

@@ -1,0 +1,170 @@
+"""Several sources in one consumer group: partitions move, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from connectors.kafka import KafkaSource, membership
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import Reader
+
+
+Sources = Callable[..., KafkaSource]
+
+
+class Worker(threading.Thread):
+    """Reads in a thread of its own, absorbing a little later than it reads, until told to stop."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        super().__init__(daemon=True)
+        self.source = source
+        self.reader = Reader(self.source)
+        self.halt = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.source.open({})
+            while not self.halt.is_set():
+                self.reader.once(0.1)
+            self.source.close()
+        except BaseException as error:  # noqa: BLE001 - shown by the test that joins
+            self.error = error
+
+    def finish(self) -> None:
+        self.halt.set()
+        self.join(20)
+        assert not self.is_alive()
+        assert self.error is None, self.error
+
+
+def test_two_sources_share_the_partitions_and_one_takes_over_without_loss_or_double(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("shared", 4)
+    first, second = (
+        Worker(kafka_source(kafka_broker.address, "shared", group="pair", max_poll_records=200))
+        for _ in range(2)
+    )
+    kafka_broker.produce("shared", [b"%d" % i for i in range(20_000)], partitions=4)
+    first.start()
+    _wait(lambda: first.reader.count > 1000)
+    second.start()
+    _wait(lambda: second.source.up)
+    kafka_broker.produce("shared", [b"%d" % i for i in range(20_000, 40_000)], partitions=4)
+    _wait(lambda: first.reader.count + second.reader.count >= 40_000)
+    assert second.reader.count > 0
+    first.finish()
+    kafka_broker.produce("shared", [b"%d" % i for i in range(40_000, 60_000)], partitions=4)
+    _wait(lambda: first.reader.count + second.reader.count >= 60_000)
+    second.finish()
+
+    every = [int(v) for w in (first, second) for values in w.reader.values.values() for v in values]
+    assert len(every) == 60_000
+    assert sorted(every) == list(range(60_000))
+    assert kafka_broker.committed("pair", "shared", 4) == {f"shared-{n}": 15_000 for n in range(4)}
+
+
+def test_a_partition_is_handed_over_only_when_what_was_read_is_absorbed(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("drain", 2)
+    kafka_broker.produce("drain", [b"%d" % i for i in range(100)], partitions=2)
+    first = kafka_source(kafka_broker.address, "drain", group="drain")
+    first.open({})
+    slow = Reader(first, absorb=False)
+    slow.until(100)
+    second = Worker(kafka_source(kafka_broker.address, "drain", group="drain"))
+    second.start()
+
+    absorb = threading.Timer(2.0, lambda: first.absorbed({"drain-0": 50, "drain-1": 50}))
+    absorb.start()
+    deadline = time.monotonic() + 6
+    while time.monotonic() < deadline and not second.source.up:
+        slow.once()
+    assert second.source.up
+    second.finish()
+    first.close()
+    absorb.join()
+    assert second.reader.count == 0
+
+
+def test_a_source_that_never_absorbs_gives_the_partition_up_after_a_time_and_says_so(
+    kafka_broker: KafkaBroker,
+    kafka_source: Sources,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(membership, "DRAIN_SECONDS", 0.5)
+    kafka_broker.create_topic("stuck", 1)
+    kafka_broker.produce("stuck", [b"%d" % i for i in range(10)])
+    first = kafka_source(kafka_broker.address, "stuck", group="stuck")
+    first.open({})
+    stuck = Reader(first, absorb=False)
+    stuck.until(10)
+    second = Worker(kafka_source(kafka_broker.address, "stuck", group="stuck"))
+    second.start()
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline and not second.source.up:
+        stuck.once()
+    first.close()
+    _wait(lambda: second.reader.count == 10)
+    second.finish()
+    assert "Kafka takes stuck-0 away, and what was read of them is not all used after 0.5 s" in caplog.text
+
+
+def test_keep_alive_holds_the_membership_while_nothing_is_read(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("alive", 2)
+    source = kafka_source(kafka_broker.address, "alive", group="alive", max_poll_interval_ms=2000)
+    source.open({})
+    reader = Reader(source)
+    reader.until_up()
+    kafka_broker.produce("alive", [b"%d" % i for i in range(100)], partitions=2)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        source.keep_alive()
+        assert source.up
+        time.sleep(0.2)
+    # Were the membership lost, the consumer would have to join anew: many reads without a message.
+    reads = 0
+    while reader.count < 100 and reads < 5:
+        reader.once(1.0)
+        reads += 1
+    source.close()
+    assert reader.offsets == {"alive-0": list(range(50)), "alive-1": list(range(50))}
+
+
+def test_keep_alive_lets_another_source_in_and_reads_nothing(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("let-in", 2)
+    source = kafka_source(kafka_broker.address, "let-in", group="let-in")
+    source.open({})
+    reader = Reader(source)
+    reader.until_up()
+    second = Worker(kafka_source(kafka_broker.address, "let-in", group="let-in"))
+    second.start()
+    deadline = time.monotonic() + 15
+    while not second.source.up and time.monotonic() < deadline:
+        source.keep_alive()
+        time.sleep(0.05)
+    assert second.source.up
+    kafka_broker.produce("let-in", [b"%d" % i for i in range(100)], partitions=2)
+    _wait(lambda: second.reader.count == 50)
+    reader.until(50)
+    source.close()
+    second.finish()
+    assert sorted([*reader.offsets, *second.reader.offsets]) == ["let-in-0", "let-in-1"]
+
+
+def _wait(done: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"in vain for {seconds:g} s"
+        time.sleep(0.05)
