@@ -6,7 +6,6 @@ as it would read anybody's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,14 +217,17 @@ def _write_all(data: DemoData, flights: Flights, scored: Scored) -> None:
 
 
 def _config(data: DemoData) -> str:
-    def quoted(path: Path) -> str:
-        return json.dumps(str(path))  # a JSON string is a YAML string, whatever the path holds
-
+    """With names alone as paths, which are taken from the configuration's folder: it may be moved."""
     return _CONFIG.format(
-        task=TASK, classes=", ".join(data.classes), positive=data.classes[-1], size=WINDOW_SIZE,
-        floor=data.floor, reference=quoted(data.reference), stream=quoted(data.stream),
-        reports=quoted(data.reports),
-    )  # fmt: skip
+        task=TASK,
+        classes=", ".join(data.classes),
+        positive=data.classes[-1],
+        size=WINDOW_SIZE,
+        floor=data.floor,
+        reference=data.reference.name,
+        stream=data.stream.name,
+        reports=data.reports.name,
+    )
 
 
 def _reference_records(flights: Flights, scored: Scored) -> Iterator[list[dict[str, Any]]]:
