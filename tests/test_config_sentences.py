@@ -1,0 +1,329 @@
+"""Every mistake in a configuration is told by its key, what it got and what is allowed."""
+
+import copy
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from monitor.config import Config
+from monitor.config_sentences import TEMPLATES, describe, findings, nearest, show_path
+from monitor.configfile import config_from, schema
+from monitor.errors import ConfigError
+
+SCHEMA = schema()
+BASE = {
+    "tasks": {
+        "t": {
+            "classes": ["ok", "toxic"],
+            "positive": "toxic",
+            "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
+            "reference": {"path": "reference.csv"},
+            "calibration": {"method": "isotonic"},
+            "metrics": ["accuracy", "ece", "class_ece"],
+            "estimators": ["average_confidence"],
+            "level": 0.9,
+            "chart": {"rules": ["we1"], "kind": "shewhart"},
+            "objective": {"accuracy": {"min": 0.9}, "ece": {"max": 0.1}, "class_ece": {"max": 0.1}},
+            "labels": {"horizon_days": 3},
+            "groups": ["region"],
+            "models": {"m": {"answers_per_day": 9}},
+        }
+    },
+    "sources": [
+        {"kind": "file", "path": "a.ndjson"},
+        {"kind": "stdin"},
+        {"kind": "kafka", "brokers": ["localhost:9092"], "topics": ["p"], "options": {"client_id": "x"}},
+    ],
+    "reports": {"path": "windows.ndjson"},
+    "rejects": {"path": "rejects.ndjson"},
+    "export": {"listen": "127.0.0.1:0"},
+}
+NAMES = {"tasks": "t", "models": "m", "options": "client_id"}
+
+
+def resolve(node):
+    while {"$ref", "anyOf", "allOf"} & set(node):
+        if "allOf" in node:  # pydantic before 2.9
+            node = node["allOf"][0]
+        elif "$ref" in node:
+            node = SCHEMA["$defs"][node["$ref"].rsplit("/", 1)[1]]
+        else:
+            node = next(branch for branch in node["anyOf"] if branch.get("type") != "null")
+    return node
+
+
+def places(node=SCHEMA, path=()):
+    """Every place of the schema: (path in BASE, resolved node)."""
+    node = resolve(node)
+    yield path, node
+    for key, inner in node.get("properties", {}).items():
+        yield from places(inner, (*path, key))
+    if isinstance(node.get("additionalProperties"), dict):
+        yield from places(node["additionalProperties"], (*path, NAMES[path[-1]]))
+    if "discriminator" in node.get("items", {}):
+        for i, kind in enumerate(("file", "stdin", "kafka")):
+            yield from places({"$ref": node["items"]["discriminator"]["mapping"][kind]}, (*path, i))
+    elif "items" in node:
+        yield from places(node["items"], (*path, 0))
+
+
+PLACES = list(places())
+SECTIONS = [(path, node) for path, node in PLACES if "properties" in node]
+LEAVES = [(path, node) for path, node in PLACES if path and "properties" not in node]
+NUMBERS = [(path, node) for path, node in LEAVES if node.get("type") in ("integer", "number")]
+
+
+def ids(some):
+    return [show_path(path) for path, _ in some]
+
+
+def changed(path, value):
+    data = copy.deepcopy(BASE)
+    inner = data
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {}) if isinstance(inner, dict) else inner[part]
+    inner[path[-1]] = value
+    return data
+
+
+def refusal(data, **keywords) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config_from(data, **keywords)
+    return str(caught.value)
+
+
+def told(data) -> list[str]:
+    try:
+        Config.model_validate(data)
+    except ValidationError as error:
+        return [str(found) for found in findings(error, SCHEMA)]
+    return []
+
+
+def lines_of(message: str) -> list[str]:
+    return message.splitlines()[1:]
+
+
+def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
+    assert config_from(BASE).tasks["t"].positive == "toxic"
+    assert len(SECTIONS) == 18
+    assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
+
+
+@pytest.mark.parametrize(("path", "node"), SECTIONS, ids=ids(SECTIONS))
+def test_a_key_that_is_nearly_right_is_refused_with_the_right_one(path, node):
+    for key in node["properties"]:
+        (line,) = lines_of(refusal(changed((*path, f"{key}_"), 1)))
+        allowed = ", ".join(node["properties"])
+        assert line == (
+            f"  {show_path((*path, f'{key}_'))}: unknown key; did you mean {key!r}? Allowed: {allowed}"
+        )
+
+
+@pytest.mark.parametrize(("path", "node"), SECTIONS, ids=ids(SECTIONS))
+def test_a_key_like_no_other_is_refused_with_all_that_are_allowed(path, node):
+    (line,) = lines_of(refusal(changed((*path, "zzz"), 1)))
+    assert line == f"  {show_path((*path, 'zzz'))}: unknown key. Allowed: {', '.join(node['properties'])}"
+
+
+@pytest.mark.parametrize(("path", "node"), LEAVES, ids=ids(LEAVES))
+def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(path, node):
+    if path[-2:] == ("options", "client_id"):
+        wrong = [{"a": 1}]
+    elif path[-1] == "kind" and path[0] == "sources":
+        wrong = [3, True, "zzz"]
+    else:
+        wrong = {
+            "integer": ["zzz", True, 10.5, {"a": 1}],
+            "number": ["zzz", True, {"a": 1}],
+            "boolean": ["zzz", 1],
+            "array": ["zzz", 3, {"a": 1}],
+            "object": ["zzz", 3, [1]],
+        }.get(node.get("type"), [{"a": 1}])
+        wrong += ["zzz", 9] if "enum" in node or "const" in node else []
+        wrong += [3, True] if node.get("type") == "string" and "enum" not in node else []
+    for value in wrong:
+        (line,) = lines_of(refusal(changed(path, value)))
+        assert line.startswith(f"  {show_path(path)}: expected "), value
+        assert ", got " in line
+
+
+@pytest.mark.parametrize(("path", "node"), SECTIONS[1:], ids=ids(SECTIONS[1:]))
+def test_a_section_that_is_none_is_refused(path, node):
+    for value, got in ((3, "3"), ("zzz", "'zzz'"), ([], "an empty list")):
+        (line,) = lines_of(refusal(changed(path, value)))
+        assert line.startswith(f"  {show_path(path)}: expected a mapping with ")
+        assert f", got {got}" in line
+
+
+@pytest.mark.parametrize(("path", "node"), NUMBERS, ids=ids(NUMBERS))
+def test_ranges_end_where_the_schema_says(path, node):
+    step = 1 if node["type"] == "integer" else 1e-6
+    outside = [node[key] - step for key in ("minimum",) if key in node]
+    outside += [node[key] + step for key in ("maximum",) if key in node]
+    outside += [node[key] for key in ("exclusiveMinimum", "exclusiveMaximum") if key in node]
+    assert outside, "a number without a range"
+    for value in outside:
+        (line,) = lines_of(refusal(changed(path, value)))
+        assert line.startswith(f"  {show_path(path)}: expected {describe(node)}, got {value!r}")
+    for value in (node[key] for key in ("minimum", "maximum") if key in node):
+        # Another check may refuse the end of a range, the range itself must not.
+        assert describe(node) not in " ".join(told(changed(path, value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [(path, key) for path, node in SECTIONS for key in node.get("required", ())],
+)
+def test_a_required_key_that_is_missing_is_named(path, key):
+    data = copy.deepcopy(BASE)
+    inner = data
+    for part in path:
+        inner = inner[part]
+    del inner[key]
+    (line,) = lines_of(refusal(data))
+    assert line.startswith(f"  {show_path((*path, key))}: missing; expected ")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("window.size", "5oo", "expected an integer from 10 to 1000000, got '5oo'"),
+        ("window.size", "1e3", "got '1e3': write 1000, without quotes"),
+        ("window.size", 10**300, "got a huge number"),
+        ("level", float("nan"), "expected a number above 0.5 and below 1, got nan"),
+        ("metrics", "ece", "expected a list with at least one entry, got 'ece': write it as a list, [ece]"),
+        ("metrics", ["acuracy"], "expected one of accuracy, ece, class_ece, got 'acuracy'; did you mean"),
+        ("window", None, "got nothing: give a value or leave the key out; {} takes the defaults"),
+        ("chart.rules", [], "expected a list with at least one entry, got an empty list"),
+        ("chart.rules", [7], "expected one of we1, we2, we3, we4, 1, 2, 3, 4, got 7"),
+        ("arl0", 100, "unknown key here; it belongs under 'chart'."),
+        ("classes", [False, True], "classes[0]: expected text, got false: YAML reads yes, no, on, off"),
+        ("classes", [0, 1], "classes[1]: expected text, got 1: put it in quotes"),
+        ("models", {1: {}}, "expected names as text, got 1 as a name: put it in quotes"),
+        ("models", {False: {}}, "expected names as text, got false as a name: YAML reads yes, no"),
+        ("models", {"a b": {"x": 1}}, 'tasks.t.models["a b"].x: unknown key'),
+    ],
+)
+def test_the_sentence_says_what_to_do(path, value, sentence):
+    assert sentence in refusal(changed(("tasks", "t", *path.split(".")), value))
+
+
+def test_keys_that_are_no_text():
+    assert "export: expected keys as text, got 3 as a key. Allowed: listen" in refusal(
+        changed(("export", 3), 1)
+    )
+
+
+@pytest.mark.parametrize("options", ["sasl_plain_password=hunter2", {"sasl_plain_password": ["hunter2"]}])
+def test_secrets_are_not_repeated(options):
+    message = refusal(changed(("sources", 2, "options"), options))
+    assert "sources[2].options" in message
+    assert "hunter2" not in message
+
+
+def test_a_source_without_a_kind():
+    assert "sources[1].kind: missing; expected one of file, kafka, stdin" in refusal(
+        changed(("sources", 1), {"path": "x"})
+    )
+
+
+def test_the_schema_is_told_wrong_entries_not_that_none_is_left():
+    assert len(lines_of(refusal(changed(("tasks", "t", "chart", "rules"), [7, 8])))) == 2
+
+
+# What each type of pydantic's core schema can raise in strict mode; its constraints stand apart.
+RAISES = {
+    "model": {"model_type"},
+    "model-fields": {"missing", "extra_forbidden", "invalid_key", "model_attributes_type"},
+    "model-field": set(),
+    "dict": {"dict_type"},
+    "tuple": {"tuple_type"},
+    "int": {"int_type"},
+    "float": {"float_type", "finite_number"},
+    "str": {"string_type", "string_unicode"},
+    "bool": {"bool_type"},
+    "any": set(),
+    "literal": {"literal_error"},
+    "tagged-union": {"union_tag_invalid", "union_tag_not_found", "model_attributes_type"},
+    "nullable": set(),
+    "default": set(),
+    "definitions": set(),
+    "definition-ref": set(),
+    "function-before": {"value_error"},
+    "function-after": {"value_error"},
+}
+CONSTRAINTS = {
+    "ge": "greater_than_equal",
+    "gt": "greater_than",
+    "le": "less_than_equal",
+    "lt": "less_than",
+}
+
+
+def raisable(node) -> set[str]:
+    found = set()
+    if isinstance(node, list | tuple):
+        return found.union(*map(raisable, node))
+    if not isinstance(node, dict):
+        return found
+    kind = node.get("type")
+    if isinstance(kind, str):
+        found |= RAISES[kind]
+        found |= {error for key, error in CONSTRAINTS.items() if key in node}
+        prefix = "string_" if kind == "str" else ""
+        found |= {
+            f"{prefix}too_{end}"
+            for key, end in (("min_length", "short"), ("max_length", "long"))
+            if key in node
+        }
+    return found.union(
+        *(
+            raisable(value)
+            for key, value in node.items()
+            if key not in ("metadata", "serialization", "function", "default")
+        )
+    )
+
+
+def test_every_error_that_the_schema_can_raise_has_its_sentence():
+    assert raisable(Config.__pydantic_core_schema__) == set(TEMPLATES)
+
+
+def error_types(data) -> set[str]:
+    try:
+        Config.model_validate(data)
+    except ValidationError as error:
+        return {item["type"] for item in error.errors()}
+    return set()
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(place=st.sampled_from(PLACES[1:]), value=ANYTHING)
+def test_whatever_stands_anywhere_is_taken_or_told(place, value):
+    data = changed(place[0], value)
+    assert error_types(data) <= set(TEMPLATES)
+    assert all(line.startswith(show_path(place[0][:1])) for line in told(data))
+
+
+def test_a_number_in_a_path_is_shown_as_an_index_and_odd_names_in_quotes():
+    assert show_path(("tasks", "a.b", "chart", "rules", 0)) == 'tasks["a.b"].chart.rules[0]'
+    assert show_path(()) == "top level"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("max_age", "max_age_seconds"), ("SIZE", "size"), ("zz", None), ("store", None)]
+)
+def test_the_nearest_name(name, found):
+    assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == found
