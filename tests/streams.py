@@ -1,0 +1,98 @@
+"""Streams of records for tests: simulated answers whose labels are drawn from their own confidences."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from connectors.base import RawMessages
+from connectors.formats.decoder import Decoder
+from monitor.config import Task
+from monitor.engine import Engine, EngineSettings, layouts
+from monitor.reference import Reference
+from monitor.report import WindowReport, to_json
+
+CLASSES = ["ok", "bad"]
+ORIGINAL = (0.9, 0.08, 0.02)
+"""Weights of the confidences' components, Kivimäki et al., Table 2."""
+
+Record = dict[str, Any]
+
+
+def confidences(rng: np.random.Generator, n: int, weights: Sequence[float] = ORIGINAL) -> np.ndarray:
+    """Scores of the class `bad` by the paper's mixture of beta distributions."""
+    part = rng.choice(3, size=n, p=weights)
+    return rng.beta(np.array([20, 2, 1])[part], np.array([1, 2, 20])[part]).round(6)
+
+
+def answers(
+    rng: np.random.Generator,
+    n: int,
+    model: str = "erm",
+    weights: Sequence[float] = ORIGINAL,
+    start: float = 1.7e9,
+    labelled: bool = False,
+    **more: Any,
+) -> list[Record]:
+    """Predictions a second apart; with `labelled` each brings its label."""
+    found = []
+    for i, score in enumerate(confidences(rng, n, weights).tolist()):
+        record = {
+            "id": f"{model}-{start:.0f}-{i}",
+            "time": start + i,
+            "model": model,
+            "scores": [1 - score, score],
+        }
+        if labelled:
+            record["label"] = CLASSES[int(rng.random() < score)]
+        found.append(record | more)
+    return found
+
+
+def task(**settings: Any) -> Task:
+    """A task of two classes with small windows that do not age, unless `settings` say otherwise."""
+    window = {"size": 100, "min_size": 20, "max_age_seconds": 1e9} | settings.pop("window", {})
+    return Task(**({"classes": CLASSES, "window": window, "metrics": ["accuracy"]} | settings))
+
+
+class Rig:
+    """An engine with its decoder: records in, reports out, cut into chunks however a test wants."""
+
+    def __init__(
+        self,
+        settings: Task | dict[str, Task] | None = None,
+        references: dict[str, dict[str, Reference]] | None = None,
+        event_time: bool = True,
+    ) -> None:
+        tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
+        self.settings = EngineSettings(tasks, references or {}, event_time)
+        self.engine: Engine = self.settings.build()
+        self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test", clock=lambda: 1.7e9).decode
+        self.offset = 0
+
+    def feed(self, records: Sequence[Record | bytes], now: float = 0.0) -> list[WindowReport]:
+        """One chunk."""
+        values = [r if isinstance(r, bytes) else msgspec.json.encode(r) for r in records]
+        offsets = list(range(self.offset, self.offset + len(values)))
+        self.offset += len(values)
+        return self.engine.absorb(self.decode([RawMessages(values, "part-0", offsets)]), now)
+
+    def feed_in_pieces(self, records: Sequence[Record | bytes], cuts: Sequence[int]) -> list[WindowReport]:
+        """Several chunks, cut at these places."""
+        edges = [0, *sorted(cuts), len(records)]
+        return [
+            report for start, stop in itertools.pairwise(edges) for report in self.feed(records[start:stop])
+        ]
+
+    def restart(self) -> None:
+        """Throw the engine away and go on from its snapshot."""
+        self.engine = self.settings.build(self.engine.snapshot())
+
+
+def lines(reports: Sequence[WindowReport]) -> list[bytes]:
+    """Reports as they are written down."""
+    return [to_json(report) for report in reports]
