@@ -142,9 +142,7 @@ def test_cross_fitting_equals_fitting_outside_each_fold_by_hand(method: str, wid
 def test_cross_fitting_says_which_fold_cannot_be_fitted() -> None:
     scores, predicted, _ = rows(2, 100)
     labels = (np.arange(100) >= 80).astype(np.int64)  # all positives in the last of five folds
-    with pytest.raises(
-        ValueError, match="outside rows 80 to 99 of the reference: isotonic calibration needs"
-    ):
+    with pytest.raises(ValueError, match="outside rows 80 to 99 of the reference: isotonic"):
         cross_fit_in_time(CALIBRATORS["isotonic"](), scores, predicted, labels)
     with pytest.raises(ValueError, match=r"folds must lie from 2 to the number of rows \(100\), got 1"):
         cross_fit_in_time(CALIBRATORS["isotonic"](), scores, predicted, labels, folds=1)
@@ -160,5 +158,5 @@ def test_confidence_is_that_of_the_class_acted_on() -> None:
 
 
 def test_an_unknown_method_is_named() -> None:
-    with pytest.raises(ValueError, match="snapshot.method must be one of isotonic, none, got 'plat'"):
+    with pytest.raises(ValueError, match=r"snapshot\.method must be one of isotonic, none, got 'plat'"):
         calibration_from_snapshot({"method": "plat"})
