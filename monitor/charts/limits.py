@@ -4,7 +4,9 @@ What is promised is the rate of false alarms that a fleet of models sees: averag
 that m reference windows can give, the alarms a window in control equal 1/ARL0. So ARL0 is the harmonic
 mean of the baselines' own mean run lengths. Their plain mean would not do: it is dominated by the few
 baselines whose limits came out far too wide, which never alarm, and so lets all the others alarm more
-often than was asked for.
+often than was asked for. With about a dozen reference windows or fewer it is even infinite: 1/rate grows
+like exp(L²s²/2) in the dispersion s that they show, and the chance of that s falls only like
+exp(−(m−1)s²/2).
 """
 
 from __future__ import annotations

@@ -1,0 +1,254 @@
+"""Objectives: whether a metric keeps above its floor or below its ceiling, judged on pooled windows.
+
+A control chart asks whether something changed; an objective asks whether it is still good enough. The
+interval of one window is usually too wide to tell, so the last few are pooled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from monitor.config import Bound
+from monitor.estimate.poisson_binomial import TrimmedPmf
+from monitor.records import Floats
+
+
+class ObjectiveState(StrEnum):
+    """What is said of a bound. `UNKNOWN` is not exported: there is nothing to judge."""
+
+    MET = "met"
+    AT_RISK = "at_risk"
+    BREACHED = "breached"
+    UNKNOWN = "unknown"
+
+
+@runtime_checkable
+class CountPmf(Protocol):
+    """The distribution of a window's number of correct answers: `TrimmedPmf`, or what acts like it."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def mass(self) -> Floats: ...
+    @property
+    def n(self) -> int: ...
+    def convolve(self, other: Any) -> Self: ...
+    def interval(self, level: float) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A window's estimate with its bootstrap distribution, for metrics that are no counts (`ece`).
+
+    Parameters
+    ----------
+    value : float
+        The window's estimate.
+    draws : (b,) float64
+        The estimate in each bootstrap draw of the window's rows; b is the same for all windows.
+    size : int
+        Rows, 1 or more.
+    """
+
+    value: float
+    draws: Floats
+    size: int
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.draws) != 1 or len(self.draws) == 0 or not np.all(np.isfinite(self.draws)):
+            raise ValueError(f"draws must be finite numbers, (b,) with b of 1 or more, got {self.draws!r}")
+        if not np.isfinite(self.value):
+            raise ValueError(f"value must be a finite number, got {self.value}")
+        if self.size < 1:
+            raise ValueError(f"size must be 1 or more, got {self.size}")
+
+
+Poolable = CountPmf | Draws
+"""What one window gives to an objective."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveVerdict:
+    """What an objective says after a window.
+
+    Parameters
+    ----------
+    state : ObjectiveState
+    lower, upper : float or None
+        The pooled interval that was judged, in the metric's unit; None where the state is unknown.
+    windows, rows : int
+        What it rests on.
+    """
+
+    state: ObjectiveState
+    lower: float | None
+    upper: float | None
+    windows: int
+    rows: int
+
+
+def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, float]:
+    """Interval of a metric over several windows together.
+
+    Counts: the windows' distributions are convolved, which is exact for independent windows, and the
+    central quantiles of the total are divided by its rows. Draws: the size-weighted mean of the
+    windows' draws, draw by draw, and its central quantiles; for a metric that is no mean of rows (an
+    `ece`) this is the mean of the windows' values, not the value of all rows at once.
+
+    Misleads where the windows' errors are not independent: a calibration that is off is off alike in
+    all of them, and pooling does not show it.
+
+    Parameters
+    ----------
+    items : sequence of CountPmf, or of Draws
+        At least one; all of one kind.
+    level : float
+        Share of the distribution inside, 0 to 1.
+
+    Returns
+    -------
+    lower, upper : float
+
+    Raises
+    ------
+    ValueError
+        No items, both kinds, or draws of different numbers.
+
+    Examples
+    --------
+    >>> window = TrimmedPmf(offset=0, mass=np.array([0.25, 0.5, 0.25]), n=2)
+    >>> pooled_interval([window], 0.8), pooled_interval([window, window], 0.8)
+    ((0.0, 1.0), (0.25, 0.75))
+    """
+    draws = [item for item in items if isinstance(item, Draws)]
+    counts = [item for item in items if not isinstance(item, Draws)]
+    if not items or (draws and counts):
+        raise ValueError(
+            f"items must be windows of one kind, got {len(counts)} counts and {len(draws)} draws"
+        )
+    if draws:
+        if len({len(item.draws) for item in draws}) > 1:
+            raise ValueError(f"draws must be as many in each window, got {[len(d.draws) for d in draws]}")
+        pooled = np.average([d.draws for d in draws], axis=0, weights=[d.size for d in draws])
+        low, high = np.quantile(pooled, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+    total = counts[0]
+    for item in counts[1:]:
+        total = total.convolve(item)
+    k_low, k_high = total.interval(level)
+    return k_low / total.n, k_high / total.n
+
+
+def judge(bound: Bound, lower: float, upper: float) -> ObjectiveState:
+    """A bound against an interval.
+
+    A floor is met when the whole interval lies at or above it, breached when all of it lies below,
+    and at risk in between; a ceiling the other way round.
+
+    Examples
+    --------
+    >>> [judge(Bound(min=0.9), low, low + 0.02).value for low in (0.91, 0.89, 0.87)]
+    ['met', 'at_risk', 'breached']
+    """
+    if bound.min is not None:
+        met, breached = lower >= bound.min, upper < bound.min
+    else:
+        assert bound.max is not None  # a Bound has one of both
+        met, breached = upper <= bound.max, lower > bound.max
+    return ObjectiveState.MET if met else ObjectiveState.BREACHED if breached else ObjectiveState.AT_RISK
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Settings of an objective on one metric.
+
+    Parameters
+    ----------
+    bound : Bound
+        A floor (`min`) or a ceiling (`max`).
+    windows : int
+        How many of the last windows are pooled, 1 or more. A window without an estimate takes its
+        place among them and adds nothing, so that what is judged never grows old.
+    level : float
+        Of the interval, above 0 and below 1. At 0.95 a metric that lies just at its bound is called
+        breached after 2.5 % of the windows, as far as the estimator's assumptions hold.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> logic = Objective(Bound(min=0.9), windows=2).build()
+    >>> for k in (95, 88, 80):
+    ...     v = logic.update(TrimmedPmf(offset=k - 1, mass=np.array([0.25, 0.5, 0.25]), n=100))
+    ...     print(v.state.value, v.lower, v.upper)
+    met 0.94 0.96
+    met 0.905 0.925
+    breached 0.83 0.85
+    """
+
+    bound: Bound
+    windows: int = 5
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not self.windows >= 1:
+            raise ValueError(f"windows must be 1 or more, got {self.windows}")
+        if not 0 < self.level < 1:
+            raise ValueError(f"level must be above 0 and below 1, got {self.level}")
+
+    def build(self, resume: Sequence[Mapping[str, Any] | None] | None = None) -> ObjectiveLogic:
+        """The logic, from the start or from where a snapshot left it.
+
+        With fewer `windows` than the snapshot held, the newest are kept.
+        """
+        return ObjectiveLogic(self, [] if resume is None else [_restored(item) for item in resume])
+
+
+class ObjectiveLogic:
+    """An objective at work on one series of windows; `Objective.build` makes it."""
+
+    def __init__(self, settings: Objective, items: Sequence[Poolable | None]) -> None:
+        self._settings = settings
+        self._items: deque[Poolable | None] = deque(items, maxlen=settings.windows)
+
+    def update(self, item: Poolable | None) -> ObjectiveVerdict:
+        """Take the next window, None where its estimate is unknown, and judge."""
+        self._items.append(item)
+        known = [kept for kept in self._items if kept is not None]
+        if not known:
+            return ObjectiveVerdict(ObjectiveState.UNKNOWN, None, None, 0, 0)
+        lower, upper = pooled_interval(known, self._settings.level)
+        state = judge(self._settings.bound, lower, upper)
+        return ObjectiveVerdict(state, lower, upper, len(known), sum(map(_rows, known)))
+
+    def snapshot(self) -> list[dict[str, Any] | None]:
+        """The pooled windows, oldest first, as plain numbers and lists; `Objective.build` takes it back."""
+        return [None if item is None else _stored(item) for item in self._items]
+
+
+def _rows(item: Poolable) -> int:
+    return item.size if isinstance(item, Draws) else item.n
+
+
+def _stored(item: Poolable) -> dict[str, Any]:
+    if isinstance(item, Draws):
+        return {"value": item.value, "draws": item.draws.tolist(), "size": item.size}
+    return {"offset": item.offset, "mass": item.mass.tolist(), "n": item.n}
+
+
+def _restored(item: Mapping[str, Any] | None) -> Poolable | None:
+    if item is None:
+        return None
+    if set(item) == {"value", "draws", "size"}:
+        return Draws(item["value"], np.array(item["draws"], dtype=np.float64), item["size"])
+    if set(item) == {"offset", "mass", "n"}:
+        return TrimmedPmf(item["offset"], np.array(item["mass"], dtype=np.float64), item["n"])
+    raise ValueError(f"resume must hold windows of an objective, got one with {sorted(item)}")
