@@ -64,7 +64,7 @@ def read_answers(
     acted = _acted_on(pick(columns.prediction), layout, faults)
     version = None if absent(columns.version) else encode_versions(pick(columns.version), faults)
     groups = _groups(pick(columns.groups), layout, faults)
-    rejects.add_all(faults, chosen, columns.weight)
+    rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
 
     rows = _expand(columns, chosen, layout)
     row_faults = Faults(len(rows.values))
@@ -74,7 +74,7 @@ def read_answers(
     check_names(rows.names, _model_path(rows), row_faults)
     for row, fault in row_faults.found.items():
         if int(rows.owner[row]) not in faults.found:
-            rejects.add(int(chosen[rows.owner[row]]), fault, 1)
+            rejects.add(int(chosen[rows.owner[row]]), fault, 1, layout.name)
 
     names = rows.names
     owner, offset = rows.owner, rows.offset

@@ -117,18 +117,18 @@ class RejectList:
         """Add what could not be read at all."""
         self._found.append(((records_before, 0), reject))
 
-    def add(self, record: int, fault: Fault, answers: int) -> None:
-        """Add a record that was read, or one of its answers."""
+    def add(self, record: int, fault: Fault, answers: int, task: str) -> None:
+        """Add a record that was read, or one of its answers; `task` is "" where that is the fault."""
         partition = self._partitions[int(self._places.partition[record])]
         position = int(self._places.position[record])
         raw = self._raw(record)[:RAW_BYTES]
-        self._found.append(((record, 1), Reject(*fault, raw, partition, position, answers)))
+        self._found.append(((record, 1), Reject(*fault, raw, partition, position, answers, task)))
 
-    def add_all(self, faults: Faults, chosen: Ints, weight: Ints) -> None:
+    def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:
         """Add faults of whole records; `chosen` gives the record of each row of `faults`."""
         for row, fault in faults.found.items():
             record = int(chosen[row])
-            self.add(record, fault, int(weight[record]))
+            self.add(record, fault, int(weight[record]), task(record))
 
     def in_order(self) -> tuple[Reject, ...]:
         """All of them, in the order of the records."""

@@ -95,7 +95,8 @@ class Decoder:
         self._add_unread(readings, rejects)
 
         task = self._finder.find(columns.task, columns.model, columns.models, faults)
-        rejects.add_all(faults, np.arange(columns.size), columns.weight)
+        names = (*(layout.name for layout in self.layouts), "")  # -1 stands for none
+        rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
         usable = faults.good()
         batches, labels = [], []
         for i, layout in enumerate(self.layouts):

@@ -82,8 +82,9 @@ def explain_text(record: bytes, error: Exception) -> Fault:
         value = json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_Literal)
     except RecursionError:
         return RejectReason.MALFORMED, "$: nested too deep"
-    except ValueError as bad:
-        return RejectReason.MALFORMED, f"$: not JSON: {bad}; send one whole JSON object a line"
+    except json.JSONDecodeError as bad:
+        where = f"at character {bad.pos}: {bad.msg}"
+        return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line"
     found = explain_value(value)
     if found is not None:
         return found

@@ -80,7 +80,7 @@ def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_byte
     last = view[ends - 1]
     closed = last == _CLOSE
     if not closed.all():
-        closed |= (last == _RETURN) & (view[ends - 2] == _CLOSE)
+        closed |= (last == _RETURN) & (view[np.maximum(ends - 2, 0)] == _CLOSE)
     return bool(closed.all() and (view[starts] == _OPEN).all())
 
 

@@ -67,7 +67,7 @@ def read_labels(
     for at, fault in name_faults.found.items():
         faults.add(named[at], *fault)
     probability = _probabilities(pick(columns.probability), faults)
-    rejects.add_all(faults, chosen, columns.weight)
+    rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
     keep = np.flatnonzero(faults.good())
     if not len(keep):
         return None

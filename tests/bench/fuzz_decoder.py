@@ -1,0 +1,177 @@
+"""Feeds the decoder what nobody should send: ``python -m tests.bench.fuzz_decoder --inputs 1000000``.
+
+A seeded mutator damages good records: bytes flipped, cut, doubled and spliced, values replaced by others
+that JSON allows and by some that it does not. They arrive as blocks of a file and as messages. After
+each read the accounting identity must hold, no row may break the promises of `Batch`, and, now and
+then, the same bytes cut elsewhere must give the same rows and rejects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from connectors.base import Raw, RawBlock, RawMessages
+from connectors.formats.decoder import Decoder
+from connectors.formats.scores import SUM_TOLERANCE
+from monitor.records import NO_ID, Chunk, TaskLayout
+
+LAYOUTS = (
+    TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",)),
+    TaskLayout("topic", ("a", "b", "c"), models=("topic-1",)),
+    TaskLayout("arrival", (), models=("eta",), groups=("origin",)),
+)
+
+GOOD = (
+    b'{"id": "req-81", "time": "2026-11-20T10:00:00.120Z", "task": "toxicity", "model": "erm", '
+    b'"scores": [0.12, 0.88], "groups": {"region": "eu"}}',
+    b'{"id": 81, "time": 1763632800.5, "model": "irm", "scores": {"ok": 0.5, "toxic": 0.5}, "label": "ok"}',
+    b'{"id": "a", "task": "toxicity", "models": {"erm": [0.25, 0.75], "irm": 0.3}, "version": "v2"}',
+    b'{"task": "topic", "model": "m", "scores": [0.2, 0.3, 0.5], "prediction": "b", "extra": [{"x": null}]}',
+    b'{"id": "b", "model": "eta", "confidence": 0.9, "correct": true, "groups": {"origin": "EWR"}}',
+    b'{"id": "req-81", "task": "toxicity", "label": "toxic", "probability": 0.05}',
+    '{"id": "ü-1", "model": "eta", "correct": false, "time": "2026-11-20T11:00:00+01:00"}'.encode(),
+)
+
+NASTY = (
+    b"NaN", b"-Infinity", b"null", b"true", b"-1", b"1.7", b"1e999", b"1e-999", b"-0.0", b"9" * 400,
+    b"1763632800120", b'""', b'"' + b"x" * 600 + b'"', b"[]", b"{}", b"[[0.5]]", b"[" * 60 + b"]" * 60,
+    b'"\\ud800"', b'"\\u0000"', b'"2026-02-30T00:00:00Z"', b'"2026-11-20T10:00:00"', b"\xff\xfe", b"\n",
+    b"\r\n", b"}{", b"} {", b"\xef\xbb\xbf", b"\x00", b",", b":", b'"', b"{", b"}", b"[", b"]",
+)  # fmt: skip
+
+
+def mutate(rng: random.Random, good: Sequence[bytes] = GOOD) -> bytes:
+    """A good record with up to four damages."""
+    data = bytearray(rng.choice(good))
+    for _ in range(rng.randrange(4)):
+        at, end = sorted((rng.randrange(len(data) + 1), rng.randrange(len(data) + 1)))
+        end = min(end, at + 24)
+        kind = rng.randrange(10)
+        if kind == 0 and data:
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        elif kind == 1:
+            del data[at:end]
+        elif kind == 2:
+            data[at:at] = data[at:end]
+        elif kind == 3:
+            data[at:end] = rng.choice(NASTY)
+        elif kind == 4:
+            other = rng.choice(good)
+            data[at:] = other[rng.randrange(len(other)) :]
+        else:
+            _replace_value(rng, data)
+    return bytes(data)
+
+
+def _replace_value(rng: random.Random, data: bytearray) -> None:
+    """Put something else after a colon or a comma: the record stays whole and means something wrong."""
+    places = [i for i, byte in enumerate(data) if byte in b":,["]
+    if not places:
+        return
+    start = rng.choice(places) + 1
+    end = start
+    while end < len(data) and data[end] not in b",]}":
+        end += 1
+    data[start:end] = rng.choice(NASTY)
+
+
+def check_chunk(chunk: Chunk) -> None:
+    """Raise `AssertionError` unless the accounting holds and every row is as `Batch` promises."""
+    used = sum(map(len, chunk.batches))
+    assert chunk.answers == used + sum(reject.answers for reject in chunk.rejects), chunk
+    rejected_labels = chunk.labels_received - sum(map(len, chunk.labels))
+    assert 0 <= rejected_labels == sum(reject.answers == 0 for reject in chunk.rejects), chunk
+    orders = np.concatenate(
+        [np.zeros(0, dtype=np.int64), *(b.order for b in (*chunk.batches, *chunk.labels))]
+    )
+    assert len(np.unique(orders)) == len(orders)
+    for batch in chunk.batches:
+        assert ((batch.scores >= 0) & (batch.scores <= 1)).all()
+        classes = batch.scores.shape[1]
+        if classes > 1:
+            assert np.abs(batch.scores.sum(axis=1) - 1).max() <= SUM_TOLERANCE + 1e-5
+        assert ((batch.predicted >= 0) & (batch.predicted < classes)).all()
+        assert np.isfinite(batch.time).all()
+        assert (np.diff(batch.order) > 0).all()
+        assert set(batch.model.tolist()) == set(range(len(batch.models)))
+    for labels in chunk.labels:
+        assert (labels.key != NO_ID).all()
+        assert (labels.label >= 0).all()
+    for reject in chunk.rejects:
+        assert reject.message.startswith("$"), reject
+        assert len(reject.raw) <= 2000, reject
+
+
+def reads(rng: random.Random, inputs: int, each: int = 200) -> Iterator[list[bytes]]:
+    """Mutated records, `each` of them a read; a few of them as whole as they were."""
+    for start in range(0, inputs, each):
+        yield [mutate(rng) for _ in range(min(each, inputs - start))]
+
+
+def as_raw(number: int, values: list[bytes]) -> Raw:
+    """Every other read comes as messages."""
+    if number % 2:
+        return RawMessages(values, "topic-0", list(range(len(values))))
+    return RawBlock(b"\n".join(values) + b"\n", "file.ndjson", 0)
+
+
+def counts_of(chunks: Sequence[Chunk]) -> Counter[str]:
+    """Rows used and rejects by reason, over some chunks."""
+    counts: Counter[str] = Counter()
+    for chunk in chunks:
+        counts["used"] += sum(map(len, chunk.batches))
+        counts["labels used"] += sum(map(len, chunk.labels))
+        counts.update(reject.reason.value for reject in chunk.rejects)
+    return counts
+
+
+def one_by_one(raw: Raw) -> list[Raw]:
+    """The same input in the smallest pieces."""
+    if isinstance(raw, RawMessages):
+        return [RawMessages([v], raw.partition, [o]) for v, o in zip(raw.values, raw.offsets, strict=True)]
+    assert isinstance(raw, RawBlock)
+    lines = raw.data.split(b"\n")[:-1]
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
+    pairs = zip(lines, starts[:-1], strict=True)
+    # A byte order mark is passed over at the start of a file only.
+    return [RawBlock(line + b"\n", raw.partition, start) for line, start in pairs]
+
+
+def main() -> None:
+    """Run, and print what became of the inputs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    decoder = Decoder(LAYOUTS, "fuzz", lambda: 0.0)
+    rng = random.Random(options.seed)
+    counts: Counter[str] = Counter()
+    answers = labels = cut_elsewhere = 0
+    begun = time.perf_counter()
+    for number, values in enumerate(reads(rng, options.inputs)):
+        raw = as_raw(number, values)
+        chunk = decoder.decode([raw])
+        check_chunk(chunk)
+        counts += counts_of([chunk])
+        answers += chunk.answers
+        labels += chunk.labels_received
+        if number % 50 < 2:
+            pieces = [decoder.decode([piece]) for piece in one_by_one(raw)]
+            assert counts_of(pieces) == counts_of([chunk])
+            cut_elsewhere += 1
+    seconds = time.perf_counter() - begun
+    for name, count in counts.most_common():
+        print(f"{name:16s} {count:9d}")
+    print(f"{options.inputs} inputs (seed {options.seed}) in {seconds:.0f} s:")
+    print(f"{answers} answers and {labels} labels received, every one accounted for;")
+    print(f"{cut_elsewhere} reads, cut into single records, gave the same")
+
+
+if __name__ == "__main__":
+    main()
