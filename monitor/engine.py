@@ -148,7 +148,9 @@ class Engine:
             "labels_rejected": dict(self._labels_rejected),
         }
 
-    def reconfigured(self, settings: EngineSettings, fresh: Collection[str]) -> tuple[Engine, list[WindowReport]]:
+    def reconfigured(
+        self, settings: EngineSettings, fresh: Collection[str]
+    ) -> tuple[Engine, list[WindowReport]]:
         """An engine with other settings that goes on where this one is.
 
         Parameters

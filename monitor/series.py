@@ -80,6 +80,7 @@ class Series:
         self._silent = False
         self._last: WindowReport | None = None
         self._judged_version: str | None = state.get("judged_version")
+        self._calibration: Calibration
         if "calibration" in state:
             self._calibration, self._calibration_view = _restored(state["calibration"])
         else:
@@ -88,9 +89,7 @@ class Series:
     def _start(self, reference: Reference | None) -> None:
         """Fit the calibration, and draw the charts, on the reference where there is one."""
         task = self.settings.task
-        self._calibration: Calibration = fit_calibration(
-            task.calibration.method, reference, max(len(task.classes), 1)
-        )
+        self._calibration = fit_calibration(task.calibration.method, reference, max(len(task.classes), 1))
         fitted = reference is not None and self._calibration.method != "none"
         self._calibration_view = CalibrationView(
             method=self._calibration.method,

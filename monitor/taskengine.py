@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.config import Task
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
@@ -222,7 +223,7 @@ class TaskEngine:
             codes[code] = self._series_of(batch.models[code], "")
         return codes[batch.model]
 
-    def _group_series(self, batch: Batch, name: str, watched: Ints) -> Ints:
+    def _group_series(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
         """The series of each row's group, -1 where it has none or beyond the cap."""
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
         found = np.full(len(batch), -1, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from connectors.build import read_references
 from monitor.check import check, render
-from monitor.commands.daemon import read_config
+from monitor.configfile import load_config
 from monitor.engine import EngineSettings
 
 
@@ -16,7 +16,7 @@ def check_file(path: str) -> str:
     ConfigError
         It cannot be used, and why.
     """
-    config = read_config(path)
+    config = load_config(path)
     references = read_references(config)
     EngineSettings(config.tasks, references).build()
     windows = {

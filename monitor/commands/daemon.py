@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from connectors.build import build_inputs, read_references
 from monitor.agent import Agent
 from monitor.config import Config
-from monitor.configfile import load_config, resolve_paths
+from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
 from monitor.errors import BlindsightError, ConfigError
 from monitor.export.http import HttpServer, build_app
@@ -29,11 +28,6 @@ log = logging.getLogger("blindsight")
 
 _WAKE_SECONDS = 0.2
 _DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
-
-
-def read_config(path: str) -> Config:
-    """A configuration file with its relative paths resolved against its folder."""
-    return resolve_paths(load_config(path), Path(path).parent)
 
 
 def build_engine(config: Config, event_time: bool = False) -> Engine:
@@ -78,7 +72,7 @@ class Daemon:
     def reload(self, path: str) -> None:
         """Read the configuration again; keep the old one where the new one is wrong, and say so."""
         try:
-            new = read_config(path)
+            new = load_config(path)
             plan = classify(self.config, new)
             if plan.restart:
                 raise ConfigError(
@@ -86,7 +80,7 @@ class Daemon:
                     "the old value back"
                 )
             if plan.at_once or plan.new_baseline:
-                self._swap(new, {path.split(".")[1] for path in plan.new_baseline})
+                self._swap(new, plan.fresh_tasks)
         except BlindsightError as error:
             self.agent.note_reload(successful=False)
             log.error("The configuration was not reloaded, the old one holds: %s", error)
@@ -98,7 +92,7 @@ class Daemon:
             ", ".join((*plan.at_once, *plan.new_baseline)) or "no change",
         )
 
-    def _swap(self, new: Config, fresh: set[str]) -> None:
+    def _swap(self, new: Config, fresh: Collection[str]) -> None:
         settings = EngineSettings(new.tasks, read_references(new))
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
@@ -109,7 +103,7 @@ class Daemon:
 
 def run(path: str) -> int:
     """Run the daemon until a signal or the end of every source; the exit code."""
-    config = read_config(path)
+    config = load_config(path)
     if not config.sources:
         raise ConfigError("sources: there are none; `run` needs one, or use `replay` for files")
     stopping, reloading = threading.Event(), threading.Event()

@@ -10,8 +10,9 @@ from pathlib import Path
 from connectors.base import EndOfSource, Raw, RawBlock
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
-from monitor.commands.daemon import build_engine, read_config
+from monitor.commands.daemon import build_engine
 from monitor.config import Config
+from monitor.configfile import load_config
 from monitor.engine import Engine, layouts
 from monitor.errors import SinkError
 from monitor.export.reports import ReportWriter, cannot_write
@@ -22,6 +23,7 @@ from monitor.report import WindowReport, to_json
 from monitor.view import EngineView
 
 REPORTS = "windows.ndjson"
+_MESSAGES_KEPT = 5
 _WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
 
 Progress = Callable[[Path, int], None]
@@ -58,7 +60,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     ------
     ConfigError, SourceError, SinkError
     """
-    config = read_config(config_path)
+    config = load_config(config_path)
     engine = build_engine(config, event_time=True)
     writer = _open_reports(out)
     histories = Histories()
@@ -75,7 +77,9 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     try:
         for chunk in _chunks(config, files, progress):
             write(engine.absorb(chunk, 0.0))
-            messages += [f"{r.partition}: {r.position}: {r.message}" for r in chunk.rejects[: 5 - len(messages)]]
+            messages += [
+                f"{r.partition}: {r.position}: {r.message}" for r in chunk.rejects[: 5 - len(messages)]
+            ]
         write(engine.finish())
     finally:
         complete = writer.close(_WRITE_SECONDS)
