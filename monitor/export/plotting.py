@@ -21,6 +21,8 @@ _TIME_STEPS = (
 # Longer steps are counted in months, which have no fixed length.
 _MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 1200)
 
+_SLACK = 1e-9  # of a step: 0.3 / 0.1 is below 3 in binary, yet the tick at 0.3 belongs to [0, 0.3]
+
 Ticks = list[tuple[float, str]]
 
 
@@ -39,13 +41,13 @@ def number_ticks(low: float, high: float, most: int, integers: bool = False) -> 
         step = max(step, 1.0)
     steps = (step * factor for factor in (1, 2, 5, 10, 20, 50))
     step = next(one for one in steps if _count(low, high, one) <= most)
-    first = math.ceil(low / step - 1e-9)
+    first = math.ceil(low / step - _SLACK)
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     return [round((first + k) * step, digits) for k in range(_count(low, high, step))]
 
 
 def _count(low: float, high: float, step: float) -> int:
-    return math.floor(high / step + 1e-9) - math.ceil(low / step - 1e-9) + 1
+    return math.floor(high / step + _SLACK) - math.ceil(low / step - _SLACK) + 1
 
 
 def percent_labels(values: list[float]) -> list[str]:
@@ -72,7 +74,7 @@ def time_ticks(low: float, high: float, most: int) -> Ticks:
     """
     for step in _TIME_STEPS:
         if _count(low, high, step) <= most:
-            first = math.ceil(low / step) * step
+            first = math.ceil(low / step - _SLACK) * step
             return _label_times([first + k * step for k in range(_count(low, high, step))], step)
     for months in _MONTH_STEPS:
         starts = _month_starts(low, high, months)
