@@ -202,8 +202,8 @@ def labelled_calibration_error(
     to the scatter that the labels show within bins.
 
     On the paper's simulated scores at n = 500 the mean reading of a calibrated model falls from 3.4
-    points to 0.9 (median 0.6), and miscalibrations of 2.9 to 20 points read within a point of the truth. What is
-    left is that a moment below 0 counts as 0. Below about 10 rows a bin it is mostly noise.
+    points to 0.9 (median 0.6), and miscalibrations of 2.9 to 20 points read within a point of the truth.
+    What is left is that a moment below 0 counts as 0. Below about 10 rows a bin it is mostly noise.
 
     Parameters
     ----------
