@@ -13,46 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-import numpy as np
 from scipy.optimize import brentq
-from scipy.special import chdtrc, chdtri, gammaln
 
+from monitor.charts.fleet import Limits, check_reference, in_control_rate, mean_rate
 from monitor.charts.rules import RULES, check_rules
-from monitor.charts.runlength import NARROWEST, WIDEST, alarm_rate
+from monitor.charts.runlength import NARROWEST, WIDEST
 from monitor.errors import ConfigError
-from monitor.records import Floats
 
 DEFAULT_ARL0 = 370.0
 """Windows: what `we1` gives at the textbook's 3 sigma with known limits (370.4)."""
 
 LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
-MIN_REFERENCE_WINDOWS = 5
-"""Below this the reference says next to nothing of the variation between windows."""
-
-_TAIL = 1e-13  # of the reference's dispersion, left out of an integral whose value is 1e-6 or more
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Where a chart draws its limits.
-
-    Parameters
-    ----------
-    multiplier : float
-        L: the half width of the limits in the chart's sigma.
-    inflation : float
-        By how much the variation between the reference windows, where it exceeds that of
-        independent rows, is scaled up for having been seen in few windows only: 1 or more. The
-        variance of one row is taken as ``v0 + inflation² · max(0, v_ref − v0)``, with v0 from the
-        rows of one window and v_ref from the differences between windows. 1 is Laney's p′.
-    """
-
-    multiplier: float
-    inflation: float
 
 
 class LimitSettings(Protocol):
@@ -100,8 +74,8 @@ def limits(
 
     Two conditions settle two numbers. L: the rate is 1/ARL0 at φ = 1. κ: it is 1/ARL0 again as φ grows
     without bound, where the rows' variance tells nothing and only s does. (That alone, s in place of
-    φ̂, would be exact for every φ, and would need L = 3.53 for m = 20: three 3-sigma shifts out of
-    ten that are seen at once now would be missed.)
+    φ̂, would be exact for every φ, and would need L = 3.53 for m = 20: of ten 3-sigma
+    shifts that are now seen at once, two would be missed.)
 
     Assumptions: normal, independent estimates, windows of one size, and a reference in control. In
     between, at a moderate φ, false alarms are more frequent than promised: with m = 20 at most 2.3
@@ -140,7 +114,7 @@ def limits(
     """
     rules = tuple(rule for rule in RULES if rule in rules) if not isinstance(rules, str) else rules
     check_rules(rules)
-    _check_reference(reference_windows)
+    check_reference(reference_windows)
     if not LOWEST_ARL0 <= arl0 <= HIGHEST_ARL0:
         raise ConfigError(f"arl0: got {arl0:g}; allowed is {LOWEST_ARL0:g} to {HIGHEST_ARL0:,.0f} windows")
     return _limits(float(arl0), rules, float(reference_windows), known_dispersion)
@@ -176,50 +150,14 @@ def max_arl0(rules: tuple[str, ...], reference_windows: float, known_dispersion:
     (255, 153)
     """
     check_rules(rules)
-    _check_reference(reference_windows)
-    rate = _mean_rate(rules, reference_windows, Limits(WIDEST, 1.0), 1.0, known_dispersion)
+    check_reference(reference_windows)
+    rate = mean_rate(rules, reference_windows, Limits(WIDEST, 1.0), 1.0, known_dispersion)
     return min(HIGHEST_ARL0, 1.0 / rate)
-
-
-def in_control_rate(
-    rules: tuple[str, ...],
-    reference_windows: float,
-    chosen: Limits,
-    overdispersion: float = 1.0,
-    known_dispersion: bool = False,
-) -> float:
-    """False alarms a window of a fleet with these limits, each alarm starting the count anew.
-
-    The latch makes the true rate a little lower: no second alarm comes while one is on.
-
-    Parameters
-    ----------
-    rules : tuple of str
-    reference_windows : float
-        m, at least 5; or infinity.
-    chosen : Limits
-    overdispersion : float
-        φ, 1 or more: standard deviation between windows over that of independent rows.
-    known_dispersion : bool
-        As in `limits`.
-
-    Examples
-    --------
-    >>> round(1 / in_control_rate(("we1",), 20, Limits(3.0, 1.0)))
-    403
-    >>> round(1 / in_control_rate(("we1",), 20, Limits(3.0, 1.0), overdispersion=2.0))
-    116
-    """
-    check_rules(rules)
-    _check_reference(reference_windows)
-    if not overdispersion >= 1:
-        raise ValueError(f"overdispersion must be 1 or more, got {overdispersion}")
-    return _mean_rate(rules, reference_windows, chosen, overdispersion, known_dispersion)
 
 
 def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
     """The limits of a chart: from `arl0`, from `sigmas`, or from an ARL0 of 370 where neither is given."""
-    _check_reference(reference_windows)
+    check_reference(reference_windows)
     if settings.sigmas is not None:
         return Limits(settings.sigmas, 1.0)
     arl0 = DEFAULT_ARL0 if settings.arl0 is None else settings.arl0
@@ -259,18 +197,9 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
     )
 
 
-def _check_reference(reference_windows: float) -> None:
-    if not reference_windows >= MIN_REFERENCE_WINDOWS:
-        raise ConfigError(
-            f"reference: got {reference_windows:g} windows for a control chart, which needs at least "
-            f"{MIN_REFERENCE_WINDOWS} (20 or more are good); give more reference rows, or a smaller "
-            f"window.size"
-        )
-
-
 @lru_cache(maxsize=256)
 def _limits(arl0: float, rules: tuple[str, ...], m: float, known_dispersion: bool) -> Limits:
-    widest = 1.0 / _mean_rate(rules, m, Limits(WIDEST, 1.0), 1.0, known_dispersion)
+    widest = 1.0 / mean_rate(rules, m, Limits(WIDEST, 1.0), 1.0, known_dispersion)
     if arl0 > widest:
         raise ConfigError(_out_of_reach(arl0, rules, m, widest))
     if rules == ("we4",):
@@ -278,7 +207,7 @@ def _limits(arl0: float, rules: tuple[str, ...], m: float, known_dispersion: boo
 
     def excess(multiplier: float, spread: float, over: float) -> float:
         chosen = Limits(multiplier, spread / multiplier if spread else 1.0)
-        rate = _mean_rate(rules, m, chosen, over, known_dispersion)
+        rate = mean_rate(rules, m, chosen, over, known_dispersion)
         return math.log(max(rate, 1e-300) * arl0)  # we1 alone underflows to 0 when far out
 
     spread = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
@@ -301,55 +230,3 @@ def _out_of_reach(arl0: float, rules: tuple[str, ...], m: float, widest: float) 
         f"arl0: got {arl0:g}{default}, but with {known} the rules {', '.join(rules)} reach at most "
         f"{math.floor(widest)} windows together, because {cause}, or give sigmas"
     )
-
-
-def _mean_rate(
-    rules: tuple[str, ...], m: float, chosen: Limits, overdispersion: float, known_dispersion: bool
-) -> float:
-    """Alarms a window, averaged over the centre's error and the dispersion that the reference shows.
-
-    An infinite overdispersion stands for a sigma that comes from the reference windows alone.
-    """
-    error, error_weight = _centre_errors(m)
-    if known_dispersion or math.isinf(m):
-        width, width_weight = np.array([chosen.multiplier]), np.ones(1)
-    else:
-        ratio, width_weight = _sigma_ratios(m, chosen.inflation, overdispersion)
-        width = chosen.multiplier * ratio
-    grid_error, grid_width = (a.ravel() for a in np.meshgrid(error, width, indexing="ij"))
-    rate = alarm_rate(rules, grid_error, grid_width).reshape(len(error), len(width))
-    return float(error_weight @ rate @ width_weight)
-
-
-@lru_cache(maxsize=256)
-def _centre_errors(m: float) -> tuple[Floats, Floats]:
-    """Nodes and weights for the centre's error, normal with variance 1/m, folded to one side.
-
-    The rules treat both sides alike, so that an error and its mirror image alarm at the same rate.
-    """
-    if math.isinf(m):
-        return np.zeros(1), np.ones(1)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(32)
-    upper = nodes > 0
-    return nodes[upper] / math.sqrt(m), 2 * weights[upper] / weights.sum()
-
-
-def _sigma_ratios(m: float, inflation: float, overdispersion: float) -> tuple[Floats, Floats]:
-    """Nodes and weights for the chart's sigma over the true one: φ̂/φ."""
-    degrees = m - 1
-    highest = math.sqrt(chdtri(degrees, _TAIL) / degrees)
-    lowest = math.sqrt(chdtri(degrees, 1 - _TAIL) / degrees)
-    floor = 0.0 if math.isinf(overdispersion) else 1.0 / overdispersion  # below it the rows' variance stands
-    nodes, weights = np.polynomial.legendre.leggauss(64)
-    start, end = max(floor, lowest), max(floor, highest)
-    s = start + (end - start) * (nodes + 1) / 2
-    density = np.exp(
-        math.log(2) + degrees / 2 * math.log(degrees / 2) - gammaln(degrees / 2)
-        + (degrees - 1) * np.log(s) - degrees / 2 * s**2
-    )  # fmt: skip
-    weight = weights * (end - start) / 2 * density
-    if floor == 0.0:
-        return s, weight / weight.sum()
-    below = 1.0 - chdtrc(degrees, degrees * floor**2)
-    ratio = np.sqrt(floor**2 + inflation**2 * (s**2 - floor**2))
-    return np.append(ratio, floor), np.append(weight, below)

@@ -31,11 +31,12 @@ class Shewhart(LimitsAndRules):
     is in control. Windows may have different sizes; the promise is computed for equal ones.
 
     False alarms: one in 370 windows in control at the defaults. That is the rate over many
-    baselines; a given one may be off by a factor of three with m = 20. Measured over 1,000 baselines
-    of 2,000 windows each (`python -m tests.fidelity.arl`), with m = 20, 50, 100 and known limits:
-    once in 372 (±9), 371, 375 and 372 windows; under an autocorrelation of 0.3, which is not
-    promised, once in 295, 341, 362 and 373. On mean confidences of the paper's data, m = 20: once in
-    348 at n = 500, and in 280 at n = 100, where they are more skewed.
+    baselines; with m = 20 a given one lies between twice as many and nearly none, as its centre and
+    its spread came out. Measured over 1,000 baselines of 2,000 windows each
+    (`python -m tests.fidelity.arl`), with m = 20, 50, 100 and known limits: once in 372 (±9), 371,
+    375 and 372 windows; under an autocorrelation of 0.3, which is not promised, once in 295, 341, 362
+    and 373. On mean confidences of the paper's data, m = 20: once in 348 at n = 500, and in 280 at
+    n = 100, where they are more skewed.
 
     Run rules suffer far more from autocorrelation. All four at the textbook's plain 3 sigma
     (`sigmas=3`) alarm once in 92 windows with known limits, once in 72 with 20 reference windows, and

@@ -10,11 +10,10 @@ import pytest
 from scipy.stats import chi2, norm, t
 
 from monitor.charts import Shewhart, ShewhartP
+from monitor.charts.fleet import Limits, in_control_rate
 from monitor.charts.limits import (
-    Limits,
     check_settings,
     false_alarm_rate,
-    in_control_rate,
     limit_multiplier,
     limits,
     max_arl0,

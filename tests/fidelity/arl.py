@@ -21,18 +21,17 @@ from scipy.special import ndtr
 from scipy.stats import beta, binom
 
 from monitor.charts import CHARTS, Baseline
+from monitor.charts.fleet import in_control_rate
 from monitor.charts.latch import LatchedLogic
-from monitor.charts.limits import in_control_rate, limit_multiplier, limits, max_arl0
+from monitor.charts.limits import limit_multiplier, limits, max_arl0
 from monitor.charts.rules import broken_rules
+from tests.fidelity.simulated import ALPHA, BETA, ORIGINAL, SHIFTED
 
 Floats = NDArray[np.float64]
 ALL_RULES = ("we1", "we2", "we3", "we4")
 RULE_SETS = (("we1",), ("we1", "we2"), ("we1", "we2", "we3"), ALL_RULES)
 REFERENCES = (20, 50, 100, math.inf)
 
-# Table 2 of Kivimäki et al.: Beta(a, b) components, and their weights before and after the shift
-COMPONENTS = ((20, 1), (2, 2), (1, 20))
-ORIGINAL, SHIFTED = (0.90, 0.08, 0.02), (0.80, 0.15, 0.05)
 CELLS = 4000  # of the confidence's grid: its rounding adds 2e-9 to a variance of 0.037
 
 
@@ -84,9 +83,9 @@ def confidence_process(size: int, shifted_share: float = 0.0) -> Process:
 
     The law of one row is put on a fine grid (the centres of 4,000 cells) and convolved with itself.
     """
-    weights = (1 - shifted_share) * np.array(ORIGINAL) + shifted_share * np.array(SHIFTED)
+    weights = (1 - shifted_share) * ORIGINAL + shifted_share * SHIFTED
     edges = np.linspace(0, 1, CELLS + 1)
-    row = np.diff(sum(w * beta.cdf(edges, a, b) for w, (a, b) in zip(weights, COMPONENTS, strict=True)))
+    row = np.diff(sum(w * beta.cdf(edges, a, b) for w, a, b in zip(weights, ALPHA, BETA, strict=True)))
     centres = (edges[1:] + edges[:-1]) / 2
     mean = float(row @ centres)
     sd = math.sqrt(float(row @ (centres - mean) ** 2))
