@@ -298,8 +298,9 @@ def _known(values: Floats) -> Floats:
 
 
 def _newest(values: Floats) -> float | None:
+    """Median of the last nine: the very last window is often a short one, whose limits are wider."""
     known = values[np.isfinite(values)]
-    return float(known[-1]) if len(known) else None
+    return float(np.median(known[-9:])) if len(known) else None
 
 
 def _percent(ratio: float) -> str:

@@ -169,6 +169,11 @@ def test_the_side_names_limits_and_floor_with_their_newest_values() -> None:
     assert "ceiling 5.0 %" in texts(parsed(chart(2, objective=0.05, is_floor=False)))
 
 
+def test_a_short_last_window_does_not_speak_for_the_limits() -> None:
+    limit = np.array([0.85] * 9 + [0.5])
+    assert "lower limit 85.0 %" in texts(parsed(chart(10, limit_lower=limit)))
+
+
 def test_the_same_data_give_the_same_bytes() -> None:
     rng = np.random.default_rng(1)
     value = rng.uniform(0.8, 1.0, 700)
