@@ -36,7 +36,8 @@ class LineCutter:
         self.max_line_bytes = max_line_bytes
         self.position = start
         self._kept = b""
-        self._skipped = 0  # bytes passed over beyond what is kept of a line that is too long
+        self._too_long = False  # whether what is kept is only the head of a line that is passed over
+        self._skipped = 0  # bytes passed over beyond that head
 
     @property
     def fed(self) -> int:
@@ -46,7 +47,7 @@ class LineCutter:
     def feed(self, data: bytes) -> list[Raw]:
         """Take the next bytes; give what they completed."""
         found: list[Raw] = []
-        if self._skipped:
+        if self._too_long:
             end = data.find(b"\n") + 1
             if not end:
                 self._skipped += len(data)
@@ -61,13 +62,14 @@ class LineCutter:
             self.position += cut
         self._kept = data[cut:]
         if len(self._kept) > self.max_line_bytes:
-            self._skipped = len(self._kept) - RAW_BYTES
+            self._too_long = True
+            self._skipped = max(len(self._kept) - RAW_BYTES, 0)
             self._kept = self._kept[:RAW_BYTES]
         return found
 
     def finish(self) -> list[Raw]:
         """Give the last line, though no newline ended it."""
-        if self._skipped:
+        if self._too_long:
             return [self._end_skipped()]
         if not self._kept:
             return []
@@ -80,5 +82,5 @@ class LineCutter:
         size = len(self._kept) + self._skipped
         skipped = RawSkipped(self._kept, size, self.partition, self.position)
         self.position += size
-        self._kept, self._skipped = b"", 0
+        self._kept, self._too_long, self._skipped = b"", False, 0
         return skipped
