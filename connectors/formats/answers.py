@@ -128,13 +128,14 @@ def _groups(
 
 def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
     """A record with several models may not also say what would be true of one of them only."""
-    of_one: Mapping[str, Sequence[object]] = {
+    fields: Mapping[str, Sequence[object]] = {
         "model": columns.model,
         "scores": columns.scores,
         "confidence": columns.confidence,
         "prediction": columns.prediction,
         "correct": columns.correct,
     }
+    of_one = {name: column for name, column in fields.items() if not absent(column)}
     for row, record in enumerate(chosen.tolist()):
         models = columns.models[record]
         if models is None:

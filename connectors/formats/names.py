@@ -78,16 +78,18 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
 
 def check_names(names: Sequence[str | None], path: Callable[[int], str], faults: Faults) -> None:
     """Find models without a name, and names that are too long to keep."""
-    for name in set(names):
-        if name and len(name) <= MAX_NAME:
+    wrong = {name for name in set(names) if not name or len(name) > MAX_NAME}
+    if not wrong:
+        return
+    for row, name in enumerate(names):
+        if name not in wrong:
             continue
-        for row in (i for i, other in enumerate(names) if other == name):
-            if name:
-                message = f"{path(row)}: expected at most {MAX_NAME} characters, got {len(name)}"
-                faults.add(row, RejectReason.TOO_LARGE, message)
-            else:
-                message = f"{path(row)}: expected the name of the model, got {shown(name)}"
-                faults.add(row, RejectReason.NO_MODEL, message)
+        if name:
+            message = f"{path(row)}: expected at most {MAX_NAME} characters, got {len(name)}"
+            faults.add(row, RejectReason.TOO_LARGE, message)
+        else:
+            message = f"{path(row)}: expected the name of the model, got {shown(name)}"
+            faults.add(row, RejectReason.NO_MODEL, message)
 
 
 def encode_versions(values: Sequence[str | int | float | None], faults: Faults) -> list[str]:
