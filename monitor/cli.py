@@ -90,11 +90,14 @@ def demo(
         Path, typer.Option("--out", help="Folder for the stream, the reports and the picture.")
     ] = Path("blindsight-demo"),
     listen: Annotated[str, typer.Option(help="Where /metrics is served meanwhile.")] = "127.0.0.1:9109",
+    seconds: Annotated[
+        float, typer.Option(min=0, max=3600, help="How long the nine months take; 0 is as fast as it goes.")
+    ] = 15,
 ) -> None:
     """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
     from monitor.commands.demo import run_demo
 
-    raise typer.Exit(run_demo(folder, listen))
+    raise typer.Exit(run_demo(folder, listen, seconds))
 
 
 def main() -> None:

@@ -75,8 +75,9 @@ class Judge:
             )
             for metric, bound in task.objective.bounds().items()
         }
-        self._standing: dict[str, ObjectiveState] = {
-            metric: ObjectiveState(standing) for metric, standing in state.get("standing", {}).items()
+        self._standing: dict[str, ObjectiveState | None] = {
+            metric: standing and ObjectiveState(standing)
+            for metric, standing in state.get("standing", {}).items()
         }
         self.violations: Counter[tuple[str, str]] = Counter(
             {(metric, rule): 0 for metric in task.metrics for rule in task.chart.rules}
@@ -146,7 +147,7 @@ class Judge:
             "warmed": self._warmed,
             "alarmed": sorted(self._alarmed),
             "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
-            "standing": {metric: standing.value for metric, standing in self._standing.items()},
+            "standing": {metric: standing and standing.value for metric, standing in self._standing.items()},
             "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
         }
 
@@ -193,10 +194,7 @@ class Judge:
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():
             verdict = objective.update(self._poolable(metric, evaluation, size))
-            if verdict.lower is None:
-                self._standing.pop(metric, None)
-            else:
-                self._standing[metric] = ObjectiveState(verdict.state.value)
+            self._standing[metric] = verdict.state
 
     def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
         if metric == "accuracy":

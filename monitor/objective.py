@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -17,15 +16,7 @@ import numpy as np
 from monitor.config import Bound
 from monitor.estimate.poisson_binomial import TrimmedPmf
 from monitor.records import Floats
-
-
-class ObjectiveState(StrEnum):
-    """What is said of a bound. `UNKNOWN` is not exported: there is nothing to judge."""
-
-    MET = "met"
-    AT_RISK = "at_risk"
-    BREACHED = "breached"
-    UNKNOWN = "unknown"
+from monitor.view import ObjectiveState
 
 
 @runtime_checkable
@@ -79,14 +70,15 @@ class ObjectiveVerdict:
 
     Parameters
     ----------
-    state : ObjectiveState
+    state : ObjectiveState or None
+        None where no window has an estimate: there is nothing to judge.
     lower, upper : float or None
-        The pooled interval that was judged, in the metric's unit; None where the state is unknown.
+        The pooled interval that was judged, in the metric's unit; None where the state is.
     windows, rows : int
         What it rests on.
     """
 
-    state: ObjectiveState
+    state: ObjectiveState | None
     lower: float | None
     upper: float | None
     windows: int
@@ -188,7 +180,7 @@ class Objective:
     >>> logic = Objective(Bound(min=0.9), windows=2).build()
     >>> for k in (95, 88, 80):
     ...     v = logic.update(TrimmedPmf(offset=k - 1, mass=np.array([0.25, 0.5, 0.25]), n=100))
-    ...     print(v.state.value, v.lower, v.upper)
+    ...     print(v.state, v.lower, v.upper)
     met 0.94 0.96
     met 0.905 0.925
     breached 0.83 0.85
@@ -224,7 +216,7 @@ class ObjectiveLogic:
         self._items.append(item)
         known = [kept for kept in self._items if kept is not None]
         if not known:
-            return ObjectiveVerdict(ObjectiveState.UNKNOWN, None, None, 0, 0)
+            return ObjectiveVerdict(None, None, None, 0, 0)
         lower, upper = pooled_interval(known, self._settings.level)
         state = judge(self._settings.bound, lower, upper)
         return ObjectiveVerdict(state, lower, upper, len(known), sum(map(_rows, known)))

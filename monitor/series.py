@@ -207,6 +207,8 @@ class Series:
             charts=last.charts if last else (),
             objectives=last.objectives if last else self._judge.objectives(),
             violations=dict(self._judge.violations),
+            labelled=self.tally.labelled,
+            correct=self.tally.correct,
         )
 
     def _current_estimates(self) -> tuple[MetricEstimate, ...]:

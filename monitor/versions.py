@@ -23,7 +23,13 @@ class VersionTracker:
     Parameters
     ----------
     rollback : int
-        Answers in a row of a superseded version that make it the current one again.
+        Answers in a row of superseded versions, at least 1, of which the last makes its own version the
+        current one again. Answers that name no version break the row.
+
+    Raises
+    ------
+    ValueError
+        `rollback` is below 1.
 
     Examples
     --------
@@ -36,6 +42,8 @@ class VersionTracker:
     """
 
     def __init__(self, rollback: int, resume: Mapping[str, Any] | None = None) -> None:
+        if rollback < 1:
+            raise ValueError(f"rollback must be at least 1 answer, got {rollback}")
         state: Mapping[str, Any] = resume or {"current": None, "superseded": [], "stragglers": 0}
         self._rollback = rollback
         self._current: str | None = state["current"]

@@ -104,7 +104,7 @@ class SeriesView:
     window_size : int
         Configured size.
     windows_closed, predictions, duplicates : int
-        Counts since the start.
+        Counts since the start; predictions are those in closed windows.
     pending : int
         Answers in the open window.
     window_end_time : float or None
@@ -114,6 +114,8 @@ class SeriesView:
         Of the last closed window; empty before the first.
     violations : mapping of (metric, rule) to int
         Windows that broke a rule, since the start; complete from the start, with zeros.
+    labelled, correct : int
+        Answers whose label has come, since the start, and how many of those were right.
     """
 
     task: str
@@ -132,6 +134,8 @@ class SeriesView:
     charts: tuple[ChartView, ...]
     objectives: tuple[ObjectiveView, ...]
     violations: Mapping[tuple[str, str], int]
+    labelled: int = 0
+    correct: int = 0
 
 
 @dataclass(frozen=True, slots=True)

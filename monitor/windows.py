@@ -111,7 +111,12 @@ class CountWindow:
     min_size : int
         Rows without which no window closes by age, at most `size`.
     max_age_seconds : float
-        Age at which a window closes early.
+        Age past which a window closes early: with the first row that arrives later, which is not in it.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range.
 
     Examples
     --------
@@ -128,6 +133,8 @@ class CountWindow:
     max_age_seconds: float
 
     def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, got {self.size}")
         if not 1 <= self.min_size <= self.size:
             raise ValueError(f"min_size must be from 1 to size ({self.size}), got {self.min_size}")
         if not self.max_age_seconds > 0:

@@ -10,7 +10,8 @@ import pytest
 
 from monitor.config import Bound
 from monitor.estimate.poisson_binomial import PoissonBinomial, TrimmedPmf, trim
-from monitor.objective import CountPmf, Draws, Objective, ObjectiveState, judge, pooled_interval
+from monitor.objective import CountPmf, Draws, Objective, judge, pooled_interval
+from monitor.view import ObjectiveState
 
 
 def window(p: float | np.ndarray, n: int = 500) -> TrimmedPmf:
@@ -96,13 +97,13 @@ def test_only_the_last_windows_count() -> None:
 
 def test_an_unknown_window_adds_nothing_but_takes_its_place() -> None:
     logic = Objective(FLOOR, windows=2).build()
-    assert logic.update(None).state is ObjectiveState.UNKNOWN
+    assert logic.update(None).state is None
     known = logic.update(window(0.95))
     assert (known.state, known.windows, known.rows) == (ObjectiveState.MET, 1, 500)
     left = logic.update(None)
     assert (left.state, left.lower, left.upper) == (ObjectiveState.MET, known.lower, known.upper)
     gone = logic.update(None)
-    assert (gone.state, gone.lower, gone.upper, gone.rows) == (ObjectiveState.UNKNOWN, None, None, 0)
+    assert (gone.state, gone.lower, gone.upper, gone.rows) == (None, None, None, 0)
 
 
 @pytest.mark.parametrize("kind", ["counts", "draws"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -44,13 +44,15 @@ class Daemon:
     Parameters
     ----------
     config : Config
+    watch : callable, optional
+        Shown the closed windows, in the engine's thread.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
         self.config = config
         reports = ReportWriter(config.reports.path) if config.reports else None
         rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
-        self._sinks = FileSinks(reports, rejects)
+        self._sinks = FileSinks(reports, rejects, watch)
         self.agent = Agent(build_engine(config), build_inputs(config), self._sinks)
         metrics = registry(self.agent.view, config.export.max_series)
         self.server = HttpServer(build_app(self.agent.view, metrics, render_page), config.export.listen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from monitor.export.rejects import RejectWriter
 from monitor.export.reports import ReportWriter
@@ -19,11 +19,19 @@ class FileSinks:
     ----------
     report_writer : ReportWriter or None
     reject_writer : RejectWriter or None
+    watch : callable, optional
+        Shown the closed windows too; runs in the engine's thread, so it must be quick.
     """
 
-    def __init__(self, report_writer: ReportWriter | None, reject_writer: RejectWriter | None) -> None:
+    def __init__(
+        self,
+        report_writer: ReportWriter | None,
+        reject_writer: RejectWriter | None,
+        watch: Callable[[Sequence[WindowReport]], None] | None = None,
+    ) -> None:
         self._reports = report_writer
         self._rejects = reject_writer
+        self._watch = watch
 
     def start(self) -> None:
         """Open the files; raises `SinkError` where one cannot be written."""
@@ -33,6 +41,8 @@ class FileSinks:
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         """Take closed windows."""
+        if self._watch is not None:
+            self._watch(reports)
         if self._reports is not None:
             for report in reports:
                 self._reports.write(to_json(report))

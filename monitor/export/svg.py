@@ -272,9 +272,11 @@ class _Picture:
     def _legend(self) -> list[tuple[str, str]]:
         chart = self._chart
         level = f"{100 * chart.level:g} % interval"
+        whiskers = np.isfinite(self._y["realised_lower"]).any()
+        realised = f"{chart.realised_name}, {level}" if whiskers else chart.realised_name
         shown = [
             ("estimate", f"{chart.estimate_name}, {level}", np.isfinite(self._y["value"]).any()),
-            ("realised", f"{chart.realised_name}, {level}", np.isfinite(self._y["realised"]).any()),
+            ("realised", realised, np.isfinite(self._y["realised"]).any()),
             ("limit", "control limits", self._newest["limit_lower"] is not None),
             ("objective", "objective", self._objective is not None),
             ("violation", "breaks a rule", chart.violated.any()),

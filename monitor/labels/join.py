@@ -1,13 +1,19 @@
 """Labels find their answers by id, in either order of arrival, in bounded memory.
 
-Answers and labels each stand in a `KeyedRing`. A label that finds no answer waits for one; an answer
-looks for waiting labels. Which batches the records came in does not matter: every match carries the
-sequence at which both were known, and the engine counts it into a window's report by that.
+Answers and labels each stand in a `KeyedRing`. A label and an answer with its id belong together when
+their times lie within the horizon of each other; whichever comes second finds the first. Records come
+in steps: first the answers of a step (`is_new`, `add_answers`), then its labels (`add_labels`). How a
+stream is cut into steps changes nothing: every match carries the sequence at which both were known,
+and each label's outcome is that of a join which takes one record after another.
+
+Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
+miss an answer that later answers of its own step pushed out. And where one step holds the same id
+twice, further apart than the horizon, labels between the two find only the second.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,100 +21,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.labels.table import KeyedRing
-from monitor.records import NO_ID, Floats, Ints, Keys, LabelBatch, mix
+from monitor.labels.columns import Answers, Clock, Labels, Matches, Pairs, answer_keys
+from monitor.labels.table import LARGEST, KeyedRing, repeats
+from monitor.records import NO_ID, Floats, Ints, Keys, LabelBatch
 from monitor.view import LabelOutcome
 
-_MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
-_WAITING, _USED, _EXPIRED = 0, 1, 2
+__all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
+
+_NO_LABEL = -1
 _LAGS_KEPT = 1000
 _SECONDS_A_DAY = 86_400.0
-_PURGES_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
-
-
-def answer_keys(keys: Keys, model: Ints) -> Keys:
-    """Keys of (id, model) pairs; `NO_ID` stays what it is."""
-    salted = mix(keys ^ ((model.astype(np.uint64) + np.uint64(1)) * _MODEL_SALT))
-    salted[salted == NO_ID] = np.uint64(1)
-    salted[keys == NO_ID] = NO_ID
-    return salted
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """What labels say of windows: one row a (series, window) that a label reached.
-
-    Parameters
-    ----------
-    series, window : (n,) int64
-    labelled : (n,) int64
-        1 for a new labelled row; 0 where a label was corrected.
-    correct : (n,) int64
-        Change of the number of correct rows, -1 to 1.
-    sequence : (n,) int64
-        When both the answer and its label were known.
-    """
-
-    series: Ints
-    window: Ints
-    labelled: Ints
-    correct: Ints
-    sequence: Ints
-
-    @classmethod
-    def none(cls) -> Matches:
-        """No match."""
-        empty = np.zeros(0, dtype=np.int64)
-        return cls(empty, empty, empty, empty, empty)
-
-    def take(self, index: Ints | slice) -> Matches:
-        """The matches at these places."""
-        return Matches(
-            self.series[index],
-            self.window[index],
-            self.labelled[index],
-            self.correct[index],
-            self.sequence[index],
-        )
-
-    @classmethod
-    def join(cls, parts: list[Matches]) -> Matches:
-        """All matches of several steps."""
-        if not parts:
-            return cls.none()
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("series", "window", "labelled", "correct", "sequence")
-            )
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Answers to be joined, n rows; each counts in the windows of one or more series.
-
-    Parameters
-    ----------
-    key : (n,) uint64
-        Of the id alone.
-    model : (n,) int64
-        Index of the model within its task.
-    predicted : (n,) int64
-    time : (n,) float64
-    sequence : (n,) int64
-    series, window : (n, S) int64
-        The series that the answer counts in (the model's own, then its groups'), -1 for none, and the
-        window there.
-    """
-
-    key: Keys
-    model: Ints
-    predicted: Ints
-    time: Floats
-    sequence: Ints
-    series: Ints
-    window: Ints
+_STEPS_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
+_FEWEST_LABELS = 1000  # a smaller table would cut a batch of labels into as many pieces as it has rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +42,19 @@ class LabelJoin:
     Parameters
     ----------
     horizon_days : float
-        A label may come so long after its prediction; an id used again later is a new answer.
-    max_answers, max_waiting : int
-        Answers and labels kept, oldest out first.
+        A label belongs to an answer whose time is at most so far from its own. An id used again later
+        than this is a new answer; later than twice this, so that no label can be taken for another's.
+    max_answers : int
+        Answers kept, oldest out first; 1 to 500 million.
+    max_waiting : int
+        Labels kept, oldest out first; 0 to 500 million. At least 1,000 are kept in any case.
     series_per_answer : int
         1, and 1 more for each watched group.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range.
     """
 
     horizon_days: float
@@ -130,18 +62,42 @@ class LabelJoin:
     max_waiting: int
     series_per_answer: int = 1
 
+    def __post_init__(self) -> None:
+        if not self.horizon_days > 0:
+            raise ValueError(f"horizon_days must be above 0, got {self.horizon_days}")
+        if self.series_per_answer < 1:
+            raise ValueError(f"series_per_answer must be at least 1, got {self.series_per_answer}")
+        for name, least in (("max_answers", 1), ("max_waiting", 0)):
+            got = getattr(self, name)
+            if not least <= got <= LARGEST:
+                raise ValueError(f"{name} must be from {least} to {LARGEST:,}, got {got:,}")
+
     def build(self, resume: Mapping[str, Any] | None = None) -> LabelJoinLogic:
         """The logic, from the start or from where a snapshot left it."""
         return LabelJoinLogic(self, resume)
 
 
 class LabelJoinLogic:
-    """The join of one task at work."""
+    """The join of one task at work.
+
+    Attributes
+    ----------
+    outcomes : Counter of LabelOutcome
+        What became of the labels taken: matched, duplicate, conflicting or expired.
+    waiting : int
+        Labels of which nothing is known yet: all those taken are in `outcomes` or here.
+
+    Notes
+    -----
+    A label is expired when only answers further away than the horizon are known as it comes, when the
+    answers' clock has passed it by the horizon (looked at every hundredth of one), or when it is pushed
+    out. An answer that comes later still, out of order, takes it all the same.
+    """
 
     def __init__(self, settings: LabelJoin, resume: Mapping[str, Any] | None = None) -> None:
         state: Mapping[str, Any] = resume or {}
         self._horizon = settings.horizon_days * _SECONDS_A_DAY
-        self._most_waiting = settings.max_waiting
+        self._most_labels = max(settings.max_waiting, _FEWEST_LABELS)
         width = settings.series_per_answer
         answer_columns: dict[str, Any] = {
             "predicted": np.int32,
@@ -151,26 +107,28 @@ class LabelJoinLogic:
             "series": np.dtype((np.int32, width)),
             "window": np.dtype((np.int32, width)),
         }
-        label_columns = {"label": np.int32, "time": np.float64, "state": np.int8, "sequence": np.int64}
+        label_columns = {"label": np.int32, "time": np.float64, "settled": np.bool_, "sequence": np.int64}
         self._answers = KeyedRing(answer_columns, settings.max_answers, state.get("answers"))
-        self._labels = KeyedRing(label_columns, settings.max_waiting, state.get("labels"))
+        self._labels = KeyedRing(label_columns, self._most_labels, state.get("labels"))
         self.outcomes: Counter[LabelOutcome] = Counter(
             {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
         )
         self.waiting: int = state.get("waiting", 0)
+        self._named: bool = state.get("named", False)  # whether any label ever named a model
         self._newest: float = state.get("newest", -np.inf)
-        self._purged_at: float = state.get("purged_at", -np.inf)
-        self._lags: list[float] = list(state.get("lags", ()))
+        self._lags = deque[float](state.get("lags", ()), maxlen=_LAGS_KEPT)
+        self._looked_at = float(self._mark(self._newest))
+        self._last = Clock(np.array([-1]), np.array([-np.inf]))
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is kept, as arrays and plain numbers."""
+        """All that is kept, as arrays and plain numbers. To be taken between two steps."""
         return {
             "answers": self._answers.snapshot(),
             "labels": self._labels.snapshot(),
             "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
             "waiting": self.waiting,
+            "named": self._named,
             "newest": self._newest,
-            "purged_at": self._purged_at,
             "lags": list(self._lags),
         }
 
@@ -180,128 +138,180 @@ class LabelJoinLogic:
         return float(np.median(self._lags)) if self._lags else None
 
     def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
-        """Which answers are no duplicates: not seen within the horizon, nor earlier in this batch."""
-        keys = answer_keys(key, model)
-        new = np.ones(len(keys), dtype=bool)
+        """Which answers are no duplicates of one seen before, by their times within the horizon.
+
+        Those that are new must be given to `add_answers` next. An answer without an id is always new,
+        and so is one whose model is -1: it is not looked at.
+        """
+        new = np.ones(len(key), dtype=bool)
+        rows = np.flatnonzero((key != NO_ID) & (model >= 0))
+        keys, time = answer_keys(key[rows], model[rows]), time[rows]
         known = self._answers.find(keys)
         seen = np.flatnonzero(known >= 0)
-        if len(seen):
-            old = time[seen] - self._answers["time"][known[seen]] > self._horizon
-            self._answers.forget(known[seen[old]])
-            new[seen[~old]] = False
-        _, first = np.unique(keys, return_index=True)
-        if len(first) < len(keys):
-            repeated = np.ones(len(keys), dtype=bool)
-            repeated[first] = False
-            new &= ~repeated
-        new[key == NO_ID] = True
+        before = np.full(len(rows), -np.inf)
+        before[seen] = self._answers["time"][known[seen]]
+        fresh = time - before > self._horizon
+        again, _, first = repeats(keys)
+        latest: dict[int, float] = {}
+        for row, head in zip(again.tolist(), first.tolist(), strict=True):
+            used = latest.setdefault(head, float(time[head] if fresh[head] else before[head]))
+            fresh[row] = time[row] - used > self._horizon
+            if fresh[row]:
+                latest[head] = float(time[row])
+        self._answers.forget(known[fresh & (known >= 0)])
+        new[rows] = fresh
         return new
 
     def add_answers(self, answers: Answers) -> Matches:
-        """Keep new answers; return the matches with labels that waited for them."""
+        """Keep the new answers of a step; return the matches with labels that came in earlier steps."""
         kept = np.flatnonzero(answers.key != NO_ID)
         if not len(kept):
             return Matches.none()
-        key, model = answers.key[kept], answers.model[kept]
-        keys = answer_keys(key, model)
-        rows = self._answers.add(
-            keys,
-            {
-                "predicted": answers.predicted[kept],
-                "label": np.full(len(kept), -1),
-                "time": answers.time[kept],
-                "sequence": answers.sequence[kept],
-                "series": answers.series[kept],
-                "window": answers.window[kept],
-            },
-        )
-        self._note_time(answers.time[kept])
-        if not len(self._labels):
-            return Matches.none()
-        waiting = np.stack([self._labels.find(key), self._labels.find(keys)])
-        which, column = np.nonzero((waiting >= 0) & (rows >= 0))
-        return self._match(rows[column], waiting[which, column])
+        answers = answers if len(kept) == len(answers.key) else answers.take(kept)
+        clock = np.maximum.accumulate(np.maximum(answers.time, self._newest))
+        self._newest = float(clock[-1])
+        self._last = Clock(answers.sequence, clock)
+        keys = answer_keys(answers.key, answers.model)
+        again = np.sort(repeats(keys)[0])
+        once = np.delete(np.arange(len(keys)), again)
+        parts = [self._keep(keys[once], answers.take(once)) if len(again) else self._keep(keys, answers)]
+        for row in again[:, np.newaxis]:  # an id used again within the step: later than the horizon, so rare
+            self._answers.forget(self._answers.find(keys[row]))
+            parts.append(self._keep(keys[row], answers.take(row)))
+        self._look_through()
+        return Matches.join(parts)
 
     def add_labels(self, labels: LabelBatch, models: Ints, all_models: int, sequence: Ints) -> Matches:
-        """Take labels; return the matches with answers already known.
+        """Take the labels of a step; return the matches with answers already known.
 
         `models` is each label's model index within the task, -1 for all of them, and `all_models` how
         many the task has.
         """
-        keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
-        self._note_time(labels.time)
-        parts: list[Matches] = []
-        rest = np.arange(len(keys))
-        while len(rest):  # a round for each repetition of a key: such labels take effect one after another
-            _, first = np.unique(keys[rest], return_index=True)
-            now = rest[np.sort(first)[: self._most_waiting]]
-            taken = self._take(keys[now], labels.label[now], labels.time[now], sequence[now])
-            effective = taken >= 0
-            answers, rows = self._find_answers(
-                labels.key[now][effective], models[now][effective], all_models, taken[effective]
+        self._named |= bool((models >= 0).any())
+        parts = []
+        for start in range(0, len(labels), self._most_labels):
+            part = slice(start, start + self._most_labels)
+            some = Labels(
+                labels.key[part], models[part], labels.label[part], labels.time[part], sequence[part]
             )
-            parts.append(self._match(answers, rows))
-            rest = np.setdiff1d(rest, now)
+            parts.append(self._add_some(some, all_models))
         return Matches.join(parts)
 
-    def _take(self, keys: Keys, label: Ints, time: Floats, sequence: Ints) -> Ints:
-        """Store labels with distinct keys; return the ring row of each that says something new, else -1."""
-        rows = self._labels.find(keys)
-        again = rows >= 0
-        changed = again & (self._labels["label"][rows] != label)
-        self.outcomes[LabelOutcome.DUPLICATE] += int((again & ~changed).sum())
-        self.outcomes[LabelOutcome.CONFLICTING] += int(changed.sum())
-        self._labels["label"][rows[changed]] = label[changed]
-        self._labels["sequence"][rows[changed]] = sequence[changed]
-        fresh = np.flatnonzero(~again)
-        self._expire(self._labels.overwritten_by(len(fresh)))
-        self.waiting += len(fresh)
-        rows[again & ~changed] = -1
-        rows[fresh] = self._labels.add(
-            keys[fresh],
+    def _keep(self, keys: Keys, answers: Answers) -> Matches:
+        """Put answers with distinct keys into the ring, and give them the labels that are there."""
+        rows = self._answers.add(
+            keys,
             {
-                "label": label[fresh],
-                "time": time[fresh],
-                "state": np.full(len(fresh), _WAITING),
-                "sequence": sequence[fresh],
+                "predicted": answers.predicted,
+                "label": np.full(len(keys), _NO_LABEL),
+                "time": answers.time,
+                "sequence": answers.sequence,
+                "series": answers.series,
+                "window": answers.window,
             },
         )
-        return rows
-
-    def _find_answers(self, keys: Keys, models: Ints, all_models: int, rows: Ints) -> tuple[Ints, Ints]:
-        """Pairs of (answer row, label row): a label that names no model reaches every model's answer."""
-        one = np.flatnonzero(models >= 0)
-        every = np.repeat(np.flatnonzero(models < 0), all_models)
-        label = np.concatenate([one, every])
-        model = np.concatenate([models[one], np.arange(len(every)) % max(all_models, 1)])
-        answers = self._answers.find(answer_keys(keys[label], model))
-        hit = answers >= 0
-        return answers[hit], rows[label[hit]]
-
-    def _match(self, answers: Ints, labels: Ints) -> Matches:
-        """Join pairs of rows, unless the label came after the horizon."""
-        if not len(answers):
+        if not len(self._labels):
             return Matches.none()
-        lag = self._labels["time"][labels] - self._answers["time"][answers]
-        in_time = lag <= self._horizon
-        self._expire(np.setdiff1d(labels[~in_time], labels[in_time]))
-        answers, labels = answers[in_time], labels[in_time]
-        self._lags = [*self._lags, *lag[in_time].tolist()][-_LAGS_KEPT:]
-        used = np.unique(labels)
-        newly = used[self._labels["state"][used] == _WAITING]
-        self._labels["state"][used] = _USED
-        self.outcomes[LabelOutcome.MATCHED] += len(newly)
-        self.waiting -= len(newly)
-        return self._write(answers, labels)
+        found = [self._labels.find(answers.key)]
+        if self._named:
+            found.append(self._labels.find(keys))
+        label = np.concatenate(found)
+        answer = np.tile(rows, len(found))
+        hit = np.flatnonzero((label >= 0) & (answer >= 0))
+        row = label[hit]
+        kept = self._labels
+        return self._match(
+            Pairs(answer[hit], kept["label"][row], kept["time"][row], kept["sequence"][row], row)
+        )
 
-    def _write(self, answers: Ints, labels: Ints) -> Matches:
-        """Give answers their labels; a corrected one counts by the difference."""
-        old, new = self._answers["label"][answers], self._labels["label"][labels]
-        predicted = self._answers["predicted"][answers]
-        first = old < 0
-        correct = (new == predicted).astype(np.int64) - (~first & (old == predicted))
+    def _add_some(self, labels: Labels, all_models: int) -> Matches:
+        """Take no more labels than the ring holds."""
+        keys = np.where(labels.model < 0, labels.key, answer_keys(labels.key, labels.model))
+        rows, time, says_more = self._take(keys, labels)
+        answer, label = self._find_answers(labels, np.flatnonzero(says_more), all_models)
+        pairs = Pairs(answer, labels.label[label], time[label], labels.sequence[label], rows[label])
+        matches = self._match(pairs)
+        fresh = rows[rows >= 0]
+        self._settle(fresh[self._outdated(self._labels["time"][fresh], self._newest)], LabelOutcome.EXPIRED)
+        return matches
+
+    def _take(self, keys: Keys, labels: Labels) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+        """Store labels; return where the new ones stand, -1 for the others; times; and which say more.
+
+        A label that changes an earlier one keeps that one's time: it is still the same request's.
+        """
+        rows = self._labels.find(keys)
+        known = np.flatnonzero(rows >= 0)
+        before, time = np.full(len(keys), _NO_LABEL), labels.time.copy()
+        before[known] = self._labels["label"][rows[known]]
+        time[known] = self._labels["time"][rows[known]]
+        again, previous, first = repeats(keys)
+        before[again] = labels.label[previous]
+        time[again] = time[first]
+        fresh = rows < 0
+        fresh[again] = False
+        changed = ~fresh & (before != labels.label)
+        self.outcomes[LabelOutcome.CONFLICTING] += int(changed.sum())
+        self.outcomes[LabelOutcome.DUPLICATE] += int((~fresh & ~changed).sum())
+        # Of several changes to one row the last stays: numpy assigns repeated places in their order.
+        old = np.flatnonzero(changed & (rows >= 0))
+        self._labels["label"][rows[old]] = labels.label[old]
+        self._labels["sequence"][rows[old]] = labels.sequence[old]
+        label, sequence = labels.label.copy(), labels.sequence.copy()
+        moved = changed[again]
+        label[first[moved]] = labels.label[again[moved]]
+        sequence[first[moved]] = labels.sequence[again[moved]]
+        rows[:] = -1
+        rows[fresh] = self._store(keys[fresh], label[fresh], time[fresh], sequence[fresh])
+        return rows, time, fresh | changed
+
+    def _store(self, keys: Keys, label: Ints, time: Floats, sequence: Ints) -> Ints:
+        self._settle(self._labels.overwritten_by(len(keys)), LabelOutcome.EXPIRED)
+        self.waiting += len(keys)
+        settled = np.zeros(len(keys), dtype=bool)
+        return self._labels.add(
+            keys, {"label": label, "time": time, "settled": settled, "sequence": sequence}
+        )
+
+    def _find_answers(self, labels: Labels, which: Ints, all_models: int) -> tuple[Ints, Ints]:
+        """Pairs of (answer's row, label): a label that names no model reaches every model's answer."""
+        model = labels.model[which]
+        one, every = which[model >= 0], np.repeat(which[model < 0], all_models)
+        label = np.concatenate([one, every])
+        models = np.concatenate([labels.model[one], np.arange(len(every)) % max(all_models, 1)])
+        answers = self._answers.find(answer_keys(labels.key[label], models))
+        hit = answers >= 0
+        return answers[hit], label[hit]
+
+    def _match(self, pairs: Pairs) -> Matches:
+        """Join the pairs within the horizon, and settle what became of their labels."""
+        if not len(pairs.answer):
+            return Matches.none()
+        lag = pairs.time - self._answers["time"][pairs.answer]
+        near = np.abs(lag) <= self._horizon
+        came = self._answers["sequence"][pairs.answer]
+        there = came <= pairs.sequence
+        outdated = self._outdated(pairs.time, self._last.at(came))
+        # In this order: what was there when the label came decides before what came after it.
+        self._settle(pairs.row[there & near], LabelOutcome.MATCHED)
+        self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
+        self._settle(pairs.row[~there & near & ~outdated], LabelOutcome.MATCHED)
+        self._settle(pairs.row[~there & near & outdated], LabelOutcome.EXPIRED)
+        self._lags.extend(lag[near][-_LAGS_KEPT:].tolist())
+        return self._write(pairs.answer[near], pairs.label[near], pairs.sequence[near])
+
+    def _write(self, answers: Ints, labels: Ints, sequence: Ints) -> Matches:
+        """Give answers their labels in the order of these; a corrected one counts by the difference."""
+        order = np.argsort(sequence, kind="stable")
+        answers, new, sequence = answers[order], labels[order], sequence[order]
+        old = self._answers["label"][answers]
+        again, previous, _ = repeats(answers.astype(np.uint64))
+        old[again] = new[previous]
         self._answers["label"][answers] = new
-        sequence = np.maximum(self._answers["sequence"][answers], self._labels["sequence"][labels])
+        predicted = self._answers["predicted"][answers]
+        first = old == _NO_LABEL
+        correct = (new == predicted).astype(np.int64) - (~first & (old == predicted))
+        sequence = np.maximum(self._answers["sequence"][answers], sequence)
         series, window = self._answers["series"][answers], self._answers["window"][answers]
         row, column = np.nonzero(series >= 0)
         return Matches(
@@ -312,20 +322,30 @@ class LabelJoinLogic:
             sequence=sequence[row],
         )
 
-    def _expire(self, rows: Ints) -> None:
-        """Count those of these labels that still waited as expired."""
-        waiting = rows[self._labels["state"][rows] == _WAITING]
-        self._labels["state"][waiting] = _EXPIRED
-        self.outcomes[LabelOutcome.EXPIRED] += len(waiting)
+    def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
+        """Count those of these labels that still waited; -1 stands for none."""
+        waiting = np.unique(rows[rows >= 0])
+        waiting = waiting[~self._labels["settled"][waiting]]
+        self._labels["settled"][waiting] = True
+        self.outcomes[outcome] += len(waiting)
         self.waiting -= len(waiting)
 
-    def _note_time(self, time: Floats) -> None:
-        """Move the newest time on, and now and then expire labels that waited longer than the horizon."""
-        if not len(time):
+    def _outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
+        """Whether the answers' clock has passed labels by the horizon, in whole steps of it.
+
+        In steps, so that looking through all labels once a step finds exactly these.
+        """
+        found: NDArray[np.bool_] = self._mark(clock) > self._mark(label_time + self._horizon)
+        return found
+
+    def _mark(self, time: Floats | float) -> Any:
+        return np.floor(np.asarray(time) / (self._horizon / _STEPS_A_HORIZON))
+
+    def _look_through(self) -> None:
+        """Expire what waited too long, once for each step of the clock."""
+        mark = float(self._mark(self._newest))
+        if mark <= self._looked_at:
             return
-        self._newest = max(self._newest, float(time.max()))
-        if self._newest - self._purged_at < self._horizon / _PURGES_A_HORIZON:
-            return
-        self._purged_at = self._newest
-        rows = self._labels.live()
-        self._expire(rows[self._labels["time"][rows] < self._newest - self._horizon])
+        self._looked_at = mark
+        rows = np.arange(len(self._labels))
+        self._settle(rows[self._outdated(self._labels["time"][rows], self._newest)], LabelOutcome.EXPIRED)

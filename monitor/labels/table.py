@@ -19,7 +19,52 @@ from monitor.records import Ints, Keys
 _FIRST_CAPACITY = 1024
 _ENTRIES_PER_ROW = 4  # table entries for each ring row: at most 60 % of them fill up between rebuilds
 _FULLEST = 0.6
+_SLOTS_PER_KEY = 8
+_GROWTH = 4  # doubling would cost a stream that fills the ring half as much again as all its insertions
+_BLOCK = 8192  # rows entered at a time into a new table: their temporary columns stay in the cache
+
+LARGEST = 500_000_000
+"""Rows that a ring may hold at most."""
 _EMPTY = np.int32(0)
+
+
+def repeats(keys: Keys) -> tuple[Ints, Ints, Ints]:
+    """Which rows repeat the key of an earlier one.
+
+    Only rows that share a slot of a scratch table are sorted, an eighth of them where all keys differ:
+    sorting them all costs more than everything else that the join does with an answer.
+
+    Parameters
+    ----------
+    keys : (n,) uint64
+        Scrambled, or small numbers in no particular order: the low bits must spread.
+
+    Returns
+    -------
+    rows, previous, first : (r,) int64
+        The rows, those of one key together and in order; for each the nearest earlier row with its
+        key, and the first.
+
+    Examples
+    --------
+    >>> rows, previous, first = repeats(np.array([5, 7, 5, 9, 5], dtype=np.uint64))
+    >>> rows.tolist(), previous.tolist(), first.tolist()
+    ([2, 4], [0, 2], [0, 0])
+    """
+    slots = 1 << (len(keys) * _SLOTS_PER_KEY).bit_length()
+    slot = (keys & np.uint64(slots - 1)).astype(np.int64)
+    rows = np.arange(len(keys), dtype=np.int32)
+    owner = np.empty(slots, dtype=np.int32)  # read only where it was written
+    owner[slot] = rows
+    lost = owner[slot] != rows
+    owner[slot[lost]] = -1
+    shared = np.flatnonzero(owner[slot] < 0)
+    order = shared[np.argsort(keys[shared], kind="stable")]
+    again = np.flatnonzero(keys[order[1:]] == keys[order[:-1]]) + 1
+    starts = np.ones(len(order), dtype=bool)
+    starts[again] = False
+    first = order[starts][np.cumsum(starts) - 1]
+    return order[again], order[again - 1], first[again]
 
 
 class KeyedRing:
@@ -28,9 +73,11 @@ class KeyedRing:
     Parameters
     ----------
     columns : mapping of str to dtype
-        What each row carries beside its key. The key 0 is reserved.
+        What each row carries beside its key. The key 0 is reserved: it is never found.
     capacity : int
         Rows kept at most, oldest out first; memory grows up to there as rows come. At most 500 million.
+    resume : mapping, optional
+        A snapshot of a ring with the same columns; of more rows than `capacity` the newest are taken.
 
     Examples
     --------
@@ -48,11 +95,11 @@ class KeyedRing:
         capacity: int,
         resume: Mapping[str, Any] | None = None,
     ) -> None:
-        if not 1 <= capacity <= 500_000_000:
-            raise ValueError(f"capacity must be from 1 to 500 million, got {capacity}")
+        if not 1 <= capacity <= LARGEST:
+            raise ValueError(f"capacity must be from 1 to {LARGEST:,}, got {capacity:,}")
         self._limit = capacity
         self._types = {name: np.dtype(kind) for name, kind in columns.items()}
-        self._added = 0  # rows ever added: the next stands at _added % capacity once the ring is full
+        self._added = 0  # rows ever added: the next stands at _added % _limit
         self._used = 0  # table entries in use, stale ones too
         self._allocate(min(capacity, _FIRST_CAPACITY))
         if resume is not None:
@@ -65,18 +112,13 @@ class KeyedRing:
         """A column of the ring, to be indexed by the rows that `find` and `add` return."""
         return self._columns[column]
 
-    @property
-    def added(self) -> int:
-        """Rows ever added."""
-        return self._added
-
     def find(self, keys: Keys) -> Ints:
         """Ring row of each key, -1 where there is none."""
         found = np.full(len(keys), -1, dtype=np.int64)
         if not self._added:
             return found
-        active = np.arange(len(keys))
-        place = (keys & self._mask).astype(np.int64)
+        active = np.flatnonzero(keys)
+        place = (keys[active] & self._mask).astype(np.int64)
         while len(active):
             entry = self._table[place]
             row = entry.astype(np.int64) - 1
@@ -90,20 +132,28 @@ class KeyedRing:
     def add(self, keys: Keys, values: Mapping[str, NDArray[Any]]) -> Ints:
         """Add rows with new, distinct keys; return where they stand.
 
-        Of more rows than the ring holds only the newest are kept; the others get the row -1.
+        Of more rows than the ring holds only the newest are kept; the others get the row -1. The rows
+        pushed out may be ones that `find` has just returned.
         """
         skipped = max(0, len(keys) - self._limit)
         if skipped:
             kept = self.add(keys[skipped:], {name: column[skipped:] for name, column in values.items()})
             return np.concatenate([np.full(skipped, -1, dtype=np.int64), kept])
         self._make_room(len(keys))
-        rows = (self._added + np.arange(len(keys))) % self._limit
+        start = self._added % self._limit
+        rows = (start + np.arange(len(keys))) % self._limit
         self._added += len(keys)
-        self._keys[rows] = keys
+        self._write(self._keys, start, keys)
         for name, column in values.items():
-            self._columns[name][rows] = column
+            self._write(self._columns[name], start, column)
         self._enter(keys, rows)
         return rows
+
+    def _write(self, column: NDArray[Any], start: int, values: NDArray[Any]) -> None:
+        """Lay values into the ring from `start` on, in one or two blocks."""
+        fits = self._limit - start
+        column[start : start + len(values)] = values[:fits]
+        column[: max(0, len(values) - fits)] = values[fits:]
 
     def forget(self, rows: Ints) -> None:
         """Make these rows unfindable, so that their keys may be added again."""
@@ -111,8 +161,8 @@ class KeyedRing:
 
     def overwritten_by(self, rows: int) -> Ints:
         """The rows that adding so many would push out, oldest first."""
-        full = max(0, len(self) + rows - self._limit)
-        return self.live()[:full] if full else np.zeros(0, dtype=np.int64)
+        out = min(len(self), max(0, len(self) + rows - self._limit))
+        return (self._added - len(self) + np.arange(out)) % self._limit
 
     def live(self) -> Ints:
         """Every row, oldest first."""
@@ -121,17 +171,19 @@ class KeyedRing:
         return (self._added + np.arange(self._limit)) % self._limit
 
     def snapshot(self) -> dict[str, Any]:
-        """Keys and columns, oldest first, and how many rows there ever were."""
+        """Keys and columns, oldest first; it shares nothing with the ring."""
         rows = self.live()
         columns = {name: column[rows] for name, column in self._columns.items()}
-        return {"added": self._added, "keys": self._keys[rows], "columns": columns}
+        return {"keys": self._keys[rows], "columns": columns}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        keys = state["keys"]
-        self._added = state["added"] - len(keys)
-        if self._added:
-            self._allocate(self._limit)
-        self.add(keys, state["columns"])
+        keys = state["keys"][-self._limit :]
+        self._allocate(max(self._capacity, len(keys)))
+        self._keys[: len(keys)] = keys
+        for name, column in self._columns.items():
+            column[: len(keys)] = state["columns"][name][-self._limit :]
+        self._added = len(keys)
+        self._rebuild()
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
@@ -153,8 +205,8 @@ class KeyedRing:
             self._rebuild()
 
     def _grow(self, needed: int) -> None:
-        """Doubling, while nothing was overwritten yet: rows keep their places."""
-        capacity = min(self._limit, max(needed, 2 * self._capacity))
+        """While nothing was overwritten yet: rows keep their places."""
+        capacity = min(self._limit, max(needed, _GROWTH * self._capacity))
         self._keys = np.concatenate([self._keys, np.zeros(capacity - self._capacity, dtype=np.uint64)])
         for name, column in self._columns.items():
             more = np.zeros((capacity - self._capacity, *column.shape[1:]), dtype=column.dtype)
@@ -163,9 +215,12 @@ class KeyedRing:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        rows = self.live()
+        # Forgotten rows all have the key 0: entering them would search through one ever longer cluster.
+        rows = np.flatnonzero(self._keys[: len(self)])
         self._new_table()
-        self._enter(self._keys[rows], rows)
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            self._enter(self._keys[block], block)
 
     def _enter(self, keys: Keys, rows: Ints) -> None:
         """Point a free table entry at each row; the loser of a race for one tries the next."""

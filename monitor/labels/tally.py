@@ -15,7 +15,13 @@ class Tally:
     Parameters
     ----------
     keep : int
-        Windows kept; of older ones nothing more is learnt.
+        How far back from the newest labelled window counts are kept, at least 1; of older windows
+        nothing more is learnt.
+
+    Raises
+    ------
+    ValueError
+        `keep` is below 1.
 
     Examples
     --------
@@ -23,30 +29,39 @@ class Tally:
     >>> tally.add(window=3, labelled=20, correct=19)
     >>> tally.realised(3, level=0.95).value
     0.95
-    >>> tally.realised(4, level=0.95).reason
-    'no labels yet'
+    >>> print(tally.realised(4, level=0.95).reason)
+    no labels yet
     """
 
     def __init__(self, keep: int, resume: Mapping[str, Any] | None = None) -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1 window, got {keep}")
         self._keep = keep
         self._windows: dict[int, tuple[int, int]] = {}
-        if resume is not None:
-            self._windows = {window: (n, k) for window, n, k in resume["windows"]}
+        self._highest = -1
+        for window, labelled, correct in resume["windows"] if resume else ():
+            self.add(window, labelled, correct)
 
     def add(self, window: int, labelled: int, correct: int) -> None:
         """Add to a window's counts; a corrected label may take away."""
+        if window <= self._highest - self._keep:
+            return
         n, k = self._windows.get(window, (0, 0))
         self._windows[window] = (n + labelled, k + correct)
-        if len(self._windows) > self._keep:
-            del self._windows[min(self._windows)]
+        if window > self._highest:
+            self._forget_up_to(window - self._keep)
+            self._highest = window
+
+    def _forget_up_to(self, oldest: int) -> None:
+        """Each window once, so that adding stays cheap however many are kept; a long leap looks at all."""
+        leap = range(max(0, self._highest - self._keep + 1), oldest + 1)
+        for window in leap if len(leap) < len(self._windows) else list(self._windows):
+            if window <= oldest:
+                self._windows.pop(window, None)
 
     def counts(self, window: int) -> tuple[int, int]:
         """Labelled and correct rows of a window."""
         return self._windows.get(window, (0, 0))
-
-    def windows(self) -> dict[int, tuple[int, int]]:
-        """Labelled and correct rows of every window kept, by its number."""
-        return dict(self._windows)
 
     def realised(self, window: int, level: float) -> Result:
         """Accuracy over the labelled rows of a window, with its Wilson interval."""
@@ -54,10 +69,14 @@ class Tally:
         return wilson(correct, labelled, level)
 
     def newest(self, before: int) -> int | None:
-        """The newest window below this number that has labelled rows; None without one."""
-        return max(
-            (window for window, (n, _) in self._windows.items() if n and window < before), default=None
-        )
+        """The newest window below this number that has labelled rows; None without one.
+
+        Looks back from the newest labelled window, which is nearly always the answer.
+        """
+        for window in range(min(before - 1, self._highest), max(-1, self._highest - self._keep), -1):
+            if self.counts(window)[0]:
+                return window
+        return None
 
     def snapshot(self) -> dict[str, Any]:
         """The counts."""

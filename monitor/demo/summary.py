@@ -1,0 +1,166 @@
+"""What the demo says at its end: each window's estimate beside what later turned out true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.demo.stream import TASK, WINDOW_SIZE, DemoData
+from monitor.export.svg import ControlChartData
+from monitor.pictures import Histories
+from monitor.records import Floats
+
+WHY = (
+    "Why: the exact interval is right only where the calibrated confidences are. These flights have "
+    "concept drift: what a delay at the gate means for the arrival changes with the season and the "
+    "weather, the flights of one window share that weather, and no confidence shows it. Without labels "
+    "that cannot be seen; it is why the realised accuracy stands beside every estimate."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A month of one model: mean estimate and what turned out, 0 to 1, and the alarm's share of windows."""
+
+    name: str
+    estimate: float
+    realised: float
+    alarmed: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """How one model's estimates did, over whole windows.
+
+    Parameters
+    ----------
+    model : str
+    windows : int
+    covered : float
+        Share of the windows whose interval held the realised accuracy of all of their flights.
+    level : float
+        The share that the interval claims.
+    error, error_of_reference : float
+        Mean absolute difference from the realised accuracy: the estimate's, and that of always
+        saying what the reference showed.
+    alarms : tuple of float
+        Times at which an alarm was raised, seconds since the epoch.
+    months : tuple of Month
+    """
+
+    model: str
+    windows: int
+    covered: float
+    level: float
+    error: float
+    error_of_reference: float
+    alarms: tuple[float, ...]
+    months: tuple[Month, ...]
+
+    @property
+    def worst(self) -> Month:
+        """The month whose estimate was furthest off."""
+        return max(self.months, key=lambda month: abs(month.estimate - month.realised))
+
+
+def turned_out(data: DemoData, model: int, windows: int) -> Floats:
+    """Accuracy of every window over all of its flights whose outcome is known, (windows,)."""
+    late = data.late[: windows * WINDOW_SIZE].reshape(windows, WINDOW_SIZE)
+    said = (data.scores[: windows * WINDOW_SIZE, model] > 0.5).reshape(windows, WINDOW_SIZE)
+    known = late >= 0
+    right = (said == (late == 1)) & known
+    return np.asarray(right.sum(axis=1) / known.sum(axis=1), dtype=np.float64)
+
+
+def accuracy_charts(data: DemoData, histories: Histories) -> list[ControlChartData]:
+    """The accuracy of each model with what turned out true, for the picture; whole windows only."""
+    charts = []
+    for column, model in enumerate(data.models):
+        chart = histories.charts({})[TASK, model, ""][0]
+        whole = len(data) // WINDOW_SIZE
+        charts.append(
+            replace(
+                _cut(chart, whole),
+                title=f"{model}: accuracy of {TASK} predictions",
+                subtitle=f"{whole} windows of {WINDOW_SIZE} flights, April to December 2013",
+                realised=turned_out(data, column, whole),
+                realised_name="turned out (all flights)",
+            )
+        )
+    return charts
+
+
+def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
+    """The first windows of a chart: the last of the stream is incomplete."""
+    names = (
+        "x",
+        "value",
+        "lower",
+        "upper",
+        "center",
+        "limit_lower",
+        "limit_upper",
+        "violated",
+        "out_of_control",
+    )
+    unknown = np.full(windows, np.nan)
+    columns = {name: getattr(chart, name)[:windows] for name in names}
+    return replace(chart, **columns, realised=unknown, realised_lower=unknown, realised_upper=unknown)
+
+
+def summarise(chart: ControlChartData, model: str, reference_accuracy: float) -> ModelSummary:
+    """Hold a model's chart, with what turned out true in it, against the truth."""
+    inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
+    return ModelSummary(
+        model=model,
+        windows=len(chart.x),
+        covered=float(inside.mean()),
+        level=chart.level,
+        error=float(np.abs(chart.value - chart.realised).mean()),
+        error_of_reference=float(np.abs(reference_accuracy - chart.realised).mean()),
+        alarms=tuple(chart.x[_starts(chart.out_of_control)].tolist()),
+        months=tuple(_months(chart)),
+    )
+
+
+def _starts(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.asarray(flags & ~np.concatenate([[False], flags[:-1]]), dtype=bool)
+
+
+def _months(chart: ControlChartData) -> Iterator[Month]:
+    months = np.array([datetime.fromtimestamp(t, UTC).month for t in chart.x.tolist()])
+    for month in np.unique(months).tolist():
+        rows = months == month
+        yield Month(
+            name=datetime(2013, month, 1).strftime("%B"),
+            estimate=float(chart.value[rows].mean()),
+            realised=float(chart.realised[rows].mean()),
+            alarmed=float(chart.out_of_control[rows].mean()),
+        )
+
+
+def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    """Where each model's estimates were wrong, and why."""
+    for found in summaries:
+        worst = found.worst
+        gap = 100 * (worst.estimate - worst.realised)
+        yield (
+            f"{found.model}: its {100 * found.level:.0f} % intervals held the true accuracy in only "
+            f"{100 * found.covered:.0f} % of {found.windows} windows. Worst in {worst.name}: estimated "
+            f"{100 * worst.estimate:.1f} %, turned out {100 * worst.realised:.1f} % "
+            f"({abs(gap):.1f} points too {'high' if gap > 0 else 'low'}). Off by {100 * found.error:.1f} "
+            "points a window on average; always saying the reference's accuracy is off by "
+            f"{100 * found.error_of_reference:.1f}. {_alarms(found.alarms)}"
+        )
+    yield WHY
+
+
+def _alarms(times: Sequence[float]) -> str:
+    if not times:
+        return "No alarm."
+    first = datetime.fromtimestamp(times[0], UTC).strftime("%-d %B")
+    return f"{len(times)} alarm{'s' if len(times) > 1 else ''}, the first on {first}."
