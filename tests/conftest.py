@@ -30,10 +30,9 @@ NEEDS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python 3.0 leaves a socket that could not connect to the garbage collector.
-    config.addinivalue_line(
-        "filterwarnings", r"ignore:unclosed <socket.socket .*laddr=\('0.0.0.0':ResourceWarning"
-    )
+    # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
+    for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
+        config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

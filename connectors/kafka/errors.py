@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafka import errors as kafka_errors
 
 from monitor.errors import MissingExtraError, SourceError
@@ -24,23 +26,23 @@ def passes(error: BaseException) -> bool:
     return isinstance(error, (kafka_errors.RetriableError, OSError, *_REJOINS, *_MOVES))
 
 
-def explain(error: BaseException, source: str) -> SourceError:
+def explain(error: BaseException, brokers: Sequence[str]) -> SourceError:
     """A foreign error as a `SourceError` of one sentence, its cause kept.
 
     Parameters
     ----------
     error : BaseException
         What kafka-python raised.
-    source : str
-        The source's name.
+    brokers : sequence of str
+        As configured, to name the cluster by.
 
     Examples
     --------
-    >>> print(explain(kafka_errors.UnsupportedCodecError("no lz4"), "clicks"))
-    source clicks: Reading messages compressed with lz4, snappy or zstd needs an optional package: \
+    >>> print(explain(kafka_errors.UnsupportedCodecError("no lz4"), ["one:9092"]))
+    Kafka at one:9092: Reading messages compressed with lz4, snappy or zstd needs an optional package: \
 pip install 'blindsight[kafka-codecs]'
     """
-    ours = SourceError(f"source {source}: {_sentence(error)}")
+    ours = SourceError(f"Kafka at {', '.join(brokers)}: {_sentence(error)}")
     ours.__cause__ = error
     return ours
 
@@ -71,4 +73,4 @@ def _sentence(error: BaseException) -> str:
         return f"these brokers are too old for kafka-python, or are controllers only ({detail})"
     if isinstance(error, kafka_errors.FencedInstanceIdError):
         return f"another consumer runs with the same options.group_instance_id; give each its own ({detail})"
-    return f"Kafka cannot be read: {type(error).__name__}: {detail}"
+    return f"it cannot be read: {type(error).__name__}: {detail}"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kafka import KafkaConsumer
 
 from monitor.config import KafkaSource as KafkaSettings
-from monitor.errors import ConfigError
+from monitor.errors import ConfigError, SourceError
 
 _OBJECT = "it takes a Python object, which a configuration cannot hold"
 _COMMITS = "Blindsight commits positions itself, once their records have been used"
@@ -115,6 +117,20 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
     }
 
 
+def check_files(options: Mapping[str, Any]) -> None:
+    """See that the certificate files are there: kafka-python would only go on trying without them.
+
+    Raises
+    ------
+    SourceError
+        One is missing.
+    """
+    for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"):
+        path = options.get(key)
+        if path is not None and not Path(path).is_file():
+            raise SourceError(f"options.{key}: there is no file {path}; correct the path")
+
+
 def _check(key: str, value: object) -> None:
     known = KafkaConsumer.DEFAULT_CONFIG
     if key in REFUSED:
@@ -123,14 +139,15 @@ def _check(key: str, value: object) -> None:
         near = difflib.get_close_matches(key, [k for k in known if k not in REFUSED], n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"options.{key}: not an option of kafka-python's KafkaConsumer{hint}")
+    got = "something else" if "password" in key else repr(value)
     wanted = _expected(key, known[key])
     if key in CHOICES and value not in CHOICES[key]:
-        raise ConfigError(f"options.{key}: expected one of {', '.join(CHOICES[key])}, got {value!r}")
-    if wanted is not None and not _is(value, wanted):
-        raise ConfigError(f"options.{key}: expected {wanted}, got {value!r}")
+        raise ConfigError(f"options.{key}: expected one of {', '.join(CHOICES[key])}, got {got}")
+    if not _is(value, wanted):
+        raise ConfigError(f"options.{key}: expected {wanted}, got {got}")
 
 
-def _expected(key: str, default: object) -> str | None:
+def _expected(key: str, default: object) -> str:
     if key in _WHOLE_OR_NONE:
         return "a whole number"
     if isinstance(default, bool):

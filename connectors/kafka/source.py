@@ -15,7 +15,7 @@ from connectors.kafka.connection import Connection, why_away
 from connectors.kafka.errors import explain, passes
 from connectors.kafka.ledger import Ledger
 from connectors.kafka.membership import Membership, name_of
-from connectors.kafka.options import consumer_options
+from connectors.kafka.options import check_files, consumer_options
 from connectors.kafka.unreadable import step_over
 from monitor.config import KafkaSource as KafkaSettings
 from monitor.errors import ConfigError
@@ -32,6 +32,9 @@ READ_BYTES = 4 << 20
 
 JOIN_SLICE_SECONDS = 0.05
 """A poll while joining is this short, so that new partitions get their positions as soon as they come."""
+
+GENTLE_SECONDS = 1.0
+"""After a poll that kept the processor busy for nothing: how long polls do not wait but sleep."""
 
 LOOK_SECONDS = 1.0
 """How often lag and missing topics are looked at."""
@@ -72,13 +75,13 @@ class KafkaSource(Source):
     >>> settings = KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("clicks", "labels"))
     >>> source = KafkaSource(settings)
     >>> source.name, source.up, source.lag
-    ('clicks+labels', False, None)
+    ('kafka', False, None)
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._options: dict[str, Any] = consumer_options(settings)
-        self.name = settings.name or "+".join(settings.topics)
+        self.name = settings.label
         self._ledger = Ledger({})
         self._connection: Connection | None = None
         self._consumer: KafkaConsumer | None = None
@@ -88,6 +91,7 @@ class KafkaSource(Source):
         self._missing: set[str] = set()
         self._said_missing: set[str] = set()
         self._next_look = 0.0
+        self._gentle_until = 0.0
         self._lag: int | None = None
         self._max_records: int = self._options["max_poll_records"]
 
@@ -109,7 +113,8 @@ class KafkaSource(Source):
         Raises
         ------
         SourceError
-            The brokers refuse us (login, rights), or are no use to kafka-python.
+            The brokers refuse us (login, rights), or are no use to kafka-python; a certificate file
+            is not there.
         ConfigError
             Options that do not go together.
         """
@@ -169,6 +174,7 @@ class KafkaSource(Source):
         if self._consumer is not None:
             return True
         if self._connection is None:
+            check_files(self._options)
             self._connection = Connection(self._options)
         try:
             consumer = self._connection.consumer(timeout_seconds)
@@ -177,7 +183,7 @@ class KafkaSource(Source):
             raise ConfigError(f"source {self.name}: options: {' '.join(map(str, error.args))}") from error
         except Exception as error:
             self._drop()
-            raise explain(error, self.name) from error
+            raise explain(error, self._settings.brokers) from error
         if consumer is None:
             self._say_away()
             return False
@@ -195,16 +201,34 @@ class KafkaSource(Source):
         try:
             membership.place()
             membership.commit_if_due()
-            return self._hand_out(consumer.poll(int(1000 * timeout_seconds), max_records=self._max_records))
+            return self._hand_out(self._calmly(consumer, timeout_seconds))
         except CorruptRecordError as error:
             return self._step_over(consumer, error)
         except Exception as error:
             if not passes(error):
                 self._drop()
-                raise explain(error, self.name) from error
+                raise explain(error, self._settings.brokers) from error
             log.debug("source %s: %s", self.name, error)
             time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
             return []
+
+    def _calmly(self, consumer: KafkaConsumer, timeout_seconds: float) -> Mapping[TopicPartition, list[Any]]:
+        """Poll, without keeping a core busy while a broker is silent.
+
+        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at
+        all, until the connection is given up after `request_timeout_ms`.
+        """
+        if time.monotonic() < self._gentle_until:
+            time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
+            timeout_seconds = 0.0
+        began, busy = time.monotonic(), time.thread_time()
+        polled: Mapping[TopicPartition, list[Any]] = consumer.poll(
+            int(1000 * timeout_seconds), max_records=self._max_records
+        )
+        took, busy = time.monotonic() - began, time.thread_time() - busy
+        if not polled and took >= JOIN_SLICE_SECONDS and busy > took / 4:
+            self._gentle_until = time.monotonic() + GENTLE_SECONDS
+        return polled
 
     def _hand_out(self, polled: Mapping[TopicPartition, list[Any]]) -> list[Raw]:
         found: list[Raw] = []
@@ -229,7 +253,7 @@ class KafkaSource(Source):
             lost = step_over(consumer, error)
         except Exception as unknown:
             self._drop()
-            raise explain(unknown, self.name) from unknown
+            raise explain(unknown, self._settings.brokers) from unknown
         if lost is None:
             return []
         first, after = lost.offsets[0], lost.offsets[-1] + 1

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer
 
+from connectors.kafka import KafkaSource
 from connectors.kafka.options import CHOICES, DEFAULTS, REFUSED, consumer_options
 from monitor.config import KafkaSource as KafkaSettings
-from monitor.errors import ConfigError
+from monitor.errors import ConfigError, SourceError
 
 
 def settings(**changes: Any) -> KafkaSettings:
@@ -74,6 +75,7 @@ def test_reading_starts_at_the_earliest_record_unless_told_otherwise() -> None:
         ("fetch_max_wait_ms", "500", "options.fetch_max_wait_ms: expected a whole number, got '500'"),
         ("fetch_max_wait_ms", True, "options.fetch_max_wait_ms: expected a whole number, got True"),
         ("check_crcs", "yes", "options.check_crcs: expected true or false, got 'yes'"),
+        ("sasl_plain_password", 12345, "options.sasl_plain_password: expected a text, got something else"),
         ("ssl_cafile", 5, "options.ssl_cafile: expected a text, got 5"),
         (
             "security_protocol",
@@ -115,3 +117,15 @@ def test_every_option_that_is_not_refused_takes_its_own_default() -> None:
     for option, default in KafkaConsumer.DEFAULT_CONFIG.items():
         if option not in REFUSED and default is not None:
             assert consumer_options(settings(options={option: default}))[option] == default
+
+
+def test_a_certificate_that_is_not_there_is_named_when_the_source_opens() -> None:
+    source = KafkaSource(settings(options={"security_protocol": "SSL", "ssl_cafile": "no/such/ca.pem"}))
+    with pytest.raises(SourceError) as caught:
+        source.open({})
+    assert str(caught.value) == "options.ssl_cafile: there is no file no/such/ca.pem; correct the path"
+
+
+def test_a_source_is_refused_when_it_is_made_not_when_it_opens() -> None:
+    with pytest.raises(ConfigError, match="did you mean client_id"):
+        KafkaSource(settings(options={"clientid": "me"}))

@@ -100,8 +100,8 @@ def test_a_codec_that_is_not_installed_is_named_and_reading_can_go_on_once_it_is
         with pytest.raises(SourceError) as caught:
             reader.until(2)
     assert str(caught.value) == (
-        "source codec: Reading messages compressed with lz4, snappy or zstd needs an optional package: "
-        "pip install 'blindsight[kafka-codecs]'"
+        f"Kafka at {kafka_broker.address}: Reading messages compressed with lz4, snappy or zstd "
+        "needs an optional package: pip install 'blindsight[kafka-codecs]'"
     )
     assert not source.up
     reader.until(2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -79,19 +80,11 @@ def _fetch(folder: Path) -> Path:
 
 
 class KafkaBroker:
-    """One broker. A context manager: it answers inside, and is gone with its data outside.
+    """One broker. A context manager: it answers inside, and is gone with its data outside."""
 
-    Parameters
-    ----------
-    port : int, optional
-        Port of its client listener; a free one if absent.
-    """
-
-    def __init__(self, port: int | None = None) -> None:
+    def __init__(self) -> None:
         self._libs = kafka_libs()
-        free = free_ports(2)
-        self.port = port if port is not None else free[0]
-        self._controller_port = next(p for p in reversed(free) if p != self.port)
+        self.port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
 
@@ -142,6 +135,16 @@ class KafkaBroker:
     def kill(self) -> None:
         """SIGKILL: as a crash would."""
         stop(self._process, kill=True)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Inside the block its process stands still: connections stay open and nothing answers."""
+        assert self._process is not None, "the broker has not been started"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Stop it and remove its data."""

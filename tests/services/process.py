@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+_handed_out: set[int] = set()
+
 
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test
     """This machine cannot run the service; the text says what is missing."""
@@ -21,7 +23,7 @@ def in_ci() -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different free TCP ports of 127.0.0.1.
+    """So many free TCP ports of 127.0.0.1, none handed out before in this process.
 
     They are below the range that the kernel hands out to outgoing connections, so that a client
     which keeps trying an absent server cannot take the server's port from it.
@@ -29,12 +31,15 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     start = 20_000 + (os.getpid() * 37) % 10_000
     for port in [*range(start, 32_000), *range(20_000, start)]:
+        if port in _handed_out:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
         found.append(port)
+        _handed_out.add(port)
         if len(found) == count:
             return found
     raise ServiceUnavailable(f"no {count} free ports between 20000 and 32000 on 127.0.0.1")
