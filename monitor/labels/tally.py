@@ -18,6 +18,11 @@ class Tally:
         How far back from the newest labelled window counts are kept, at least 1; of older windows
         nothing more is learnt.
 
+    Attributes
+    ----------
+    labelled, correct : int
+        Over all windows that there ever were.
+
     Raises
     ------
     ValueError
@@ -39,11 +44,16 @@ class Tally:
         self._keep = keep
         self._windows: dict[int, tuple[int, int]] = {}
         self._highest = -1
+        self.labelled = self.correct = 0
         for window, labelled, correct in resume["windows"] if resume else ():
             self.add(window, labelled, correct)
+        if resume:
+            self.labelled, self.correct = resume["labelled"], resume["correct"]
 
     def add(self, window: int, labelled: int, correct: int) -> None:
         """Add to a window's counts; a corrected label may take away."""
+        self.labelled += labelled
+        self.correct += correct
         if window <= self._highest - self._keep:
             return
         n, k = self._windows.get(window, (0, 0))
@@ -63,6 +73,10 @@ class Tally:
         """Labelled and correct rows of a window."""
         return self._windows.get(window, (0, 0))
 
+    def windows(self) -> dict[int, tuple[int, int]]:
+        """Labelled and correct rows of every window kept, by its number."""
+        return dict(self._windows)
+
     def realised(self, window: int, level: float) -> Result:
         """Accuracy over the labelled rows of a window, with its Wilson interval."""
         labelled, correct = self.counts(window)
@@ -80,4 +94,5 @@ class Tally:
 
     def snapshot(self) -> dict[str, Any]:
         """The counts."""
-        return {"windows": [[window, n, k] for window, (n, k) in self._windows.items()]}
+        windows = [[window, n, k] for window, (n, k) in self._windows.items()]
+        return {"windows": windows, "labelled": self.labelled, "correct": self.correct}
