@@ -26,7 +26,10 @@ _QUEUE_CHUNKS = 8  # of a MiB or so each: enough that neither side waits for the
 _TICK_SECONDS = 1.0
 _VIEW_SECONDS = 0.25  # a new picture at most so often: with thousands of series it takes milliseconds
 _STALLED_SECONDS = 30.0
-_JOIN_SECONDS = 2.0
+_JOIN_SECONDS = 2.0  # all sources together: a read lasts a tenth of it
+
+Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
+"""Makes an engine that goes on where another one is; the reports are of windows that this closed."""
 
 
 class Sinks(Protocol):
@@ -81,7 +84,7 @@ class Agent:
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._alive_at = time.monotonic()
-        self._swap: Callable[[Engine], tuple[Engine, list[WindowReport]]] | None = None
+        self._swaps: queue.SimpleQueue[Swap] = queue.SimpleQueue()
         self._reload = Reload(successful=True, time=self._now)
         self._picture = engine.view()
         self._pictured_at = 0.0
@@ -98,9 +101,10 @@ class Agent:
             for feeder in opened:
                 feeder.close()
             raise
-        self._thread.start()
+        # The engine last: when it ends, for whatever reason, it joins threads that have begun.
         for feeder in self._feeders:
             feeder.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Begin to drain: stop reading, absorb what was read, close the open windows."""
@@ -112,9 +116,9 @@ class Agent:
         """Wait until the agent has drained, or every source has ended; whether it has."""
         return self._finished.wait(timeout_seconds)
 
-    def reconfigure(self, swap: Callable[[Engine], tuple[Engine, list[WindowReport]]]) -> None:
-        """Replace the engine between two chunks: `swap` makes the new one from the old."""
-        self._swap = swap
+    def reconfigure(self, swap: Swap) -> None:
+        """Replace the engine between two chunks; several swaps are done in their order."""
+        self._swaps.put(swap)
 
     def note_reload(self, successful: bool) -> None:
         """Keep for the metrics how the last reading of the configuration went."""
@@ -124,7 +128,9 @@ class Agent:
         """The agent as it is now: never blocks, never waits for the engine."""
         sources = tuple(feeder.view() for feeder in self._feeders)
         stalled = time.monotonic() - self._alive_at
-        unready = [f"Source {source.name} is not connected." for source in sources if not source.up]
+        unready = [
+            feeder.why_down() for feeder, source in zip(self._feeders, sources, strict=True) if not source.up
+        ]
         ill = []
         if self.failure is not None:
             ill.append(f"The engine has failed: {self.failure}.")
@@ -145,23 +151,23 @@ class Agent:
         try:
             self._loop()
             self._drain()
+            self._paint(force=True)
         except Exception as error:
             self.failure = error
             log.exception("The engine has failed; the agent stops.")
         finally:
             for feeder in self._feeders:
                 feeder.stop()
+            self._join_feeders()
             for feeder in self._feeders:
-                feeder.join(_JOIN_SECONDS)
                 feeder.close()
-            self._paint(force=True)
             self._finished.set()
 
     def _loop(self) -> None:
         ticked = time.monotonic()
         while not self._stop.is_set():
             self._alive_at = time.monotonic()
-            self._take_swap()
+            self._take_swaps()
             try:
                 self._absorb(self._chunks.get(timeout=_VIEW_SECONDS))
             except queue.Empty:
@@ -174,8 +180,7 @@ class Agent:
 
     def _drain(self) -> None:
         """Absorb what was read before the stop, close the open windows, say so to the sources."""
-        for feeder in self._feeders:
-            feeder.join(_JOIN_SECONDS)
+        self._join_feeders()
         while not self._chunks.empty():
             self._absorb(self._chunks.get_nowait())
         self._sinks.reports(self._engine.finish())
@@ -186,10 +191,14 @@ class Agent:
             self._sinks.rejects(chunk)
         self._by_name[chunk.source].absorbed(chunk.positions)
 
-    def _take_swap(self) -> None:
-        swap, self._swap = self._swap, None
-        if swap is not None:
-            self._engine, reports = swap(self._engine)
+    def _join_feeders(self) -> None:
+        deadline = time.monotonic() + _JOIN_SECONDS
+        for feeder in self._feeders:
+            feeder.join(max(deadline - time.monotonic(), 0.0))
+
+    def _take_swaps(self) -> None:
+        while not self._swaps.empty():
+            self._engine, reports = self._swaps.get()(self._engine)
             self._sinks.reports(reports)
 
     def _time(self) -> float:

@@ -98,12 +98,19 @@ class Feeder:
         self._feed.absorbed(positions)
 
     def close(self) -> None:
-        """Let go of the source."""
-        self._feed.close()
+        """Let go of the source. It never raises: there are others to close."""
+        try:
+            self._feed.close()
+        except Exception:
+            log.exception("%s: could not be closed cleanly.", self.name)
 
     def view(self) -> SourceView:
         """The feed's health."""
         return SourceView(self.name, self.failure is None and (self.ended or self._feed.up), self._feed.lag)
+
+    def why_down(self) -> str:
+        """A sentence for people who ask why the agent is not ready."""
+        return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -114,9 +121,16 @@ class Feeder:
                 self.ended = True
                 return
             except BlindsightError as error:
+                if str(error) != self.failure:  # once, not every few seconds for as long as it lasts
+                    log.error(
+                        "%s: %s Trying again every %.0f s.", self.name, _sentence(error), _REOPEN_SECONDS
+                    )
                 self.failure = str(error)
-                log.error("%s: %s Trying again every %.0f s.", self.name, error, _REOPEN_SECONDS)
-                self._stop.wait(_REOPEN_SECONDS)
+            except Exception as error:
+                # Ours to mend, not the user's; but one source must not end quietly while others go on.
+                self.failure = f"it failed with {error!r}"
+                log.exception("%s: has failed, and what it was reading is lost; it goes on.", self.name)
+            self._stop.wait(_REOPEN_SECONDS)
 
     def _pump(self) -> None:
         """Read only what there is room for: what is held here could not be absorbed in a hand-over."""
@@ -129,3 +143,8 @@ class Feeder:
             self.failure = None
             if raws:
                 self._chunks.put(self._decode(raws))
+
+
+def _sentence(error: BaseException) -> str:
+    text = str(error)
+    return text if text.endswith((".", "!", "?")) else f"{text}."

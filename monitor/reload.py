@@ -24,18 +24,18 @@ class Consequence(StrEnum):
 
 
 CONSEQUENCES: Mapping[str, Consequence] = {
-    "tasks.*.metrics": Consequence.AT_ONCE,
     "tasks.*.estimators": Consequence.AT_ONCE,
     "tasks.*.level": Consequence.AT_ONCE,
     "tasks.*.objective": Consequence.AT_ONCE,
     "tasks.*.labels": Consequence.AT_ONCE,
     "tasks.*.max_series": Consequence.AT_ONCE,
     "tasks.*.models.*.answers_per_day": Consequence.AT_ONCE,
-    "export.max_series": Consequence.AT_ONCE,
     "tasks.*.window": Consequence.NEW_BASELINE,
     "tasks.*.reference": Consequence.NEW_BASELINE,
     "tasks.*.calibration": Consequence.NEW_BASELINE,
     "tasks.*.chart": Consequence.NEW_BASELINE,
+    # A chart of a metric that was not estimated before has nothing to be drawn around.
+    "tasks.*.metrics": Consequence.NEW_BASELINE,
     # The layout of the columns: what is buffered and joined was decoded by the old one.
     "tasks.*.classes": Consequence.RESTART,
     "tasks.*.positive": Consequence.RESTART,
@@ -46,7 +46,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "sources": Consequence.RESTART,
     "reports": Consequence.RESTART,
     "rejects": Consequence.RESTART,
-    "export.listen": Consequence.RESTART,
+    "export": Consequence.RESTART,
 }
 """The consequence of a change below each key; the longest key that fits holds."""
 

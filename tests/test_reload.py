@@ -24,7 +24,6 @@ def test_the_same_values_are_no_change_however_they_are_written():
     ("task", "paths"),
     [
         ({"level": 0.9}, ["tasks.t.level"]),
-        ({"metrics": ["accuracy"]}, ["tasks.t.metrics"]),
         ({"estimators": ["average_confidence"]}, ["tasks.t.estimators"]),
         ({"objective": {"accuracy": {"min": 0.9}}}, ["tasks.t.objective.accuracy"]),
         ({"labels": {"horizon_days": 3}}, ["tasks.t.labels.horizon_days"]),
@@ -48,6 +47,7 @@ def test_what_holds_at_once(task, paths):
             ["tasks.t.reference.path", "tasks.t.reference.first_windows"],
         ),
         ({"calibration": {"method": "none"}}, ["tasks.t.calibration.method"]),
+        ({"metrics": ["accuracy"]}, ["tasks.t.metrics"]),
         ({"chart": {"sigmas": 3, "rules": [1, 2]}}, ["tasks.t.chart.sigmas", "tasks.t.chart.rules"]),
     ],
 )
@@ -80,6 +80,7 @@ def test_a_task_whose_name_holds_dots_is_named_whole():
         (config(reports={"path": "w"}), ["reports"]),
         (config(rejects={"path": "r"}), ["rejects"]),
         (config(export={"listen": "127.0.0.1:0"}), ["export.listen"]),
+        (config(export={"max_series": 200}), ["export.max_series"]),
     ],
 )
 def test_what_needs_a_restart(new, paths):
@@ -90,7 +91,10 @@ def test_what_needs_a_restart(new, paths):
 def test_a_plan_sorts_what_changed_together():
     new = config({"level": 0.9, "chart": {"arl0": 100}}, export={"listen": "127.0.0.1:0", "max_series": 200})
     assert classify(config(), new) == ReloadPlan(
-        ("tasks.t.level", "export.max_series"), ("tasks.t.chart.arl0",), ("export.listen",), frozenset({"t"})
+        ("tasks.t.level",),
+        ("tasks.t.chart.arl0",),
+        ("export.listen", "export.max_series"),
+        frozenset({"t"}),
     )
 
 

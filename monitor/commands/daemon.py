@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from connectors.build import build_inputs, read_references
@@ -14,7 +14,7 @@ from monitor.agent import Agent
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
-from monitor.errors import BlindsightError, ConfigError
+from monitor.errors import BlindsightError, ConfigError, SinkError, SourceError
 from monitor.export.http import HttpServer, build_app
 from monitor.export.page import render_page
 from monitor.export.prometheus import registry
@@ -31,9 +31,19 @@ _DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the pro
 
 
 def build_engine(config: Config, event_time: bool = False) -> Engine:
-    """The engine that a configuration describes, its references read and its calibrations fitted."""
+    """The engine that a configuration describes, its references read and its calibrations fitted.
+
+    Raises
+    ------
+    ConfigError
+        A reference cannot be used, or cannot carry what is asked of it.
+    """
+    return _built(EngineSettings(config.tasks, read_references(config), event_time))
+
+
+def _built(settings: EngineSettings) -> Engine:
     try:
-        return EngineSettings(config.tasks, read_references(config), event_time).build()
+        return settings.build()
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -59,17 +69,29 @@ class Daemon:
 
     @contextmanager
     def running(self) -> Iterator[Agent]:
-        """Everything started; on the way out, drained and stopped."""
-        self._sinks.start()
-        try:
-            self.server.start()
-            self.agent.start()
+        """Everything started; on the way out, drained and stopped.
+
+        Raises
+        ------
+        ConfigError
+            Something that the configuration names cannot be had: a port, a file, a feed.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.callback(self.server.stop)
+                self.server.start()
+                stack.callback(self._sinks.close)
+                self._sinks.start()
+                self.agent.start()
+            except (SourceError, SinkError) as error:
+                raise ConfigError(str(error)) from error
+            stack.callback(self._drain)
             yield self.agent
-        finally:
-            self.agent.stop()
-            self.agent.wait(_DRAIN_SECONDS)
-            self._sinks.close()
-            self.server.stop()
+
+    def _drain(self) -> None:
+        self.agent.stop()
+        if not self.agent.wait(_DRAIN_SECONDS):
+            log.warning("Not everything that was read could be used within %.0f s.", _DRAIN_SECONDS)
 
     def reload(self, path: str) -> None:
         """Read the configuration again; keep the old one where the new one is wrong, and say so."""
@@ -81,11 +103,15 @@ class Daemon:
                     f"{', '.join(plan.restart)}: cannot change while the agent runs; restart it, or put "
                     "the old value back"
                 )
-            if plan.at_once or plan.new_baseline:
+            if plan.changes:
                 self._swap(new, plan.fresh_tasks)
         except BlindsightError as error:
             self.agent.note_reload(successful=False)
             log.error("The configuration was not reloaded, the old one holds: %s", error)
+            return
+        except Exception:
+            self.agent.note_reload(successful=False)
+            log.exception("The configuration was not reloaded, the old one holds.")
             return
         self.config = new
         self.agent.note_reload(successful=True)
@@ -96,6 +122,7 @@ class Daemon:
 
     def _swap(self, new: Config, fresh: Collection[str]) -> None:
         settings = EngineSettings(new.tasks, read_references(new))
+        _built(settings)  # here, and not in the engine's thread: what it cannot carry must not stop the agent
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)
@@ -109,17 +136,27 @@ def run(path: str) -> int:
     if not config.sources:
         raise ConfigError("sources: there are none; `run` needs one, or use `replay` for files")
     stopping, reloading = threading.Event(), threading.Event()
-    daemon = Daemon(config)
-    with _signals(stopping, reloading), daemon.running() as agent:
-        log.info(
-            "Running: metrics on port %d of %s.", daemon.server.port, config.export.listen.rsplit(":", 1)[0]
-        )
-        while not stopping.is_set() and not agent.wait(_WAKE_SECONDS):
-            if reloading.is_set():
-                reloading.clear()
-                daemon.reload(path)
-        log.info("Stopping: %s.", "asked to" if stopping.is_set() else "every source has ended")
+    with _signals(stopping, reloading):
+        # Within the handlers' reach: a SIGHUP while references are read must not end the process.
+        daemon = Daemon(config)
+        with daemon.running() as agent:
+            log.info(
+                "Running: metrics on port %d of %s.",
+                daemon.server.port,
+                config.export.listen.rsplit(":", 1)[0],
+            )
+            while not stopping.is_set() and not agent.wait(_WAKE_SECONDS):
+                if reloading.is_set():
+                    reloading.clear()
+                    daemon.reload(path)
+            log.info("Stopping: %s.", _why(stopping, agent))
     return 1 if agent.failure is not None else 0
+
+
+def _why(stopping: threading.Event, agent: Agent) -> str:
+    if agent.failure is not None:
+        return "the engine has failed"
+    return "asked to" if stopping.is_set() else "every source has ended"
 
 
 @contextmanager
