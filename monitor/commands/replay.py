@@ -14,7 +14,7 @@ from monitor.commands.daemon import build_engine
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, layouts
-from monitor.errors import SinkError
+from monitor.errors import ConfigError, SinkError, SourceError
 from monitor.export.reports import ReportWriter, cannot_write
 from monitor.export.svg import stacked_svg
 from monitor.pictures import Histories
@@ -24,6 +24,7 @@ from monitor.view import EngineView
 
 REPORTS = "windows.ndjson"
 _MESSAGES_KEPT = 5
+_NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
 _WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
 
 Progress = Callable[[Path, int], None]
@@ -58,10 +59,16 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
 
     Raises
     ------
-    ConfigError, SourceError, SinkError
+    ConfigError
+        The configuration, a file or the folder cannot be used; nothing was written.
+    SourceError
+        A file turned out to be damaged.
+    SinkError
+        The disk did not take everything.
     """
     config = load_config(config_path)
     engine = build_engine(config, event_time=True)
+    _check(files, out)
     writer = _open_reports(out)
     histories = Histories()
     messages: list[str] = []
@@ -77,9 +84,8 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     try:
         for chunk in _chunks(config, files, progress):
             write(engine.absorb(chunk, 0.0))
-            messages += [
-                f"{r.partition}: {r.position}: {r.message}" for r in chunk.rejects[: 5 - len(messages)]
-            ]
+            few = chunk.rejects[: _MESSAGES_KEPT - len(messages)]
+            messages += [f"{r.partition}: {r.position}: {r.message}" for r in few]
         write(engine.finish())
     finally:
         complete = writer.close(_WRITE_SECONDS)
@@ -88,15 +94,37 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     return Replayed(engine.view(), windows, _draw(engine, histories, out), tuple(messages))
 
 
+def _check(files: Sequence[Path], out: Path) -> None:
+    """Look at every file before the first is read: the last may be hours away."""
+    for path in files:
+        source = FileSource(path)
+        try:
+            source.open({})
+        except SourceError as error:
+            raise ConfigError(
+                str(error) if path.is_file() else f"There is no file {path}; correct the path"
+            ) from error
+        finally:
+            source.close()
+        if (out / REPORTS).exists() and path.samefile(out / REPORTS):
+            raise ConfigError(
+                f"--out: the reports would replace {path}, which is to be read; give another folder"
+            )
+
+
 def _open_reports(out: Path) -> ReportWriter:
     """Begin the reports file anew."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out: {str(out)!r} is not a folder; give another path")
+    writer = ReportWriter(str(out / REPORTS))
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / REPORTS).unlink(missing_ok=True)
+        writer.start()
     except OSError as error:
-        raise SinkError(cannot_write(str(out / REPORTS), error)) from error
-    writer = ReportWriter(str(out / REPORTS))
-    writer.start()
+        raise ConfigError(f"--out: {cannot_write(str(out / REPORTS), error)}") from error
+    except SinkError as error:
+        raise ConfigError(str(error).replace("reports.path", "--out", 1)) from error
     return writer
 
 
@@ -124,9 +152,11 @@ def _bytes_read(raws: Sequence[Raw]) -> int:
 
 def _draw(engine: Engine, histories: Histories, out: Path) -> tuple[Path, ...]:
     """A picture a model, and one a group, beside the reports."""
-    paths = []
+    paths: list[Path] = []
     for series, charts in histories.charts(engine.labelled()).items():
         path = out / f"{file_name(*series)}.svg"
+        if path in paths:  # two names that differ only in what a file's name may not hold
+            path = path.with_name(f"{path.stem}-{len(paths)}.svg")
         try:
             path.write_text(stacked_svg(charts), encoding="utf-8")
         except OSError as error:
@@ -136,7 +166,7 @@ def _draw(engine: Engine, histories: Histories, out: Path) -> tuple[Path, ...]:
 
 
 def file_name(task: str, model: str, group: str) -> str:
-    """A file's name for a series: no separators, nothing hidden, at most 150 characters.
+    """A file's name for a series: no separators, nothing hidden, at most 150 bytes in UTF-8.
 
     Examples
     --------
@@ -144,4 +174,5 @@ def file_name(task: str, model: str, group: str) -> str:
     'toxicity-erm_v2-region=eu'
     """
     parts = [re.sub(r"[^\w.=+-]", "_", part) for part in (task, model, group) if part]
-    return "-".join(parts).lstrip(".")[:150]
+    name = "-".join(parts).lstrip(".").encode("utf-8", "replace")
+    return name[:_NAME_BYTES].decode("utf-8", "ignore")

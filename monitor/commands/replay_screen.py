@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from monitor.commands.replay import REPORTS, Replayed, replay
 from monitor.result import Estimate
-from monitor.view import MetricEstimate, SeriesView
+from monitor.view import LabelOutcome, MetricEstimate, SeriesView
 
 _PLAIN = (".ndjson", ".jsonl", ".json")
+_WIDE = 160  # columns where the output is no terminal: a table cut to 80 would lose figures
 
 
 def replay_with_progress(config: str, files: Sequence[Path], out: Path) -> None:
@@ -21,7 +23,7 @@ def replay_with_progress(config: str, files: Sequence[Path], out: Path) -> None:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
-        bars = {path: bar.add_task(path.name, total=_size(path)) for path in files}
+        bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
         done = replay(config, files, out, lambda path, size: bar.advance(bars[path], size))
     _summarise(done, out)
 
@@ -33,23 +35,31 @@ def _size(path: Path) -> int | None:
 
 def _summarise(done: Replayed, out: Path) -> None:
     console = Console()
-    table = Table("task", "model", "windows", "state", "last estimate", "realised", title=None)
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDE)
+    table = Table("task", "model", "windows", "state", "last estimate", "realised")
     for series in done.view.series:
         table.add_row(
-            series.task,
-            f"{series.model} {series.group}".strip(),
+            escape(series.task),
+            escape(f"{series.model} {series.group}".strip()),
             str(series.windows_closed),
             series.state.value,
             shown(series, "average_confidence"),
             shown(series, "realised"),
         )
     console.print(table)
-    rejected = sum(done.view.rejected.values())
-    console.print(f"{done.windows} windows in {out / REPORTS}, {len(done.pictures)} pictures beside it.")
-    if rejected or done.rejects:
-        console.print(f"{rejected} answers could not be used; the first:")
-        for message in done.rejects:
-            console.print(f"  {message}", markup=False)
+    summary = f"{done.windows} windows in {out / REPORTS}, {len(done.pictures)} pictures beside it."
+    lines = [summary, *_of_rejects(done)]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _of_rejects(done: Replayed) -> list[str]:
+    if not done.rejects:
+        return []
+    answers = sum(done.view.rejected.values())
+    labels = sum(n for (_, outcome), n in done.view.labels.items() if outcome is LabelOutcome.REJECTED)
+    counts = f"{answers} answers and {labels} labels could not be used; the first:"
+    return [counts, *(f"  {message}" for message in done.rejects)]
 
 
 def shown(series: SeriesView, estimator: str) -> str:
