@@ -39,6 +39,9 @@ def _options(
     _debug = debug
     level = logging.DEBUG if debug else logging.WARNING
     logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s")
+    if not debug:
+        # kafka-python logs every attempt to reconnect as an error; the source says each outage once.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
     logging.getLogger("blindsight").setLevel(logging.DEBUG if debug else logging.INFO)
 
 

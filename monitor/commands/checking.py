@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.build import read_references
+from connectors.build import build_source, read_references
 from monitor.check import check, render
 from monitor.configfile import load_config
 from monitor.engine import EngineSettings
@@ -17,6 +17,8 @@ def check_file(path: str) -> str:
         It cannot be used, and why.
     """
     config = load_config(path)
+    for settings in config.sources:
+        build_source(settings)
     references = read_references(config)
     EngineSettings(config.tasks, references).build()
     windows = {

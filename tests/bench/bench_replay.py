@@ -1,0 +1,177 @@
+"""`replay` of a million predictions beside bare msgspec decoding of the same file.
+
+    python -m tests.bench.bench_replay [--records 1000000] [--rounds 3]
+
+Bare decoding reads blocks of 1 MiB and calls `decode_lines` into the Struct with all fields of SPEC
+section 3. The replay is the whole of it: configuration and reference read, calibration fitted, duplicates
+looked for, answers kept for their labels, windows of 500 closed with intervals, calibration error, charts
+and an objective, reports written, pictures drawn. Each run is a process of its own; the two take turns, so
+that the machine's other load hits both; the ratio is that of the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import numpy as np
+
+from connectors.base import EndOfSource
+from connectors.files import FileSource
+from connectors.formats.decoder import Decoder
+from connectors.formats.structs import Record
+from monitor.commands.daemon import build_engine
+from monitor.commands.replay import replay
+from monitor.configfile import load_config
+from monitor.engine import layouts
+from monitor.report import to_json
+from tests.streams import confidences
+
+MODELS = ("m0", "m1", "m2", "m3")
+REFERENCE_ROWS = 20_000
+BLOCK = 1 << 20
+
+CONFIG = """\
+tasks:
+  toxicity:
+    classes: [ok, toxic]
+    window: {size: 500, max_age_seconds: 1000000}
+    reference: {path: reference.ndjson}
+    metrics: [accuracy, ece]
+    objective: {accuracy: {min: 0.85}}
+"""
+
+
+def write_inputs(folder: Path, records: int) -> None:
+    """The stream, a reference of 5,000 rows a model, and the configuration."""
+    rng = np.random.default_rng(0)
+    with (folder / "stream.ndjson").open("w", encoding="utf-8") as file:
+        for start in range(0, records, 50_000):
+            scores = confidences(rng, min(50_000, records - start)).tolist()
+            file.writelines(_line(start + i, score) + "\n" for i, score in enumerate(scores))
+    with (folder / "reference.ndjson").open("w", encoding="utf-8") as file:
+        for i, score in enumerate(confidences(rng, REFERENCE_ROWS).tolist()):
+            label = "toxic" if rng.random() < score else "ok"
+            file.write(_line(i, score)[:-1] + f', "label": "{label}"}}\n')
+    (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
+
+
+def _line(i: int, score: float) -> str:
+    minute, millis = divmod(i * 20, 60_000)
+    stamp = f"2026-11-{1 + minute // 1440:02d}T{minute // 60 % 24:02d}:{minute % 60:02d}"
+    return (
+        f'{{"id": "req-{i:08d}", "time": "{stamp}:{millis / 1000:06.3f}Z", "task": "toxicity", '
+        f'"model": "{MODELS[i % len(MODELS)]}", "scores": [{1 - score:.6f}, {score:.6f}]}}'
+    )
+
+
+def bare(folder: Path) -> dict[str, float]:
+    """Decode the file and do nothing with it."""
+    decode = msgspec.json.Decoder(Record).decode_lines
+    began = time.perf_counter()
+    records, rest = 0, b""
+    with (folder / "stream.ndjson").open("rb") as file:
+        while block := file.read(BLOCK):
+            block = rest + block
+            cut = block.rfind(b"\n") + 1
+            rest = block[cut:]
+            records += len(decode(block[:cut]))
+    return _result(records, time.perf_counter() - began)
+
+
+def whole(folder: Path) -> dict[str, float]:
+    """The replay as the command runs it."""
+    began = time.perf_counter()
+    done = replay(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", lambda *_: None)
+    seconds = time.perf_counter() - began
+    records = sum(done.view.received.values())
+    assert done.windows == records // 500, (done.windows, records)
+    return _result(records, seconds)
+
+
+def stages(folder: Path) -> dict[str, float]:
+    """Where the time of a replay goes, by stage, in microseconds a record."""
+    config = load_config(folder / "config.yaml")
+    spent = dict.fromkeys(("set up", "read", "decode", "engine", "reports"), 0.0)
+    began = time.perf_counter()
+    engine = build_engine(config, event_time=True)
+    source = FileSource(folder / "stream.ndjson")
+    decoder = Decoder(layouts(config.tasks), source.name, clock=lambda: 0.0)
+    source.open({})
+    last = time.perf_counter()
+    spent["set up"] = last - began
+    records = 0
+
+    def lap(stage: str) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        spent[stage] += now - last
+        last = now
+
+    while True:
+        try:
+            raws = source.read(0.0)
+        except EndOfSource:
+            break
+        lap("read")
+        chunk = decoder.decode(raws)
+        lap("decode")
+        reports = engine.absorb(chunk, 0.0)
+        lap("engine")
+        for report in reports:
+            to_json(report)
+        lap("reports")
+        records += chunk.answers
+    return {stage: 1e6 * seconds / records for stage, seconds in spent.items()}
+
+
+def _result(records: int, seconds: float) -> dict[str, float]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"records": records, "rate": records / seconds, "megabytes": peak}
+
+
+def _in_a_process(job: str, folder: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.bench.bench_replay", "--job", job, "--folder", str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--job", choices=("bare", "whole", "stages"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        print(json.dumps({"bare": bare, "whole": whole, "stages": stages}[options.job](options.folder)))
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(folder, options.records)
+        rounds = [
+            (_in_a_process("bare", folder), _in_a_process("whole", folder)) for _ in range(options.rounds)
+        ]
+        spent = _in_a_process("stages", folder)
+    fast, full = (median(pair[side]["rate"] for pair in rounds) for side in (0, 1))
+    print(f"{options.records:,} predictions of 4 models, windows of 500, {options.rounds} rounds in turn")
+    print(f"bare msgspec decode_lines   {fast:12,.0f} records/s")
+    print(f"blindsight replay           {full:12,.0f} records/s   ratio {full / fast:.2f} (at least 0.25)")
+    print(
+        f"resident at most            {max(pair[1]['megabytes'] for pair in rounds):12,.0f} MB (less than 300)"
+    )
+    print("where the time goes, microseconds a record:")
+    for stage, micros in spent.items():
+        print(f"  {stage:10} {micros:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
