@@ -8,7 +8,7 @@ and each label's outcome is that of a join which takes one record after another.
 
 Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
 miss an answer that later answers of its own step pushed out. And where one step holds the same id
-twice, further apart than the horizon, labels between the two find only the second.
+twice, further apart than the horizon, what comes between the two can miss the first.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class LabelJoin:
     Parameters
     ----------
     horizon_days : float
-        A label belongs to an answer whose time is at most so far from its own. An id used again later
-        than this is a new answer; later than twice this, so that no label can be taken for another's.
+        A label belongs to an answer whose time is at most so far from its own. Further away, an answer
+        or a label with a known id is no duplicate but a new use of the id. Ids should rest for twice as
+        long before they are used again, so that no label is near to both uses.
     max_answers : int
         Answers kept, oldest out first; 1 to 500 million.
     max_waiting : int
@@ -188,13 +189,13 @@ class LabelJoinLogic:
         many the task has.
         """
         self._named |= bool((models >= 0).any())
+        keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
+        rest = Labels(labels.key, models, labels.label, labels.time, sequence)
         parts = []
-        for start in range(0, len(labels), self._most_labels):
-            part = slice(start, start + self._most_labels)
-            some = Labels(
-                labels.key[part], models[part], labels.label[part], labels.time[part], sequence[part]
-            )
-            parts.append(self._add_some(some, all_models))
+        while len(keys):
+            stop = self._until_reuse(keys[: self._most_labels], rest)
+            parts.append(self._add_some(keys[:stop], rest.take(slice(stop)), all_models))
+            keys, rest = keys[stop:], rest.take(slice(stop, None))
         return Matches.join(parts)
 
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
@@ -224,9 +225,19 @@ class LabelJoinLogic:
             Pairs(answer[hit], kept["label"][row], kept["time"][row], kept["sequence"][row], row)
         )
 
-    def _add_some(self, labels: Labels, all_models: int) -> Matches:
-        """Take no more labels than the ring holds."""
-        keys = np.where(labels.model < 0, labels.key, answer_keys(labels.key, labels.model))
+    def _until_reuse(self, keys: Keys, labels: Labels) -> int:
+        """How many of the first labels can be taken at once: up to an id that is used again."""
+        again, _, first = repeats(keys)
+        if not len(again):
+            return len(keys)
+        rows, time = self._labels.find(keys[first]), labels.time[first]
+        kept = self._labels["time"][rows]
+        time = np.where((rows >= 0) & self._near(time - kept), kept, time)
+        reused = again[~self._near(labels.time[again] - time)]
+        return int(reused.min()) if len(reused) else len(keys)
+
+    def _add_some(self, keys: Keys, labels: Labels, all_models: int) -> Matches:
+        """Take no more labels than the ring holds, each id in one use."""
         rows, time, says_more = self._take(keys, labels)
         answer, label = self._find_answers(labels, np.flatnonzero(says_more), all_models)
         pairs = Pairs(answer, labels.label[label], time[label], labels.sequence[label], rows[label])
@@ -240,12 +251,13 @@ class LabelJoinLogic:
 
         A label that changes an earlier one keeps that one's time: it is still the same request's.
         """
-        rows = self._labels.find(keys)
+        again, previous, first = repeats(keys)
+        rows = self._find_same_use(keys, labels.time)
+        rows[again] = rows[first]
         known = np.flatnonzero(rows >= 0)
         before, time = np.full(len(keys), _NO_LABEL), labels.time.copy()
         before[known] = self._labels["label"][rows[known]]
         time[known] = self._labels["time"][rows[known]]
-        again, previous, first = repeats(keys)
         before[again] = labels.label[previous]
         time[again] = time[first]
         fresh = rows < 0
@@ -264,6 +276,16 @@ class LabelJoinLogic:
         rows[:] = -1
         rows[fresh] = self._store(keys[fresh], label[fresh], time[fresh], sequence[fresh])
         return rows, time, fresh | changed
+
+    def _find_same_use(self, keys: Keys, time: Floats) -> Ints:
+        """The row of each key, -1 where there is none; the label of an earlier use of an id is let go."""
+        rows = self._labels.find(keys)
+        known = np.flatnonzero(rows >= 0)
+        old = known[~self._near(time[known] - self._labels["time"][rows[known]])]
+        self._settle(rows[old], LabelOutcome.EXPIRED)
+        self._labels.forget(rows[old])
+        rows[old] = -1
+        return rows
 
     def _store(self, keys: Keys, label: Ints, time: Floats, sequence: Ints) -> Ints:
         self._settle(self._labels.overwritten_by(len(keys)), LabelOutcome.EXPIRED)
@@ -288,7 +310,7 @@ class LabelJoinLogic:
         if not len(pairs.answer):
             return Matches.none()
         lag = pairs.time - self._answers["time"][pairs.answer]
-        near = np.abs(lag) <= self._horizon
+        near = self._near(lag)
         came = self._answers["sequence"][pairs.answer]
         there = came <= pairs.sequence
         outdated = self._outdated(pairs.time, self._last.at(came))
@@ -329,6 +351,9 @@ class LabelJoinLogic:
         self._labels["settled"][waiting] = True
         self.outcomes[outcome] += len(waiting)
         self.waiting -= len(waiting)
+
+    def _near(self, lag: Floats) -> NDArray[np.bool_]:
+        return np.abs(lag) <= self._horizon
 
     def _outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
         """Whether the answers' clock has passed labels by the horizon, in whole steps of it.

@@ -1,0 +1,492 @@
+"""The join of labels against a join that takes one record after another, in plain dictionaries."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from monitor.labels.columns import answer_keys
+from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.records import NO_ID, LabelBatch, id_keys, mix
+from monitor.view import LabelOutcome
+from tests.plain_state import same, through_msgpack
+
+HORIZON_DAYS = 0.01
+HORIZON = HORIZON_DAYS * 86_400.0  # 864 seconds
+MODELS = 3
+SETTINGS = LabelJoin(HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2)
+
+Change = tuple[int, int, int]  # sequence, series, window
+Counts = dict[Change, tuple[int, int]]  # labelled rows and correct ones, added at that sequence
+
+
+@dataclass(frozen=True)
+class Answer:
+    id: str
+    model: int
+    time: float
+    predicted: int = 0
+    group: int = -1
+
+
+@dataclass(frozen=True)
+class Label:
+    id: str
+    value: int
+    time: float
+    model: int = -1
+
+
+Record = Answer | Label
+
+
+@dataclass
+class Known:
+    """What the slow join keeps of an answer or of a label."""
+
+    record: Any
+    sequence: int
+    label: int | None = None
+    waiting: bool = False
+
+
+@dataclass
+class SlowJoin:
+    """One record at a time, by the rules in words; nothing is ever pushed out."""
+
+    answers: dict[tuple[str, int], Known] = field(default_factory=dict)
+    labels: dict[tuple[str, int], Known] = field(default_factory=dict)
+    clock: float = -math.inf
+    outcomes: Counter[LabelOutcome] = field(default_factory=Counter)
+    counts: Counter[tuple[str, Change]] = field(default_factory=Counter)
+
+    @property
+    def waiting(self) -> int:
+        return sum(label.waiting for label in self.labels.values())
+
+    def take(self, record: Record, sequence: int) -> None:
+        if isinstance(record, Label):
+            self._label(record, sequence)
+        elif record.id:
+            self._answer(record, sequence)
+
+    def _answer(self, answer: Answer, sequence: int) -> None:
+        seen = self.answers.get((answer.id, answer.model))
+        if seen is not None and answer.time - seen.record.time <= HORIZON:
+            return
+        self.clock = max(self.clock, answer.time)
+        for label in self.labels.values():
+            if label.waiting and self._outdated(label):
+                self._settle(label, LabelOutcome.EXPIRED)
+        known = self.answers[answer.id, answer.model] = Known(answer, sequence)
+        found = [self.labels.get((answer.id, model)) for model in (-1, answer.model)]
+        for label in sorted((one for one in found if one), key=lambda one: one.sequence):
+            if abs(label.record.time - answer.time) <= HORIZON:
+                self._settle(label, LabelOutcome.MATCHED)
+                self._give(known, label.label, sequence)
+
+    def _label(self, label: Label, sequence: int) -> None:
+        known = self.labels.get((label.id, label.model))
+        if known is not None and abs(label.time - known.record.time) > HORIZON:
+            self._settle(known, LabelOutcome.EXPIRED)
+            known = None
+        if known is not None and known.label == label.value:
+            self.outcomes[LabelOutcome.DUPLICATE] += 1
+            return
+        if known is not None:
+            self.outcomes[LabelOutcome.CONFLICTING] += 1
+            known.label, known.sequence = label.value, sequence
+        else:
+            known = self.labels[label.id, label.model] = Known(label, sequence, label.value, waiting=True)
+        models = range(MODELS) if label.model < 0 else (label.model,)
+        there = [self.answers[label.id, model] for model in models if (label.id, model) in self.answers]
+        near = [one for one in there if abs(known.record.time - one.record.time) <= HORIZON]
+        for answer in near:
+            self._give(answer, label.value, sequence)
+        if known.record is not label:  # what became of the label that it changes is settled without it
+            return
+        if near:
+            self._settle(known, LabelOutcome.MATCHED)
+        elif there or self._outdated(known):
+            self._settle(known, LabelOutcome.EXPIRED)
+
+    def _outdated(self, label: Known) -> bool:
+        if self.clock == -math.inf:
+            return False
+        hundredth = HORIZON / 100
+        return math.floor(self.clock / hundredth) > math.floor((label.record.time + HORIZON) / hundredth)
+
+    def _settle(self, label: Known, outcome: LabelOutcome) -> None:
+        if label.waiting:
+            label.waiting = False
+            self.outcomes[outcome] += 1
+
+    def _give(self, answer: Known, value: int | None, sequence: int) -> None:
+        right = int(value == answer.record.predicted)
+        was_right = int(answer.label == answer.record.predicted)
+        for series, window in cells(answer.record, answer.sequence):
+            self.counts["labelled", (sequence, series, window)] += int(answer.label is None)
+            self.counts["correct", (sequence, series, window)] += right - was_right
+        answer.label = value
+
+
+def cells(answer: Answer, sequence: int) -> list[tuple[int, int]]:
+    """The (series, window) in which an answer counts: its model's, and its group's where it has one."""
+    own = (answer.model, sequence // 3)
+    return [own] if answer.group < 0 else [own, (10 + answer.group, sequence // 5)]
+
+
+def key_of(ids: Iterable[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return id_keys(list(ids))
+
+
+def step(join: LabelJoinLogic, records: Sequence[tuple[int, Record]]) -> list[Matches]:
+    """One step as the engine makes it: answers that are no duplicates, then labels."""
+    answers = [(sequence, one) for sequence, one in records if isinstance(one, Answer)]
+    labels = [(sequence, one) for sequence, one in records if isinstance(one, Label)]
+    given: list[Matches] = []
+    if answers:
+        new = join.is_new(
+            key_of(one.id for _, one in answers),
+            np.array([one.model for _, one in answers]),
+            np.array([one.time for _, one in answers], dtype=float),
+        )
+        given.append(join.add_answers(columns([pair for pair, ok in zip(answers, new, strict=True) if ok])))
+    if labels:
+        models = np.array([one.model for _, one in labels])
+        sequences = np.array([sequence for sequence, _ in labels])
+        given.append(join.add_labels(label_batch([one for _, one in labels]), models, MODELS, sequences))
+    return given
+
+
+def columns(answers: Sequence[tuple[int, Answer]]) -> Answers:
+    places = [[*cells(one, sequence), (-1, -1)][:2] for sequence, one in answers]
+    pairs = np.array(places, dtype=np.int64).reshape(len(answers), 2, 2)
+    return Answers(
+        key=key_of(one.id for _, one in answers),
+        model=np.array([one.model for _, one in answers], dtype=np.int64),
+        predicted=np.array([one.predicted for _, one in answers], dtype=np.int64),
+        time=np.array([one.time for _, one in answers], dtype=float),
+        sequence=np.array([sequence for sequence, _ in answers], dtype=np.int64),
+        series=pairs[:, :, 0],
+        window=pairs[:, :, 1],
+    )
+
+
+def label_batch(labels: Sequence[Label]) -> LabelBatch:
+    return LabelBatch(
+        task="t",
+        key=key_of(one.id for one in labels),
+        label=np.array([one.value for one in labels], dtype=np.int64),
+        model=np.array([one.model for one in labels], dtype=np.int64),
+        models=("a", "b", "c"),
+        time=np.array([one.time for one in labels], dtype=float),
+        probability=np.full(len(labels), np.nan),
+        order=np.arange(len(labels)),
+    )
+
+
+def counted(matches: Iterable[Matches]) -> Counts:
+    """What matches add up to, by (sequence, series, window); nothing where they cancel out."""
+    found: Counts = {}
+    for part in matches:
+        rows = zip(part.sequence, part.series, part.window, part.labelled, part.correct, strict=True)
+        for sequence, series, window, labelled, correct in rows:
+            n, k = found.get((int(sequence), int(series), int(window)), (0, 0))
+            found[int(sequence), int(series), int(window)] = (n + int(labelled), k + int(correct))
+    return {change: counts for change, counts in found.items() if counts != (0, 0)}
+
+
+def slow_counts(join: SlowJoin) -> Counts:
+    changes = {change for _, change in join.counts}
+    found = {one: (join.counts["labelled", one], join.counts["correct", one]) for one in changes}
+    return {change: counts for change, counts in found.items() if counts != (0, 0)}
+
+
+def no_zeros(outcomes: Counter[LabelOutcome]) -> dict[LabelOutcome, int]:
+    return {outcome: count for outcome, count in outcomes.items() if count}
+
+
+def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1) -> LabelJoinLogic:
+    """Take records in steps beside the slow join; demand the same outcomes after each step, and counts."""
+    join, slow = SETTINGS.build(), SlowJoin()
+    given: list[Matches] = []
+    taken = 0
+    for place, stop in enumerate(sorted({*cuts, len(records)})):
+        part = [(taken + i, record) for i, record in enumerate(records[taken:stop])]
+        given += step(join, part)
+        for sequence, record in part:
+            slow.take(record, sequence)
+        taken = stop
+        assert (no_zeros(join.outcomes), join.waiting) == (no_zeros(slow.outcomes), slow.waiting)
+        received = sum(isinstance(record, Label) for record in records[:taken])
+        assert received == sum(join.outcomes.values()) + join.waiting
+        if place == resume_at:
+            join = SETTINGS.build(through_msgpack(join.snapshot()))
+    assert counted(given) == slow_counts(slow)
+    return join
+
+
+@st.composite
+def _streams(draw: st.DrawFn) -> list[Record]:
+    """Requests 1,500 seconds apart, each answered and labelled within 800: no id is used again.
+
+    Labels of one request may all be early or late by up to three horizons.
+    """
+    late = draw(st.lists(st.integers(-2000, 2500), min_size=5, max_size=5))
+    within, model = st.integers(0, 800), st.integers(0, MODELS - 1)
+    answers = st.builds(
+        lambda name, model, after, predicted, group: Answer(
+            f"request-{name}" if name else "", model, name * 1500.0 + after, predicted, group
+        ),
+        st.integers(0, 4),
+        model,
+        within,
+        st.integers(0, 2),
+        st.integers(-1, 1),
+    )
+    labels = st.builds(
+        lambda name, value, after, model: Label(
+            f"request-{name}", value, name * 1500.0 + late[name] + after, model
+        ),
+        st.integers(1, 4),
+        st.integers(0, 2),
+        within,
+        st.one_of(st.just(-1), model),
+    )
+    return draw(st.lists(st.one_of(answers, labels), max_size=40))
+
+
+_cuts = st.sets(st.integers(0, 40))
+
+
+@settings(max_examples=400, deadline=None)
+@given(_streams(), _cuts)
+@example([Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Answer("x", 0, 0.0)], {2})
+@example([Answer("x", 0, 0.0), Label("x", 1, 0.0, model=0), Label("x", 0, 0.0), Label("x", 1, 0.0)], set())
+@example([Label("x", 1, 0.0), Answer("y", 0, 900.0), Answer("x", 1, 10.0)], set())
+def test_any_cutting_into_steps_gives_what_one_record_at_a_time_gives(
+    records: list[Record], cuts: set[int]
+) -> None:
+    run(records, {cut for cut in cuts if cut <= len(records)})
+
+
+@settings(max_examples=100, deadline=None)
+@given(_streams(), _cuts, st.integers(0, 5))
+def test_a_snapshot_through_msgpack_changes_nothing(
+    records: list[Record], cuts: set[int], resume_at: int
+) -> None:
+    cuts = {cut for cut in cuts if cut <= len(records)}
+    interrupted = run(records, cuts, resume_at)
+    assert same(interrupted.snapshot(), run(records, cuts).snapshot())
+
+
+@settings(max_examples=100, deadline=None)
+@given(_streams())
+def test_a_snapshot_shares_nothing_with_the_join(records: list[Record]) -> None:
+    half = len(records) // 2
+    join = SETTINGS.build()
+    step(join, list(enumerate(records[:half])))
+    snapshot = join.snapshot()
+    before = through_msgpack(snapshot)
+    step(join, list(enumerate(records))[half:])
+    assert same(snapshot, before)
+
+
+def test_a_label_matches_the_answers_of_all_models_to_its_id() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Answer("x", 0, 0.0, predicted=1)), (1, Answer("x", 2, 0.0, predicted=0))])
+    assert counted(step(join, [(7, Label("x", 1, 60.0))])) == {(7, 0, 0): (1, 1), (7, 2, 0): (1, 0)}
+    assert no_zeros(join.outcomes) == {LabelOutcome.MATCHED: 1}
+    assert join.lag_seconds == 60.0
+
+
+def test_a_label_for_one_model_leaves_the_others_alone() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Answer("x", 0, 0.0)), (1, Answer("x", 1, 0.0))])
+    assert counted(step(join, [(2, Label("x", 0, 0.0, model=1))])) == {(2, 1, 0): (1, 1)}
+
+
+def test_an_early_label_waits_and_counts_when_its_answer_comes() -> None:
+    join = SETTINGS.build()
+    assert counted(step(join, [(0, Label("x", 1, 0.0))])) == {}
+    assert (join.waiting, sum(join.outcomes.values())) == (1, 0)
+    assert counted(step(join, [(9, Answer("x", 0, 5.0, predicted=1))])) == {(9, 0, 3): (1, 1)}
+    assert (join.waiting, join.outcomes[LabelOutcome.MATCHED], join.lag_seconds) == (0, 1, -5.0)
+
+
+def test_one_early_label_serves_every_model_but_is_matched_once() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Label("x", 1, 0.0))])
+    step(join, [(1, Answer("x", 0, 0.0))])
+    assert counted(step(join, [(2, Answer("x", 1, 0.0))])) == {(2, 1, 0): (1, 0)}
+    assert no_zeros(join.outcomes) == {LabelOutcome.MATCHED: 1}
+
+
+@pytest.mark.parametrize(("lag", "outcome"), [(HORIZON, "matched"), (HORIZON + 1, "expired")])
+def test_a_label_later_than_the_horizon_is_expired_at_once(lag: float, outcome: str) -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Answer("x", 0, 1000.0))])
+    matches = counted(step(join, [(1, Label("x", 0, 1000.0 + lag))]))
+    assert (len(matches), no_zeros(join.outcomes), join.waiting) == (outcome == "matched", {outcome: 1}, 0)
+
+
+def test_a_waiting_label_expires_when_the_answers_have_passed_it_by_the_horizon() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Label("x", 1, 0.0))])
+    step(join, [(1, Answer("y", 0, HORIZON))])
+    assert join.waiting == 1
+    step(join, [(2, Answer("z", 0, HORIZON * 1.02))])
+    assert (join.waiting, no_zeros(join.outcomes)) == (0, {LabelOutcome.EXPIRED: 1})
+
+
+def test_the_last_of_conflicting_labels_wins_and_counts_by_the_difference() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Answer("x", 0, 0.0, predicted=1))])
+    steps = [step(join, [(i + 1, Label("x", value, 0.0))]) for i, value in enumerate((1, 0, 2, 1))]
+    assert [counted(one) for one in steps] == [
+        {(1, 0, 0): (1, 1)},
+        {(2, 0, 0): (0, -1)},
+        {},
+        {(4, 0, 0): (0, 1)},
+    ]
+    assert no_zeros(join.outcomes) == {LabelOutcome.MATCHED: 1, LabelOutcome.CONFLICTING: 3}
+
+
+def test_repeated_labels_in_one_batch_take_effect_one_after_another() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Answer("x", 0, 0.0, predicted=1))])
+    labels = [(i + 1, Label("x", value, 0.0)) for i, value in enumerate((1, 1, 0, 0, 1))]
+    assert counted(step(join, labels)) == {(1, 0, 0): (1, 1), (3, 0, 0): (0, -1), (5, 0, 0): (0, 1)}
+    expected = {LabelOutcome.MATCHED: 1, LabelOutcome.DUPLICATE: 2, LabelOutcome.CONFLICTING: 2}
+    assert no_zeros(join.outcomes) == expected
+
+
+def test_answers_without_an_id_are_always_new_and_no_label_reaches_them() -> None:
+    join = SETTINGS.build()
+    assert join.is_new(key_of(["", "", "x"]), np.array([0, 0, 0]), np.zeros(3)).tolist() == [True] * 3
+    step(join, [(0, Answer("", 0, 0.0)), (1, Answer("", 0, 0.0))])
+    state = join.snapshot()
+    assert (len(state["answers"]["keys"]), state["newest"]) == (0, -math.inf)
+
+
+def test_answers_of_a_model_that_is_not_watched_hide_no_others() -> None:
+    join = SETTINGS.build()
+    assert join.is_new(key_of(["x", "x", "x"]), np.array([-1, -1, 0]), np.zeros(3)).tolist() == [True] * 3
+
+
+def test_an_answer_is_a_duplicate_within_the_horizon_and_new_after_it() -> None:
+    join = SETTINGS.build()
+    step(join, [(0, Answer("x", 0, 0.0))])
+    again = join.is_new(key_of("xx"), np.array([0, 1]), np.array([HORIZON, HORIZON]))
+    assert again.tolist() == [False, True]
+    times = np.array([HORIZON, HORIZON + 1, HORIZON + 2, 2 * HORIZON + 2, 0.0])
+    new = join.is_new(key_of("xxxxx"), np.zeros(5, dtype=int), times)
+    assert new.tolist() == [False, True, False, True, False]
+
+
+def test_an_id_used_again_after_the_horizon_is_answered_and_labelled_anew() -> None:
+    later = 3 * HORIZON
+    uses = [Answer("x", 0, 0.0), Label("x", 0, 1.0), Answer("x", 0, later), Label("x", 1, later)]
+    join = run(uses, cuts=range(5))
+    assert no_zeros(join.outcomes) == {LabelOutcome.MATCHED: 2}
+
+
+def test_an_id_used_again_within_one_step_keeps_both_uses_apart() -> None:
+    later = 3 * HORIZON
+    join = run([Label("x", 0, 0.0), Answer("x", 0, 0.0), Answer("y", 0, 0.0), Answer("x", 0, later)], {1})
+    labels = [Label("x", 1, 10.0), Label("x", 0, later), Label("x", 1, later), Label("x", 1, 2 * later)]
+    assert counted(step(join, list(enumerate(labels, start=4)))) == {(5, 0, 1): (1, 1), (6, 0, 1): (0, -1)}
+    expected = {"matched": 2, "conflicting": 2, "expired": 1}
+    assert no_zeros(join.outcomes) == expected
+
+
+def test_more_answers_than_the_ring_holds_keep_the_newest() -> None:
+    join = LabelJoin(HORIZON_DAYS, max_answers=3, max_waiting=0, series_per_answer=2).build()
+    step(join, [(i, Answer(f"r{i}", 0, 0.0)) for i in range(8)])
+    found = counted(step(join, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
+    assert found == {(13, 0, 1): (1, 1), (14, 0, 2): (1, 1), (15, 0, 2): (1, 1)}
+    assert (no_zeros(join.outcomes), join.waiting) == ({LabelOutcome.MATCHED: 3}, 5)
+
+
+def test_labels_pushed_out_while_they_wait_are_expired() -> None:
+    join = LabelJoin(HORIZON_DAYS, max_answers=10, max_waiting=0, series_per_answer=2).build()
+    step(join, [(i, Label(f"r{i}", 0, 0.0)) for i in range(2500)])
+    assert (no_zeros(join.outcomes), join.waiting) == ({LabelOutcome.EXPIRED: 1500}, 1000)
+    late = counted(step(join, [(2500, Answer("r1499", 0, 0.0)), (2501, Answer("r1500", 0, 0.0))]))
+    assert late == {(2501, 0, 833): (1, 1)}
+
+
+def test_a_changed_label_reaches_its_own_answer_when_the_same_batch_pushes_it_out() -> None:
+    join = LabelJoin(HORIZON_DAYS, max_answers=10, max_waiting=1000, series_per_answer=2).build()
+    step(join, [(0, Answer("old", 0, 0.0, predicted=1)), (1, Label("old", 0, 0.0))])
+    step(join, [(2 + i, Label(f"r{i}", 0, 0.0)) for i in range(999)])
+    batch = [(2000, Label("old", 1, 0.0)), *((2001 + i, Label(f"s{i}", 0, 0.0)) for i in range(5))]
+    assert counted(step(join, batch)) == {(2000, 0, 0): (0, 1)}
+    assert (join.outcomes[LabelOutcome.CONFLICTING], join.outcomes[LabelOutcome.EXPIRED]) == (1, 4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_label_is_accounted_for_while_both_rings_overflow(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    join = LabelJoin(HORIZON_DAYS, max_answers=50, max_waiting=0, series_per_answer=2).build()
+    received = sequence = 0
+    for _ in range(30):
+        records: list[tuple[int, Record]] = []
+        for _ in range(int(rng.integers(1, 400))):
+            name, time = f"r{rng.integers(2000)}", float(rng.integers(3000))
+            model = int(rng.integers(-1, MODELS))
+            if rng.random() < 0.3:
+                records.append((sequence, Answer(name, abs(model), time)))
+            else:
+                records.append((sequence, Label(name, int(rng.integers(2)), time, model)))
+                received += 1
+            sequence += 1
+        step(join, records)
+        assert received == sum(join.outcomes.values()) + join.waiting
+        state = join.snapshot()
+        assert (len(state["answers"]["keys"]) <= 50, len(state["labels"]["keys"]) <= 1000) == (True, True)
+        assert join.waiting == int((~state["labels"]["columns"]["settled"]).sum())
+    assert min(join.outcomes[one] for one in ("matched", "duplicate", "conflicting", "expired")) > 0
+
+
+def test_resuming_with_smaller_rings_keeps_the_newest() -> None:
+    join = SETTINGS.build()
+    step(join, [(i, Answer(f"r{i}", 0, 0.0)) for i in range(8)])
+    small = LabelJoin(HORIZON_DAYS, max_answers=2, max_waiting=0, series_per_answer=2)
+    resumed = small.build(through_msgpack(join.snapshot()))
+    found = counted(step(resumed, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
+    assert [sequence for sequence, _, _ in found] == [14, 15]
+
+
+def test_answer_keys_tell_models_apart_and_keep_no_id() -> None:
+    keys = np.concatenate([mix(np.arange(1, 1001, dtype=np.uint64)), [NO_ID]])
+    salted = np.stack([answer_keys(keys, np.full(1001, model)) for model in range(-1, 4)])
+    assert (salted[:, -1] == NO_ID).all()
+    assert len(np.unique(np.concatenate([salted[:, :-1].ravel(), keys[:-1]]))) == 6000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"horizon_days": 0.0}, "horizon_days must be above 0, got 0.0"),
+        ({"horizon_days": math.nan}, "horizon_days must be above 0, got nan"),
+        ({"max_answers": 0}, "max_answers must be from 1 to 500,000,000, got 0"),
+        ({"max_answers": 10**9}, "max_answers must be from 1 to 500,000,000, got 1,000,000,000"),
+        ({"max_waiting": -1}, "max_waiting must be from 0 to 500,000,000, got -1"),
+        ({"series_per_answer": 0}, "series_per_answer must be at least 1, got 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(given: dict[str, Any], message: str) -> None:
+    usual = {"horizon_days": 30.0, "max_answers": 10, "max_waiting": 10}
+    with pytest.raises(ValueError) as refused:
+        LabelJoin(**{**usual, **given})
+    assert str(refused.value) == message
