@@ -167,16 +167,22 @@ class Agent:
         ticked = time.monotonic()
         while not self._stop.is_set():
             self._alive_at = time.monotonic()
-            self._take_swaps()
-            try:
-                self._absorb(self._chunks.get(timeout=_VIEW_SECONDS))
-            except queue.Empty:
-                if all(feeder.ended for feeder in self._feeders) and self._chunks.empty():
-                    return
+            chunk = self._next_chunk()
+            self._take_swaps()  # after the wait: what comes after a reload was told of, the new engine uses
+            if chunk is not None:
+                self._absorb(chunk)
+            elif all(feeder.ended for feeder in self._feeders) and self._chunks.empty():
+                return
             if time.monotonic() - ticked > _TICK_SECONDS:
                 ticked = time.monotonic()
                 self._sinks.reports(self._engine.tick(self._time()))
             self._paint()
+
+    def _next_chunk(self) -> Chunk | None:
+        try:
+            return self._chunks.get(timeout=_VIEW_SECONDS)
+        except queue.Empty:
+            return None
 
     def _drain(self) -> None:
         """Absorb what was read before the stop, close the open windows, say so to the sources."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from connectors.build import build_source, read_references
 from monitor.check import check, render
+from monitor.commands.daemon import built
 from monitor.configfile import load_config
 from monitor.engine import EngineSettings
 
@@ -20,7 +21,7 @@ def check_file(path: str) -> str:
     for settings in config.sources:
         build_source(settings)
     references = read_references(config)
-    EngineSettings(config.tasks, references).build()
+    built(EngineSettings(config.tasks, references))
     windows = {
         name: min(len(reference.labels) for reference in models.values()) // config.tasks[name].window.size
         for name, models in references.items()

@@ -21,8 +21,10 @@ from monitor.export.prometheus import registry
 from monitor.export.rejects import RejectWriter
 from monitor.export.reports import ReportWriter
 from monitor.export.sinks import FileSinks
+from monitor.reference import FEWEST_WINDOWS, Reference
 from monitor.reload import classify
 from monitor.report import WindowReport
+from monitor.series import SeriesSettings
 
 log = logging.getLogger("blindsight")
 
@@ -38,14 +40,30 @@ def build_engine(config: Config, event_time: bool = False) -> Engine:
     ConfigError
         A reference cannot be used, or cannot carry what is asked of it.
     """
-    return _built(EngineSettings(config.tasks, read_references(config), event_time))
+    return built(EngineSettings(config.tasks, read_references(config), event_time))
 
 
-def _built(settings: EngineSettings) -> Engine:
+def built(settings: EngineSettings) -> Engine:
+    """The engine, once everything has been tried that it would otherwise do as models appear.
+
+    A reference that cannot carry its calibration or its charts must be known before the start, and not
+    stop the agent when the first answer of its model comes.
+    """
+    for name, task in settings.tasks.items():
+        for model, reference in settings.references.get(name, {}).items():
+            charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
+            groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
+            for group in ("", *groups):
+                _try_series(SeriesSettings(name, model, group, task), reference)
+    return settings.build()
+
+
+def _try_series(settings: SeriesSettings, reference: Reference) -> None:
     try:
-        return settings.build()
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+        settings.build(reference)
+    except (ValueError, ConfigError) as error:
+        who = " ".join(filter(None, ("model", settings.model, settings.group)))
+        raise ConfigError(f"tasks.{settings.task_name}.reference, {who}: {error}") from error
 
 
 class Daemon:
@@ -122,7 +140,7 @@ class Daemon:
 
     def _swap(self, new: Config, fresh: Collection[str]) -> None:
         settings = EngineSettings(new.tasks, read_references(new))
-        _built(settings)  # here, and not in the engine's thread: what it cannot carry must not stop the agent
+        built(settings)  # here, and not in the engine's thread: what it cannot carry must not stop the agent
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)

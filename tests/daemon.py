@@ -1,0 +1,224 @@
+"""The command as a process of its own: started on free ports of 127.0.0.1, stopped by its process id."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.services.process import stop, wait_until
+from tests.streams import CLASSES, Record
+
+ROOT = Path(__file__).parents[1]
+WITHIN_SECONDS = 20.0
+"""How long a test waits for what happens in a fraction of a second on a machine that is not busy."""
+
+
+def command(
+    *arguments: str | Path, stdin: Any = subprocess.DEVNULL, cwd: Path | None = None, seconds: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run `blindsight` with these arguments to its end."""
+    return subprocess.run(
+        _words(arguments),
+        stdin=stdin,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        env=_environment(),
+        cwd=cwd,
+    )
+
+
+def configuration(**rest: Any) -> dict[str, Any]:
+    """One task of two classes in windows of 100, served on a free port; `task` changes the task."""
+    task = {
+        "classes": CLASSES,
+        "window": {"size": 100, "min_size": 20, "max_age_seconds": 3600},
+        "reference": {"first_windows": 5},
+        "metrics": ["accuracy"],
+        "chart": {"sigmas": 3},
+    } | rest.pop("task", {})
+    return {"tasks": {"t": task}, "export": {"listen": "127.0.0.1:0"}} | rest
+
+
+def write_configuration(folder: Path, config: Mapping[str, Any] | str, name: str = "config.yaml") -> Path:
+    """Write it where a daemon looks for it; JSON is YAML."""
+    path = folder / name
+    path.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
+    return path
+
+
+def ndjson(records: Sequence[Record | bytes]) -> bytes:
+    """Records as lines."""
+    return b"".join(
+        (record if isinstance(record, bytes) else msgspec.json.encode(record)) + b"\n" for record in records
+    )
+
+
+def read_windows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a reports file; a half-written last one is left out."""
+    text = path.read_bytes() if path.exists() else b""
+    return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+
+class Metrics:
+    """One scrape in the text format.
+
+    Parameters
+    ----------
+    text : str
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+
+    def all(self, name: str, **labels: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """The samples of a name that have these labels, by their labels."""
+        return {
+            tuple(sorted(sample.labels.items())): sample.value
+            for sample in self._samples
+            if sample.name == f"blindsight_{name}" and labels.items() <= sample.labels.items()
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The only sample of a name that has these labels; None where there is none."""
+        found = list(self.all(name, **labels).values())
+        assert len(found) <= 1, f"{name} {labels}: {len(found)} samples"
+        return found[0] if found else None
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum over the samples of a name that have these labels."""
+        return sum(self.all(name, **labels).values())
+
+
+class DaemonProcess:
+    """`blindsight run` at work. A context manager: outside it is gone, however the test ended.
+
+    Parameters
+    ----------
+    folder : Path
+        Where its log goes, and `config.yaml` where `config` is given as a mapping.
+    config : mapping
+    stdin : optional
+        What its standard input is.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        stdin: Any = subprocess.DEVNULL,
+        program: Sequence[str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.config = write_configuration(folder, config)
+        self._log = folder / "daemon.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                program or _words(["run", self.config]),
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                env=_environment(),
+            )
+
+    def __enter__(self) -> DaemonProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stop(self.process, kill=True)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+    @property
+    def log(self) -> str:
+        """Everything that it wrote to its standard output and error."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def port(self) -> int:
+        """The port that it serves on, as it says itself; waits for that."""
+        self.until(lambda: "Running: metrics on port" in self.log, "it runs")
+        found = re.search(r"Running: metrics on port (\d+) of 127\.0\.0\.1\.", self.log)
+        assert found is not None, self.log
+        return int(found[1])
+
+    def until(self, done: Any, what: str) -> None:
+        """Wait until something is so; AssertionError with the log if it never is, or the process ended."""
+
+        def so_or_ended() -> bool:
+            if done():
+                return True
+            ended = self.process.poll() is not None
+            assert not ended or done(), f"it ended with {self.process.returncode} before {what}:\n{self.log}"
+            return False
+
+        try:
+            wait_until(so_or_ended, WITHIN_SECONDS, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log}") from None
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of an HTTP answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metrics(self) -> Metrics:
+        """A scrape."""
+        status, text = self.get("/metrics")
+        assert status == 200
+        return Metrics(text)
+
+    def until_value(self, wanted: float | None, name: str, **labels: str) -> None:
+        """Wait until a sample has this value."""
+        self.until(lambda: self.metrics().value(name, **labels) == wanted, f"{name} {labels} is {wanted}")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
+        """Send a signal that ends it; the exit code, and the seconds that it took."""
+        began = time.monotonic()
+        self.send(number)
+        code = self.process.wait(WITHIN_SECONDS)
+        return code, time.monotonic() - began
+
+    def reload(self, config: Mapping[str, Any] | str) -> str:
+        """Change the configuration, send SIGHUP, and wait for what it logs of it, which is returned."""
+        before = len(self.log)
+        write_configuration(self.folder, config)
+        self.send(signal.SIGHUP)
+        self.until(lambda: re.search(r"The configuration was .*\n", self.log[before:]), "it was reloaded")
+        return self.log[before:]
+
+
+def _words(arguments: Sequence[str | Path]) -> list[str]:
+    return [sys.executable, "-m", "monitor.cli", *map(str, arguments)]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "80"}
