@@ -48,8 +48,10 @@ def _options(
 @app.command()
 def run(config: ConfigPath) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
+    from monitor.commands.collector import tune_collector
     from monitor.commands.daemon import run as run_daemon
 
+    tune_collector()
     raise typer.Exit(run_daemon(config))
 
 
@@ -60,8 +62,10 @@ def replay(
     out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
 ) -> None:
     """Compute the windows of files as fast as it goes, and draw a picture a model."""
+    from monitor.commands.collector import tune_collector
     from monitor.commands.replay_screen import replay_with_progress
 
+    tune_collector()
     replay_with_progress(config, files, out)
 
 
@@ -98,8 +102,10 @@ def demo(
     ] = 15,
 ) -> None:
     """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
+    from monitor.commands.collector import tune_collector
     from monitor.commands.demo import run_demo
 
+    tune_collector()
     raise typer.Exit(run_demo(folder, listen, seconds))
 
 

@@ -28,6 +28,7 @@ from connectors.base import EndOfSource
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.structs import Record
+from monitor.commands.collector import tune_collector
 from monitor.commands.daemon import build_engine
 from monitor.commands.replay import replay
 from monitor.configfile import load_config
@@ -152,6 +153,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
+        if options.job != "bare":
+            tune_collector()  # as the command does
         print(json.dumps({"bare": bare, "whole": whole, "stages": stages}[options.job](options.folder)))
         return
     with tempfile.TemporaryDirectory() as name:
