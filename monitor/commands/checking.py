@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from connectors.build import build_source, read_references
+from connectors.build import build_source
 from monitor.check import check, render
-from monitor.commands.daemon import built
+from monitor.commands.daemon import engine_settings, reference_windows
 from monitor.configfile import load_config
-from monitor.engine import EngineSettings
 
 
 def check_file(path: str) -> str:
@@ -18,12 +17,7 @@ def check_file(path: str) -> str:
         It cannot be used, and why.
     """
     config = load_config(path)
-    for settings in config.sources:
-        build_source(settings)
-    references = read_references(config)
-    built(EngineSettings(config.tasks, references))
-    windows = {
-        name: min(len(reference.labels) for reference in models.values()) // config.tasks[name].window.size
-        for name, models in references.items()
-    }
-    return render(check(config, windows))
+    for source in config.sources:
+        build_source(source)
+    settings = engine_settings(config)
+    return render(check(config, reference_windows(settings)))

@@ -11,6 +11,7 @@ from types import FrameType
 
 from connectors.build import build_inputs, read_references
 from monitor.agent import Agent
+from monitor.check import check
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
@@ -32,30 +33,34 @@ _WAKE_SECONDS = 0.2
 _DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
 
 
-def build_engine(config: Config, event_time: bool = False) -> Engine:
-    """The engine that a configuration describes, its references read and its calibrations fitted.
+def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
+    """What the engine of a configuration is built from, its references read.
+
+    Everything is tried here that the engine would otherwise do as models appear: what a reference or a
+    chart cannot carry must be known before the start, and not stop the agent when the first answer comes.
 
     Raises
     ------
     ConfigError
-        A reference cannot be used, or cannot carry what is asked of it.
+        A reference cannot be used, or cannot carry its calibration; a chart cannot keep its promise.
     """
-    return built(EngineSettings(config.tasks, read_references(config), event_time))
-
-
-def built(settings: EngineSettings) -> Engine:
-    """The engine, once everything has been tried that it would otherwise do as models appear.
-
-    A reference that cannot carry its calibration or its charts must be known before the start, and not
-    stop the agent when the first answer of its model comes.
-    """
+    settings = EngineSettings(config.tasks, read_references(config), event_time)
     for name, task in settings.tasks.items():
         for model, reference in settings.references.get(name, {}).items():
             charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
             groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
             for group in ("", *groups):
                 _try_series(SeriesSettings(name, model, group, task), reference)
-    return settings.build()
+    check(config, reference_windows(settings))
+    return settings
+
+
+def reference_windows(settings: EngineSettings) -> dict[str, int]:
+    """Windows in each task's reference file, of the model that has fewest."""
+    return {
+        name: min(len(reference.labels) for reference in models.values()) // settings.tasks[name].window.size
+        for name, models in settings.references.items()
+    }
 
 
 def _try_series(settings: SeriesSettings, reference: Reference) -> None:
@@ -81,7 +86,7 @@ class Daemon:
         reports = ReportWriter(config.reports.path) if config.reports else None
         rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
         self._sinks = FileSinks(reports, rejects, watch)
-        self.agent = Agent(build_engine(config), build_inputs(config), self._sinks)
+        self.agent = Agent(engine_settings(config).build(), build_inputs(config), self._sinks)
         metrics = registry(self.agent.view, config.export.max_series)
         self.server = HttpServer(build_app(self.agent.view, metrics, render_page), config.export.listen)
 
@@ -139,8 +144,7 @@ class Daemon:
         )
 
     def _swap(self, new: Config, fresh: Collection[str]) -> None:
-        settings = EngineSettings(new.tasks, read_references(new))
-        built(settings)  # here, and not in the engine's thread: what it cannot carry must not stop the agent
+        settings = engine_settings(new)
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)

@@ -10,7 +10,7 @@ from pathlib import Path
 from connectors.base import EndOfSource, Raw, RawBlock
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
-from monitor.commands.daemon import build_engine
+from monitor.commands.daemon import engine_settings
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, layouts
@@ -67,7 +67,7 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
         The disk did not take everything.
     """
     config = load_config(config_path)
-    engine = build_engine(config, event_time=True)
+    engine = engine_settings(config, event_time=True).build()
     _check(files, out)
     writer = _open_reports(out)
     histories = Histories()

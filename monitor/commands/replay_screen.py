@@ -22,7 +22,7 @@ def replay_with_progress(config: str, files: Sequence[Path], out: Path) -> None:
     """Replay files and say what came out."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
         done = replay(config, files, out, lambda path, size: bar.advance(bars[path], size))
     _summarise(done, out)
@@ -48,7 +48,7 @@ def _summarise(done: Replayed, out: Path) -> None:
             shown(series, "realised"),
         )
     console.print(table)
-    summary = f"{done.windows} windows in {out / REPORTS}, {len(done.pictures)} pictures beside it."
+    summary = f"Windows: {done.windows}, in {out / REPORTS}. Pictures beside it: {len(done.pictures)}."
     lines = [summary, *_of_rejects(done)]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
@@ -58,7 +58,7 @@ def _of_rejects(done: Replayed) -> list[str]:
         return []
     answers = sum(done.view.rejected.values())
     labels = sum(n for (_, outcome), n in done.view.labels.items() if outcome is LabelOutcome.REJECTED)
-    counts = f"{answers} answers and {labels} labels could not be used; the first:"
+    counts = f"Not used: {answers} answers, {labels} labels. The first of them:"
     return [counts, *(f"  {message}" for message in done.rejects)]
 
 
