@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from monitor import __version__
+from monitor.commands.process import one_thread_for_matrices
 from monitor.errors import BlindsightError, ConfigError, MissingExtraError
 
 app = typer.Typer(
@@ -48,7 +49,7 @@ def _options(
 @app.command()
 def run(config: ConfigPath) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
-    from monitor.commands.collector import tune_collector
+    from monitor.commands.process import tune_collector
     from monitor.commands.daemon import run as run_daemon
 
     tune_collector()
@@ -62,7 +63,7 @@ def replay(
     out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
 ) -> None:
     """Compute the windows of files as fast as it goes, and draw a picture a model."""
-    from monitor.commands.collector import tune_collector
+    from monitor.commands.process import tune_collector
     from monitor.commands.replay_screen import replay_with_progress
 
     tune_collector()
@@ -102,7 +103,7 @@ def demo(
     ] = 15,
 ) -> None:
     """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
-    from monitor.commands.collector import tune_collector
+    from monitor.commands.process import tune_collector
     from monitor.commands.demo import run_demo
 
     tune_collector()
@@ -111,6 +112,7 @@ def demo(
 
 def main() -> None:
     """Entry point: errors that a user can mend become a sentence and an exit code."""
+    one_thread_for_matrices()
     try:
         app()
     except BlindsightError as error:
