@@ -49,8 +49,8 @@ def _options(
 @app.command()
 def run(config: ConfigPath) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
-    from monitor.commands.process import tune_collector
     from monitor.commands.daemon import run as run_daemon
+    from monitor.commands.process import tune_collector
 
     tune_collector()
     raise typer.Exit(run_daemon(config))
@@ -103,8 +103,8 @@ def demo(
     ] = 15,
 ) -> None:
     """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
-    from monitor.commands.process import tune_collector
     from monitor.commands.demo import run_demo
+    from monitor.commands.process import tune_collector
 
     tune_collector()
     raise typer.Exit(run_demo(folder, listen, seconds))
