@@ -102,6 +102,12 @@ def test_a_version_long_superseded_counts_as_new() -> None:
     assert len(tracker.snapshot()["superseded"]) == 16
 
 
+def test_rollbacks_back_and_forth_make_no_other_version_forgotten() -> None:
+    tracker = VersionTracker(1)
+    followed(tracker, ["v0", *["v1", "v2"] * 20])
+    assert tracker.snapshot()["superseded"] == ["v0", "v1"]
+
+
 def test_a_snapshot_shares_nothing_with_the_tracker() -> None:
     tracker = VersionTracker(2)
     followed(tracker, ["v1", "v2", "v1"])

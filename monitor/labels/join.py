@@ -314,11 +314,11 @@ class LabelJoinLogic:
         came = self._answers["sequence"][pairs.answer]
         there = came <= pairs.sequence
         outdated = self._outdated(pairs.time, self._last.at(came))
-        # In this order: what was there when the label came decides before what came after it.
+        # In this order: what was there when the label came decides before what came after it. Labels that
+        # are outdated by then are left to whoever looks for those.
         self._settle(pairs.row[there & near], LabelOutcome.MATCHED)
         self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
         self._settle(pairs.row[~there & near & ~outdated], LabelOutcome.MATCHED)
-        self._settle(pairs.row[~there & near & outdated], LabelOutcome.EXPIRED)
         self._lags.extend(lag[near][-_LAGS_KEPT:].tolist())
         return self._write(pairs.answer[near], pairs.label[near], pairs.sequence[near])
 
@@ -332,7 +332,7 @@ class LabelJoinLogic:
         self._answers["label"][answers] = new
         predicted = self._answers["predicted"][answers]
         first = old == _NO_LABEL
-        correct = (new == predicted).astype(np.int64) - (~first & (old == predicted))
+        correct = (new == predicted).astype(np.int64) - (old == predicted)
         sequence = np.maximum(self._answers["sequence"][answers], sequence)
         series, window = self._answers["series"][answers], self._answers["window"][answers]
         row, column = np.nonzero(series >= 0)

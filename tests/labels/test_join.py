@@ -279,6 +279,29 @@ def test_any_cutting_into_steps_gives_what_one_record_at_a_time_gives(
     run(records, {cut for cut in cuts if cut <= len(records)})
 
 
+_any_time = st.sampled_from([0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0, 1800.0, 4000.0])
+_any_records = st.lists(
+    st.one_of(
+        st.builds(Answer, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(0, 1)),
+        st.builds(Label, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(-1, 1)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=600, deadline=None)
+@given(_any_records, _cuts)
+@example([Label("x", 1, 0.0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], set())
+@example(
+    [Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], {1, 2, 3}
+)
+def test_ids_used_again_are_told_apart_where_answers_and_labels_come_in_steps_of_their_own(
+    records: list[Record], cuts: set[int]
+) -> None:
+    turns = {i for i in range(1, len(records)) if type(records[i]) is not type(records[i - 1])}
+    run(records, turns | {cut for cut in cuts if cut <= len(records)})
+
+
 @settings(max_examples=100, deadline=None)
 @given(_streams(), _cuts, st.integers(0, 5))
 def test_a_snapshot_through_msgpack_changes_nothing(

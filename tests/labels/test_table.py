@@ -156,9 +156,9 @@ def test_a_ring_that_is_filled_many_times_over_finds_the_newest_rows_only() -> N
 
 def test_the_reserved_key_is_never_found_not_even_after_rows_were_forgotten() -> None:
     ring = KeyedRing(COLUMNS, capacity=10)
-    rows = add(ring, [5, 6])
-    ring.forget(np.array(rows))
-    assert ring.find(keys_of([0, 5, 6])).tolist() == [-1, -1, -1]
+    numbers = [1 << 40, 5, 6]  # the first stands in the slot where a search for 0 begins
+    ring.forget(np.array(add(ring, numbers)))
+    assert ring.find(keys_of([0, *numbers])).tolist() == [-1] * 4
 
 
 def test_forgotten_rows_stay_out_of_a_table_that_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
