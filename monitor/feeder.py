@@ -90,8 +90,9 @@ class Feeder:
         self._stop.set()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for the thread to end."""
-        self._thread.join(timeout_seconds)
+        """Wait for the thread to end; not at all where it never began."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
 
     def absorbed(self, positions: Mapping[str, int]) -> None:
         """Tell the source what has been used."""

@@ -1,4 +1,4 @@
-"""The test kit: a source that is a list, a clock moved by hand, labels that come late. Public, no mocks.
+"""The test kit: source and sink that are lists, a clock moved by hand, labels that come late. No mocks.
 
 These are real implementations of the contracts in `connectors.base` and `monitor.agent`, so that a test
 of a monitor set-up runs the code that runs in production.
@@ -17,6 +17,10 @@ from typing import Any
 import msgspec
 
 from connectors.base import EndOfSource, Raw, RawMessages, Source
+from monitor.records import Chunk, Reject
+from monitor.report import WindowReport
+
+__all__ = ["DelayedLabels", "HandClock", "ListSinks", "ListSource", "Marker"]
 
 
 class Marker(Enum):
@@ -125,6 +129,38 @@ class ListSource(Source):
             os._exit(137)
         if marker is Marker.END:
             raise EndOfSource
+
+
+class ListSinks:
+    """Keeps what an agent gives out, in lists.
+
+    Attributes
+    ----------
+    windows : list of WindowReport
+    rejected : list of Reject
+    lost : int
+        Always 0: a list has room.
+
+    Examples
+    --------
+    >>> sinks = ListSinks()
+    >>> sinks.reports([]), sinks.windows, sinks.lost
+    (None, [], 0)
+    """
+
+    lost = 0
+
+    def __init__(self) -> None:
+        self.windows: list[WindowReport] = []
+        self.rejected: list[Reject] = []
+
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Take closed windows."""
+        self.windows.extend(reports)
+
+    def rejects(self, chunk: Chunk) -> None:
+        """Take what could not be used."""
+        self.rejected.extend(chunk.rejects)
 
 
 @dataclass(frozen=True, slots=True)
