@@ -42,9 +42,9 @@ class LabelJoin:
     Parameters
     ----------
     horizon_days : float
-        A label belongs to an answer whose time is at most so far from its own. Further away, an answer
-        or a label with a known id is no duplicate but a new use of the id. Ids should rest for twice as
-        long before they are used again, so that no label is near to both uses.
+        A label belongs to an answer whose time is at most so far from its own. An answer that is later
+        than this than the one known by its id is no duplicate but a new use of the id, and so is a label
+        further away. Ids should rest for twice as long, so that no label is near to two uses.
     max_answers : int
         Answers kept, oldest out first; 1 to 500 million.
     max_waiting : int
@@ -253,7 +253,6 @@ class LabelJoinLogic:
         """
         again, previous, first = repeats(keys)
         rows = self._find_same_use(keys, labels.time)
-        rows[again] = rows[first]
         known = np.flatnonzero(rows >= 0)
         before, time = np.full(len(keys), _NO_LABEL), labels.time.copy()
         before[known] = self._labels["label"][rows[known]]

@@ -25,7 +25,8 @@ def keys_of(numbers: list[int]) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 def add(ring: KeyedRing, numbers: list[int], first_value: int = 0) -> list[int]:
     values = np.arange(first_value, first_value + len(numbers))
-    return ring.add(keys_of(numbers), {"value": values, "pair": np.stack([values, -values], axis=1)}).tolist()
+    columns = {"value": values, "pair": np.stack([values, -values], axis=1)}
+    return [int(row) for row in ring.add(keys_of(numbers), columns)]
 
 
 class RingBesideDict(RuleBasedStateMachine):

@@ -1,0 +1,233 @@
+"""The join of labels, one record at a time in plain dictionaries, and how to run the real one beside it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.records import LabelBatch, id_keys
+from monitor.view import LabelOutcome
+from tests.plain_state import through_msgpack
+
+HORIZON_DAYS = 0.01
+HORIZON = HORIZON_DAYS * 86_400.0  # 864 seconds
+MODELS = 3
+SETTINGS = LabelJoin(HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2)
+
+Change = tuple[int, int, int]  # sequence, series, window
+Counts = dict[Change, tuple[int, int]]  # labelled rows and correct ones, added at that sequence
+
+
+@dataclass(frozen=True)
+class Answer:
+    id: str
+    model: int
+    time: float
+    predicted: int = 0
+    group: int = -1
+
+
+@dataclass(frozen=True)
+class Label:
+    id: str
+    value: int
+    time: float
+    model: int = -1
+
+
+Record = Answer | Label
+
+
+@dataclass
+class Known:
+    """What the slow join keeps of an answer or of a label."""
+
+    record: Any
+    sequence: int
+    label: int | None = None
+    waiting: bool = False
+
+
+@dataclass
+class SlowJoin:
+    """One record at a time, by the rules in words; nothing is ever pushed out."""
+
+    answers: dict[tuple[str, int], Known] = field(default_factory=dict)
+    labels: dict[tuple[str, int], Known] = field(default_factory=dict)
+    clock: float = -math.inf
+    outcomes: Counter[LabelOutcome] = field(default_factory=Counter)
+    counts: Counter[tuple[str, Change]] = field(default_factory=Counter)
+
+    @property
+    def waiting(self) -> int:
+        return sum(label.waiting for label in self.labels.values())
+
+    def take(self, record: Record, sequence: int) -> None:
+        if isinstance(record, Label):
+            self._label(record, sequence)
+        elif record.id:
+            self._answer(record, sequence)
+
+    def _answer(self, answer: Answer, sequence: int) -> None:
+        seen = self.answers.get((answer.id, answer.model))
+        if seen is not None and answer.time - seen.record.time <= HORIZON:
+            return
+        self.clock = max(self.clock, answer.time)
+        for label in self.labels.values():
+            if label.waiting and self._outdated(label):
+                self._settle(label, LabelOutcome.EXPIRED)
+        known = self.answers[answer.id, answer.model] = Known(answer, sequence)
+        found = [self.labels.get((answer.id, model)) for model in (-1, answer.model)]
+        for label in sorted((one for one in found if one), key=lambda one: one.sequence):
+            if abs(label.record.time - answer.time) <= HORIZON:
+                self._settle(label, LabelOutcome.MATCHED)
+                self._give(known, label.label, sequence)
+
+    def _label(self, label: Label, sequence: int) -> None:
+        known = self.labels.get((label.id, label.model))
+        if known is not None and abs(label.time - known.record.time) > HORIZON:
+            self._settle(known, LabelOutcome.EXPIRED)
+            known = None
+        if known is not None and known.label == label.value:
+            self.outcomes[LabelOutcome.DUPLICATE] += 1
+            return
+        if known is not None:
+            self.outcomes[LabelOutcome.CONFLICTING] += 1
+            known.label, known.sequence = label.value, sequence
+        else:
+            known = self.labels[label.id, label.model] = Known(label, sequence, label.value, waiting=True)
+        models = range(MODELS) if label.model < 0 else (label.model,)
+        there = [self.answers[label.id, model] for model in models if (label.id, model) in self.answers]
+        near = [one for one in there if abs(known.record.time - one.record.time) <= HORIZON]
+        for answer in near:
+            self._give(answer, label.value, sequence)
+        if known.record is not label:  # what became of the label that it changes is settled without it
+            return
+        if near:
+            self._settle(known, LabelOutcome.MATCHED)
+        elif there or self._outdated(known):
+            self._settle(known, LabelOutcome.EXPIRED)
+
+    def _outdated(self, label: Known) -> bool:
+        if self.clock == -math.inf:
+            return False
+        hundredth = HORIZON / 100
+        return bool(
+            math.floor(self.clock / hundredth) > math.floor((label.record.time + HORIZON) / hundredth)
+        )
+
+    def _settle(self, label: Known, outcome: LabelOutcome) -> None:
+        if label.waiting:
+            label.waiting = False
+            self.outcomes[outcome] += 1
+
+    def _give(self, answer: Known, value: int | None, sequence: int) -> None:
+        right = int(value == answer.record.predicted)
+        was_right = int(answer.label == answer.record.predicted)
+        for series, window in cells(answer.record, answer.sequence):
+            self.counts["labelled", (sequence, series, window)] += int(answer.label is None)
+            self.counts["correct", (sequence, series, window)] += right - was_right
+        answer.label = value
+
+
+def cells(answer: Answer, sequence: int) -> list[tuple[int, int]]:
+    """The (series, window) in which an answer counts: its model's, and its group's where it has one."""
+    own = (answer.model, sequence // 3)
+    return [own] if answer.group < 0 else [own, (10 + answer.group, sequence // 5)]
+
+
+def key_of(ids: Iterable[str]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    return id_keys(list(ids))
+
+
+def step(join: LabelJoinLogic, records: Sequence[tuple[int, Record]]) -> list[Matches]:
+    """One step as the engine makes it: answers that are no duplicates, then labels."""
+    answers = [(sequence, one) for sequence, one in records if isinstance(one, Answer)]
+    labels = [(sequence, one) for sequence, one in records if isinstance(one, Label)]
+    given: list[Matches] = []
+    if answers:
+        new = join.is_new(
+            key_of(one.id for _, one in answers),
+            np.array([one.model for _, one in answers]),
+            np.array([one.time for _, one in answers], dtype=float),
+        )
+        given.append(join.add_answers(columns([pair for pair, ok in zip(answers, new, strict=True) if ok])))
+    if labels:
+        models = np.array([one.model for _, one in labels])
+        sequences = np.array([sequence for sequence, _ in labels])
+        given.append(join.add_labels(label_batch([one for _, one in labels]), models, MODELS, sequences))
+    return given
+
+
+def columns(answers: Sequence[tuple[int, Answer]]) -> Answers:
+    places = [[*cells(one, sequence), (-1, -1)][:2] for sequence, one in answers]
+    pairs = np.array(places, dtype=np.int64).reshape(len(answers), 2, 2)
+    return Answers(
+        key=key_of(one.id for _, one in answers),
+        model=np.array([one.model for _, one in answers], dtype=np.int64),
+        predicted=np.array([one.predicted for _, one in answers], dtype=np.int64),
+        time=np.array([one.time for _, one in answers], dtype=float),
+        sequence=np.array([sequence for sequence, _ in answers], dtype=np.int64),
+        series=pairs[:, :, 0],
+        window=pairs[:, :, 1],
+    )
+
+
+def label_batch(labels: Sequence[Label]) -> LabelBatch:
+    return LabelBatch(
+        task="t",
+        key=key_of(one.id for one in labels),
+        label=np.array([one.value for one in labels], dtype=np.int64),
+        model=np.array([one.model for one in labels], dtype=np.int64),
+        models=("a", "b", "c"),
+        time=np.array([one.time for one in labels], dtype=float),
+        probability=np.full(len(labels), np.nan),
+        order=np.arange(len(labels)),
+    )
+
+
+def counted(matches: Iterable[Matches]) -> Counts:
+    """What matches add up to, by (sequence, series, window); nothing where they cancel out."""
+    found: Counts = {}
+    for part in matches:
+        rows = zip(part.sequence, part.series, part.window, part.labelled, part.correct, strict=True)
+        for sequence, series, window, labelled, correct in rows:
+            n, k = found.get((int(sequence), int(series), int(window)), (0, 0))
+            found[int(sequence), int(series), int(window)] = (n + int(labelled), k + int(correct))
+    return {change: counts for change, counts in found.items() if counts != (0, 0)}
+
+
+def slow_counts(join: SlowJoin) -> Counts:
+    changes = {change for _, change in join.counts}
+    found = {one: (join.counts["labelled", one], join.counts["correct", one]) for one in changes}
+    return {change: counts for change, counts in found.items() if counts != (0, 0)}
+
+
+def no_zeros(outcomes: Counter[LabelOutcome]) -> dict[LabelOutcome, int]:
+    return {outcome: count for outcome, count in outcomes.items() if count}
+
+
+def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1) -> LabelJoinLogic:
+    """Take records in steps beside the slow join; demand the same outcomes after each step, and counts."""
+    join, slow = SETTINGS.build(), SlowJoin()
+    given: list[Matches] = []
+    taken = 0
+    for place, stop in enumerate(sorted({*cuts, len(records)})):
+        part = [(taken + i, record) for i, record in enumerate(records[taken:stop])]
+        given += step(join, part)
+        for sequence, record in part:
+            slow.take(record, sequence)
+        taken = stop
+        assert (no_zeros(join.outcomes), join.waiting) == (no_zeros(slow.outcomes), slow.waiting)
+        received = sum(isinstance(record, Label) for record in records[:taken])
+        assert received == sum(join.outcomes.values()) + join.waiting
+        if place == resume_at:
+            join = SETTINGS.build(through_msgpack(join.snapshot()))
+    assert counted(given) == slow_counts(slow)
+    return join
