@@ -185,14 +185,14 @@ class Labels(Section):
     max_answers: int = Field(
         default=1_000_000,
         ge=1000,
-        le=1_000_000_000,
+        le=500_000_000,
         description="Answers of this task kept for the join, oldest out first; about 60 bytes each.",
     )
     max_waiting: int = Field(
         default=100_000,
-        ge=0,
-        le=1_000_000_000,
-        description="Labels kept that came before their prediction, oldest out first.",
+        ge=1000,
+        le=500_000_000,
+        description="Labels kept, early and used ones, oldest out first.",
     )
 
 

@@ -105,18 +105,15 @@ class Engine:
         """
         closed: list[tuple[TaskEngine, Closed]] = []
         matches: list[tuple[TaskEngine, Matches]] = []
-        for batch in chunk.batches:
-            task = self._tasks[batch.task]
-            arrival = self._arrival(batch, now)
-            windows, matched, shed = task.absorb(
-                batch, chunk.partitions, arrival, self._sequence + batch.order
-            )
-            closed += [(task, window) for window in windows]
-            matches.append((task, matched))
-            self._shed[chunk.source] += shed
-        for labels in chunk.labels:
-            task = self._tasks[labels.task]
-            matches.append((task, task.add_labels(labels, self._sequence + labels.order)))
+        batches = {batch.task: batch for batch in chunk.batches}
+        labels = {batch.task: batch for batch in chunk.labels}
+        for name in dict.fromkeys((*batches, *labels)):
+            task, batch = self._tasks[name], batches.get(name)
+            arrival = np.zeros(0) if batch is None else self._arrival(batch, now)
+            step = task.absorb(batch, labels.get(name), chunk.partitions, arrival, self._sequence)
+            closed += [(task, window) for window in step.closed]
+            matches += [(task, matched) for matched in step.matches]
+            self._shed[chunk.source] += step.shed
         self._account(chunk)
         return self._report(closed, matches)
 

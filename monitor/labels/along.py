@@ -1,0 +1,102 @@
+"""Labels that come in a prediction's own record, and how they join those of records of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.labels.columns import Matches
+from monitor.records import NO_ID, Batch, Ints, LabelBatch
+
+
+def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
+    """The labels in these rows that an id can carry, as labels of every model's answer to that id.
+
+    A duplicate's label is among them: the record may have been sent again for it.
+    """
+    rows = rows[(batch.label[rows] >= 0) & (batch.key[rows] != NO_ID)]
+    return LabelBatch(
+        task=batch.task,
+        key=batch.key[rows],
+        label=batch.label[rows],
+        model=np.full(len(rows), -1, dtype=np.int64),
+        models=(),
+        time=batch.time[rows],
+        probability=np.full(len(rows), np.nan),
+        order=batch.order[rows],
+    )
+
+
+def match_directly(batch: Batch, rows: Ints, series: Ints, window: Ints, sequence: Ints) -> Matches:
+    """Matches of these rows with their own labels where there is no id to join by.
+
+    Parameters
+    ----------
+    batch : Batch
+    rows : (m,) int64
+        Rows that count.
+    series, window : (m, S) int64
+        Where each counts: see `Answers`.
+    sequence : (n,) int64
+        Of every row of the batch.
+    """
+    alone = np.flatnonzero((batch.label[rows] >= 0) & (batch.key[rows] == NO_ID))
+    row, column = np.nonzero(series[alone] >= 0)
+    place = rows[alone[row]]
+    return Matches(
+        series=series[alone][row, column],
+        window=window[alone][row, column],
+        labelled=np.ones(len(place), dtype=np.int64),
+        correct=(batch.label[place] == batch.predicted[place]).astype(np.int64),
+        sequence=sequence[place],
+    )
+
+
+def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
+    """Both, in order of arrival: of two labels for one id the later one holds.
+
+    Examples
+    --------
+    >>> def labels(key, order, models=()):
+    ...     n = len(key)
+    ...     model = np.arange(n) if models else np.full(n, -1)
+    ...     return LabelBatch("t", np.array(key, dtype=np.uint64), np.zeros(n, int), model, models,
+    ...                       np.zeros(n), np.full(n, np.nan), np.array(order))
+    >>> both = merged(labels([7, 8], [0, 5]), labels([7, 9], [3, 4], ("erm", "irm")))
+    >>> both.key.tolist(), both.model.tolist(), both.models
+    ([7, 7, 9, 8], [-1, 0, 1, -1], ('erm', 'irm'))
+    """
+    if not len(first) or not len(second):
+        return first if len(first) else second
+    order = np.concatenate([first.order, second.order])
+    by_arrival = np.argsort(order, kind="stable")
+
+    def both(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([left, right])[by_arrival]
+
+    return LabelBatch(
+        task=first.task,
+        key=both(first.key, second.key),
+        label=both(first.label, second.label),
+        model=both(first.model, np.where(second.model >= 0, second.model + len(first.models), -1)),
+        models=(*first.models, *second.models),
+        time=both(first.time, second.time),
+        probability=both(first.probability, second.probability),
+        order=order[by_arrival],
+    )
+
+
+def take_labels(labels: LabelBatch, rows: Ints) -> LabelBatch:
+    """The labels in these rows."""
+    return replace(
+        labels,
+        key=labels.key[rows],
+        label=labels.label[rows],
+        model=labels.model[rows],
+        time=labels.time[rows],
+        probability=labels.probability[rows],
+        order=labels.order[rows],
+    )
