@@ -19,12 +19,12 @@ _COLUMNS = 8
 
 @dataclass(slots=True)
 class History:
-    """The windows of one series and metric, as numbers: 80 bytes a window, not the reports themselves."""
+    """The windows of one series and metric by their numbers, as figures: not the reports themselves."""
 
     level: float = 0.95
     objective: float = math.nan
     is_floor: bool = True
-    rows: list[tuple[float, ...]] = field(default_factory=list)
+    rows: dict[int, tuple[float, ...]] = field(default_factory=dict)
 
     def add(self, metric: str, report: WindowReport) -> None:
         """Take the estimate, limits and alarm of a window."""
@@ -42,14 +42,12 @@ class History:
                 self.objective, self.is_floor = objective.bound, objective.is_floor
         if found is not None:
             self.level = found.level
-        self.rows.append(
-            (
-                report.end_time,
-                *((found.value, found.lower, found.upper) if found else (math.nan,) * 3),
-                *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
-                float(bool(chart and chart.rules)),
-                float(bool(chart and chart.out_of_control)),
-            )
+        self.rows[report.window] = (
+            report.end_time,
+            *((found.value, found.lower, found.upper) if found else (math.nan,) * 3),
+            *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
+            float(bool(chart and chart.rules)),
+            float(bool(chart and chart.out_of_control)),
         )
 
 
@@ -69,7 +67,8 @@ class Histories:
         """Take closed windows."""
         for report in reports:
             series = self._found.setdefault((report.task, report.model, report.group), {})
-            for metric in dict.fromkeys(e.metric for e in report.estimates):
+            # Those of earlier windows too: one that a window says nothing of is a gap in its chart.
+            for metric in dict.fromkeys([*series, *(e.metric for e in report.estimates)]):
                 series.setdefault(metric, History()).add(metric, report)
 
     def charts(
@@ -90,7 +89,7 @@ class Histories:
             series: [
                 _chart(series, metric, history, labelled.get(series, {}), realised_name)
                 for metric, history in metrics.items()
-                if not np.isnan([row[1] for row in history.rows]).all()
+                if not np.isnan([row[1] for row in history.rows.values()]).all()
             ]
             for series, metrics in self._found.items()
         }
@@ -103,13 +102,14 @@ def _chart(
     labelled: dict[int, tuple[int, int]],
     realised_name: str,
 ) -> ControlChartData:
-    columns = np.array(history.rows, dtype=np.float64).T
+    columns = np.array(list(history.rows.values()), dtype=np.float64).T
+    places = {window: place for place, window in enumerate(history.rows)}
     realised = np.full((3, len(history.rows)), np.nan)
     if metric == "accuracy":
         for window, (n, k) in labelled.items():
             found = wilson(k, n, history.level)
-            if isinstance(found, Estimate) and window < len(history.rows):
-                realised[:, window] = found.value, found.lower, found.upper
+            if isinstance(found, Estimate) and window in places:
+                realised[:, places[window]] = found.value, found.lower, found.upper
     task, model, group = series
     times = np.maximum.accumulate(columns[0])
     return ControlChartData(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import signal
 import subprocess
@@ -188,3 +189,58 @@ def test_a_pipe_closed_at_once_ends_the_run_in_peace(tmp_path: Path) -> None:
     with DaemonProcess(tmp_path, configuration(sources=[{"kind": "stdin"}])) as daemon:
         assert daemon.process.wait(20) == 0
         assert "every source has ended" in daemon.log
+
+
+def test_whatever_comes_in_between_good_records_is_counted_by_its_reason(tmp_path: Path) -> None:
+    good = stream(120)
+    broken = {
+        "encoding": b'{"id": "\xff\xfe"}',
+        "malformed": b'{"id": 1, ',
+        "too_large": b'{"id": "' + b"x" * 10_000_000 + b'"}',
+        "no_scores": b'{"id": "a", "model": "erm"}',
+        "wrong_sum": b'{"id": "b", "model": "erm", "scores": [0.5, 0.6]}',
+        "logits": b'{"id": "c", "model": "erm", "scores": [-3.2, 4.1]}',
+        "no_model": b'{"id": "d", "scores": [0.5, 0.5]}',
+        "unknown_task": b'{"id": "e", "model": "erm", "task": "spam", "scores": [0.5, 0.5]}',
+        "time_unit": b'{"id": "f", "model": "erm", "time": 1795168800123, "scores": [0.5, 0.5]}',
+    }
+    (tmp_path / "in.ndjson").touch()
+    with DaemonProcess(tmp_path, following(tmp_path)) as daemon:
+        for i, line in enumerate(broken.values()):
+            with (tmp_path / "in.ndjson").open("ab") as file:
+                file.write(ndjson([*good[10 * i : 10 * i + 10], line]))
+        daemon.until_value(90, "answers_pending", task="t", model="erm")
+        daemon.until(lambda: daemon.metrics().total("rejected_total") >= len(broken), "all are counted")
+        found = daemon.metrics()
+        assert {reason: found.value("rejected_total", reason=reason) for reason in broken} == dict.fromkeys(
+            broken, 1
+        )
+        assert found.total("rejected_total") == len(broken)
+        assert found.total("answers_received_total") == 90 + len(broken)
+        assert daemon.get("/-/ready")[0] == daemon.get("/-/healthy")[0] == 200
+        assert daemon.end()[0] == 0
+        assert "Traceback" not in daemon.log
+    rejected = read_windows(tmp_path / "rejects.ndjson")
+    assert [line["reason"] for line in rejected] == list(broken)
+    assert all(len(line["raw"]) <= 2000 for line in rejected)
+    assert [w["size"] for w in read_windows(tmp_path / "windows.ndjson")] == [90]
+
+
+def test_a_damaged_file_is_shown_down_while_the_other_source_goes_on(tmp_path: Path) -> None:
+    whole = gzip.compress(ndjson(stream(5_000)))
+    (tmp_path / "old.ndjson.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "in.ndjson").write_bytes(ndjson(stream(150, model="irm")))
+    config = following(tmp_path)
+    config["sources"].append({"kind": "file", "path": "old.ndjson.gz"})
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(50, "answers_pending", task="t", model="irm")
+        daemon.until_value(0, "source_up", source="old.ndjson.gz")
+        status, text = daemon.get("/-/ready")
+        assert status == 503
+        assert (
+            f"Source old.ndjson.gz is not connected: {tmp_path}/old.ndjson.gz is damaged after byte" in text
+        )
+        assert daemon.get("/-/healthy")[0] == 200
+        assert daemon.metrics().value("predictions_total", task="t", model="irm") == 100
+        assert daemon.end()[0] == 0
+        assert "Traceback" not in daemon.log

@@ -1,0 +1,129 @@
+"""From sections of the configuration to sources, decoders and references."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from connectors.base import RawBlock, Source
+from connectors.build import build_inputs, build_source, read_references
+from connectors.files import FileSource
+from connectors.kafka import KafkaSource
+from connectors.stdin import StdinSource
+from monitor.config import Config
+from monitor.errors import ConfigError
+from tests.daemon import ndjson
+from tests.streams import CLASSES, answers
+
+KAFKA = {"kind": "kafka", "brokers": ["127.0.0.1:1"], "topics": ["predictions", "labels"]}
+
+
+def config(*sources: dict[str, Any], **tasks: Any) -> Config:
+    return Config(tasks=tasks or {"t": {"classes": CLASSES}}, sources=sources)
+
+
+def build(section: dict[str, Any]) -> Source:
+    return build_source(config(section).sources[0])
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        ({"kind": "file", "path": "a.ndjson"}, FileSource),
+        ({"kind": "stdin"}, StdinSource),
+        (KAFKA, KafkaSource),
+    ],
+)
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_each_kind_becomes_its_source_under_the_name_that_metrics_use(
+    section: dict[str, Any], kind: type[Source], name: str | None
+) -> None:
+    section = section | ({"name": name} if name else {})
+    source = build(section)
+    assert type(source) is kind
+    assert source.name == config(section).sources[0].label
+    assert source.name == name or name is None
+
+
+def test_every_kind_of_source_in_the_schema_can_be_built() -> None:
+    kinds = {section["properties"]["kind"]["const"] for section in sections()}
+    assert kinds == {"file", "stdin", "kafka"}
+
+
+def sections() -> list[dict[str, Any]]:
+    schema = Config.model_json_schema()
+    choices = schema["properties"]["sources"]["items"]["oneOf"]
+    return [schema["$defs"][choice["$ref"].rsplit("/", 1)[1]] for choice in choices]
+
+
+def test_a_files_settings_reach_it() -> None:
+    source = build({"kind": "file", "path": "logs/a.ndjson", "follow": True})
+    assert isinstance(source, FileSource)
+    assert (source.path, source.follow, source.name) == (Path("logs/a.ndjson"), True, "a.ndjson")
+    assert source.partition == "logs/a.ndjson"
+
+
+def test_a_kafka_option_that_there_is_not_is_refused_before_anything_connects() -> None:
+    with pytest.raises(ConfigError, match="fetch_max_byte"):
+        build(KAFKA | {"options": {"fetch_max_byte": 1}})
+
+
+def test_each_source_has_a_decoder_that_knows_every_task_and_the_clock() -> None:
+    tasks = {"t": {"classes": CLASSES}, "u": {"classes": ["x", "y", "z"], "models": {"irm": {}}}}
+    inputs = build_inputs(
+        config({"kind": "file", "path": "a"}, {"kind": "file", "path": "b"}, **tasks), lambda: 77.0
+    )
+    assert [one.feed.name for one in inputs] == ["a", "b"]
+    rows = [
+        {"task": "t", "model": "erm", "scores": [0.5, 0.5]},
+        {"model": "irm", "scores": [0.2, 0.3, 0.5]},
+    ]
+    for one in inputs:
+        chunk = one.decode([RawBlock(ndjson(rows), "p", 0)])
+        assert chunk.source == one.feed.name
+        assert chunk.rejects == ()
+        assert [(batch.task, batch.scores.shape, batch.time.tolist()) for batch in chunk.batches] == [
+            ("t", (1, 2), [77.0]),
+            ("u", (1, 3), [77.0]),
+        ]
+
+
+def test_references_are_read_by_task_and_model_where_a_file_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rows = [*answers(rng, 30, labelled=True), *answers(rng, 20, model="irm", labelled=True)]
+    (tmp_path / "ref.ndjson").write_bytes(ndjson([row | {"task": "t"} for row in rows]))
+    found = read_references(
+        config(
+            t={"classes": CLASSES, "reference": {"path": str(tmp_path / "ref.ndjson")}},
+            u={"classes": CLASSES, "reference": {"first_windows": 20}},
+        )
+    )
+    assert {task: {m: len(r.labels) for m, r in models.items()} for task, models in found.items()} == {
+        "t": {"erm": 30, "irm": 20}
+    }
+    assert found["t"]["erm"].scores[:, 1].tolist() == [row["scores"][1] for row in rows[:30]]
+    assert found["t"]["irm"].labels.tolist() == [CLASSES.index(row["label"]) for row in rows[30:]]
+
+
+def test_several_tasks_may_share_a_reference_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    rows = [row | {"task": name} for name in ("t", "u") for row in answers(rng, 10, labelled=True)]
+    (tmp_path / "ref.ndjson").write_bytes(ndjson(rows))
+    task = {"classes": CLASSES, "reference": {"path": str(tmp_path / "ref.ndjson")}}
+    found = read_references(config(t=task, u=task))
+    assert [len(found[name]["erm"].labels) for name in ("t", "u")] == [10, 10]
+    assert found["t"]["erm"].scores[0, 1] != found["u"]["erm"].scores[0, 1]
+
+
+def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "none.ndjson"
+    with pytest.raises(ConfigError, match=f"There is no file {path}"):
+        read_references(config(t={"classes": CLASSES, "reference": {"path": str(path)}}))
+
+
+def test_two_sources_of_one_derived_name_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected a name of its own, got 'a\.ndjson' like sources"):
+        config({"kind": "file", "path": "x/a.ndjson"}, {"kind": "file", "path": "y/a.ndjson"})

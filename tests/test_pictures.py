@@ -1,0 +1,183 @@
+"""What is drawn at the end of a replay is what the reports say, window by window."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from monitor.estimate import wilson
+from monitor.export.svg import ControlChartData, stacked_svg
+from monitor.pictures import Histories
+from monitor.report import WindowReport
+from monitor.result import Estimate, Unknown
+from monitor.view import MetricEstimate
+from tests.streams import Rig, answers, task
+
+WORSE = (0.5, 0.4, 0.1)
+SERIES = ("t", "erm", "")
+
+
+def shifted(labelled: bool = True) -> tuple[Rig, list[WindowReport]]:
+    """Ten windows as in the reference, then ten worse ones: the engine and its reports."""
+    settings = task(
+        reference={"first_windows": 5},
+        chart={"sigmas": 3},
+        objective={"accuracy": {"min": 0.9}},
+        groups=["region"],
+    )
+    rig = Rig(settings)
+    rng = np.random.default_rng(11)
+    more = {"labelled": labelled, "groups": {"region": "eu"}}
+    good = rig.feed(answers(rng, 1000, **more))
+    return rig, good + rig.feed(answers(rng, 1000, weights=WORSE, start=1.8e9, **more))
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[Rig, list[WindowReport]]:
+    return shifted()
+
+
+@pytest.fixture(scope="module")
+def rig(both: tuple[Rig, list[WindowReport]]) -> Rig:
+    return both[0]
+
+
+@pytest.fixture(scope="module")
+def reports(both: tuple[Rig, list[WindowReport]]) -> list[WindowReport]:
+    return both[1]
+
+
+@pytest.fixture(scope="module")
+def chart(rig: Rig, reports: list[WindowReport]) -> ControlChartData:
+    """The chart of the whole model's accuracy."""
+    histories = Histories()
+    histories.add(reports)
+    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    return found
+
+
+def own(reports: list[WindowReport]) -> list[WindowReport]:
+    return [report for report in reports if not report.group]
+
+
+def test_estimate_and_interval_are_those_of_the_reports(
+    chart: ControlChartData, reports: list[WindowReport]
+) -> None:
+    results = [report.estimates[0].result for report in own(reports)]
+    assert all(isinstance(result, Estimate) for result in results)
+    for column in ("value", "lower", "upper"):
+        assert getattr(chart, column).tolist() == [getattr(result, column) for result in results]
+    assert chart.x.tolist() == [report.end_time for report in own(reports)]
+    assert (chart.level, chart.x_is_time) == (0.95, True)
+
+
+def test_limits_are_missing_until_there_is_a_baseline_and_then_those_of_the_chart(
+    chart: ControlChartData, reports: list[WindowReport]
+) -> None:
+    assert np.isnan(chart.center[:5]).all()
+    verdicts = [report.charts[0].verdict for report in own(reports)[5:]]
+    assert chart.center[5:].tolist() == [verdict.center for verdict in verdicts]
+    assert chart.limit_lower[5:].tolist() == [verdict.lower for verdict in verdicts]
+    assert chart.limit_upper[5:].tolist() == [verdict.upper for verdict in verdicts]
+
+
+def test_the_alarm_is_marked_where_the_chart_raised_it(
+    chart: ControlChartData, reports: list[WindowReport]
+) -> None:
+    charts = [report.charts for report in own(reports)]
+    assert chart.out_of_control.tolist() == [bool(c) and c[0].verdict.out_of_control for c in charts]
+    assert chart.violated.tolist() == [bool(c) and bool(c[0].verdict.rules) for c in charts]
+    assert not chart.out_of_control[:10].any()
+    assert chart.out_of_control[10:].all()
+
+
+def test_the_objective_is_drawn_as_a_floor(chart: ControlChartData) -> None:
+    assert (chart.objective, chart.is_floor) == (0.9, True)
+
+
+def test_realised_is_the_share_of_right_labels_with_wilsons_interval(
+    rig: Rig, chart: ControlChartData
+) -> None:
+    counted = rig.engine.labelled()[SERIES]
+    assert sorted(counted) == list(range(20))
+    for window, (n, k) in counted.items():
+        found = wilson(k, n, 0.95)
+        assert isinstance(found, Estimate)
+        assert chart.realised[window] == found.value == k / n
+        assert (chart.realised_lower[window], chart.realised_upper[window]) == (found.lower, found.upper)
+
+
+def test_without_labels_nothing_realised_is_drawn() -> None:
+    rig, reports = shifted(labelled=False)
+    histories = Histories()
+    histories.add(reports)
+    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    assert np.isnan(found.realised).all()
+    assert np.isfinite(found.value).all()
+
+
+def test_a_group_has_charts_of_its_own(rig: Rig, reports: list[WindowReport]) -> None:
+    histories = Histories()
+    histories.add(reports)
+    found = histories.charts(rig.engine.labelled())
+    assert list(found) == [SERIES, ("t", "erm", "region=eu")]
+    assert found["t", "erm", "region=eu"][0].title == "erm · region=eu: accuracy"
+
+
+def test_a_window_that_says_nothing_of_a_metric_is_a_gap_in_its_place(
+    rig: Rig, reports: list[WindowReport]
+) -> None:
+    whole = own(reports)
+    whole[3] = replace(whole[3], estimates=())
+    histories = Histories()
+    histories.add(whole)
+    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    assert np.flatnonzero(np.isnan(found.value)).tolist() == [3]
+    assert np.isfinite(found.realised).all()
+
+
+def test_a_picture_that_begins_late_has_its_labels_in_the_right_windows(
+    rig: Rig, reports: list[WindowReport]
+) -> None:
+    histories = Histories()
+    histories.add(own(reports)[12:])
+    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    counted = rig.engine.labelled()[SERIES]
+    assert found.realised.tolist() == [counted[w][1] / counted[w][0] for w in range(12, 20)]
+
+
+def test_a_later_revision_takes_the_place_of_its_window(reports: list[WindowReport]) -> None:
+    whole = own(reports)
+    histories = Histories()
+    histories.add([*whole, replace(whole[2], revision=1, estimates=whole[15].estimates)])
+    (found,) = histories.charts({})[SERIES]
+    assert len(found.value) == 20
+    assert found.value[2] == found.value[15]
+
+
+def test_a_metric_that_was_never_known_is_not_drawn(reports: list[WindowReport]) -> None:
+    never = MetricEstimate("ece", "average_confidence", Unknown("not calibrated"))
+    unknown = [replace(r, estimates=(*r.estimates, never)) for r in own(reports)]
+    histories = Histories()
+    histories.add(unknown)
+    assert [chart.title for chart in histories.charts({})[SERIES]] == ["erm: accuracy"]
+
+
+def test_time_never_runs_back_in_a_picture(reports: list[WindowReport]) -> None:
+    whole = own(reports)
+    whole[7] = replace(whole[7], end_time=whole[7].end_time - 5000)
+    histories = Histories()
+    histories.add(whole)
+    (found,) = histories.charts({})[SERIES]
+    assert (np.diff(found.x) >= 0).all()
+    assert math.isclose(found.x[-1], whole[-1].end_time)
+
+
+def test_what_comes_out_is_well_formed_and_holds_no_value_that_is_none(chart: ControlChartData) -> None:
+    drawn = stacked_svg([chart, chart])
+    ElementTree.fromstring(drawn)
+    assert "nan" not in drawn.lower()
