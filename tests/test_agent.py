@@ -413,18 +413,19 @@ def test_a_source_that_cannot_be_closed_does_not_keep_the_agent(
 
 
 def test_engines_are_replaced_in_order_between_two_chunks(rigged: New) -> None:
-    rig = rigged(ListSource(records(150)))
+    stream = records(150)
+    rig = rigged(ListSource(stream))
     rig.agent.start()
     until(lambda: pending(rig) == 50, "50 answers wait")
     narrow = EngineSettings({"t": task(window={"size": 40})})
     level = EngineSettings({"t": task(window={"size": 40}, level=0.8)})
     rig.agent.reconfigure(lambda engine: engine.reconfigured(narrow, {"t"}))
     rig.agent.reconfigure(lambda engine: engine.reconfigured(level, set()))
-    until(lambda: len(rig.sizes) == 2, "the open window is closed")
-    rig.agent.stop()
-    rig.finish()
-    assert rig.sizes == [(100, "size"), (50, "end")]
-    assert rig.agent._engine is not rig.engine
+    stream += records(40, seed=2, start=1.8e9)
+    until(lambda: len(rig.sizes) == 3, "a window of the new size is closed")
+    assert rig.sizes == [(100, "size"), (50, "end"), (40, "size")]
+    levels = [window.estimates[0].result.level for window in rig.sinks.windows]
+    assert levels == [0.95, 0.95, 0.8]
 
 
 def test_how_a_reload_went_is_in_the_view(rigged: New) -> None:
