@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from monitor.config import Task
 from monitor.evaluate import evaluate
+from monitor.eventclock import EventClock
 from monitor.labels.join import Matches
-from monitor.records import Batch, Chunk, Floats, TaskLayout
+from monitor.records import Batch, Chunk, LabelBatch, TaskLayout
 from monitor.reference import Reference
 from monitor.report import WindowReport
-from monitor.taskengine import Closed, TaskEngine, TaskSettings, without_baseline
+from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed, without_baseline
 from monitor.view import EngineView, LabelOutcome
 
 SNAPSHOT_FORMAT = 1
@@ -74,7 +75,7 @@ class Engine:
             for name, task in settings.tasks.items()
         }
         self._sequence: int = state.get("sequence", 0)
-        self._watermark: float = state.get("watermark", -np.inf)
+        self._clock = EventClock(state.get("clock"))
         self._positions: dict[str, dict[str, int]] = {
             source: dict(positions) for source, positions in state.get("positions", {}).items()
         }
@@ -105,12 +106,10 @@ class Engine:
         """
         closed: list[tuple[TaskEngine, Closed]] = []
         matches: list[tuple[TaskEngine, Matches]] = []
-        batches = {batch.task: batch for batch in chunk.batches}
-        labels = {batch.task: batch for batch in chunk.labels}
+        batches, labels = self._timed(chunk, now)
         for name in dict.fromkeys((*batches, *labels)):
             task, batch = self._tasks[name], batches.get(name)
-            arrival = np.zeros(0) if batch is None else self._arrival(batch, now)
-            step = task.absorb(batch, labels.get(name), chunk.partitions, arrival, self._sequence)
+            step = task.absorb(batch, labels.get(name), chunk.partitions, self._sequence)
             closed += [(task, window) for window in step.closed]
             matches += [(task, matched) for matched in step.matches]
             self._shed[chunk.source] += step.shed
@@ -119,7 +118,7 @@ class Engine:
 
     def tick(self, now: float) -> list[WindowReport]:
         """Let time pass without records: close what has grown old."""
-        time = self._watermark if self._event_time else now
+        time = self._clock.now if self._event_time else now
         return self._report(
             [(task, window) for task in self._tasks.values() for window in task.tick(time)], []
         )
@@ -137,7 +136,7 @@ class Engine:
             "format": SNAPSHOT_FORMAT,
             "tasks": {name: task.snapshot() for name, task in self._tasks.items()},
             "sequence": self._sequence,
-            "watermark": self._watermark,
+            "clock": self._clock.snapshot(),
             "positions": {source: dict(positions) for source, positions in self._positions.items()},
             "received": dict(self._received),
             "shed": dict(self._shed),
@@ -199,13 +198,31 @@ class Engine:
             series_dropped=sum(task.dropped for task in self._tasks.values()),
         )
 
-    def _arrival(self, batch: Batch, now: float) -> Floats:
-        """The clock by which windows age, for each row."""
-        if not self._event_time:
-            return np.full(len(batch), now)
-        arrival = np.maximum.accumulate(np.maximum(batch.time, self._watermark))
-        self._watermark = float(arrival[-1])
-        return arrival
+    def _timed(self, chunk: Chunk, now: float) -> tuple[dict[str, Timed], dict[str, LabelBatch]]:
+        """The chunk's answers with the clock by which windows age, its labels with a time each.
+
+        Live, that clock is the time of arrival. In a replay it is read off the records, answers and
+        labels of all tasks together, in the order in which they came. A label's time is at most that of
+        its arrival, and just that where it names none.
+        """
+        records: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
+        if self._event_time:
+            order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
+            by_order = np.argsort(order, kind="stable")
+            marks = np.empty(len(order))
+            marks[by_order] = self._clock.advance(
+                np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order]
+            )
+        else:
+            marks = np.full(sum(map(len, records)), now)
+        marks[np.isneginf(marks)] = 0.0  # before the first record that names a time
+        parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
+        batches = {b.task: Timed.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
+        labels = {
+            found.task: replace(found, time=np.fmin(found.time, mark))
+            for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
+        }
+        return batches, labels
 
     def _account(self, chunk: Chunk) -> None:
         self._sequence += chunk.answers + chunk.labels_received
@@ -221,7 +238,7 @@ class Engine:
         self, closed: list[tuple[TaskEngine, Closed]], matches: list[tuple[TaskEngine, Matches]]
     ) -> list[WindowReport]:
         """Judge windows in the order of closing, each with the labels known by then."""
-        order = sorted(range(len(closed)), key=lambda i: closed[i][1].window.closed_at)
+        order = sorted(range(len(closed)), key=lambda i: _place(*closed[i]))
         evaluations = evaluate(
             [closed[i][0].series[closed[i][1].series].request(closed[i][1].window) for i in order]
         )
@@ -238,6 +255,12 @@ class Engine:
         for k, (owner, matched) in enumerate(pending):
             owner.apply(matched.take(slice(taken[k], None)))
         return reports
+
+
+def _place(task: TaskEngine, closed: Closed) -> tuple[int, str, str, str]:
+    """Where a window stands among those that close together: the same however the stream was cut."""
+    settings = task.series[closed.series].settings
+    return closed.window.closed_at, settings.task_name, settings.model, settings.group
 
 
 def _sorted(matches: Matches) -> Matches:

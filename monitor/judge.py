@@ -69,12 +69,7 @@ class Judge:
         self._warming: dict[str, list[Point]] = {}
         self._warmed: int = state.get("warmed", 0)
         self._alarmed: set[str] = set(state.get("alarmed", ()))
-        self._objectives: dict[str, ObjectiveLogic] = {
-            metric: Objective(bound, task.objective.windows, task.level).build(
-                state.get("objectives", {}).get(metric)
-            )
-            for metric, bound in task.objective.bounds().items()
-        }
+        self._objectives = self._build_objectives(state.get("objectives", {}))
         self._standing: dict[str, ObjectiveState | None] = {
             metric: standing and ObjectiveState(standing)
             for metric, standing in state.get("standing", {}).items()
@@ -102,6 +97,12 @@ class Judge:
         }
         self._baselines = dict(baselines)
         self._warming, self._warmed, self._alarmed = {}, 0, set()
+
+    def begin_anew(self) -> None:
+        """Forget baseline, charts and pooled windows: another version of the model answers from here on."""
+        self.set_baseline({})
+        self._objectives = self._build_objectives({})
+        self._standing = {}
 
     def judge(
         self, evaluation: Evaluation, size: int
@@ -149,6 +150,13 @@ class Judge:
             "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
             "standing": {metric: standing and standing.value for metric, standing in self._standing.items()},
             "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
+        }
+
+    def _build_objectives(self, states: Mapping[str, Any]) -> dict[str, ObjectiveLogic]:
+        task = self._settings.task
+        return {
+            metric: Objective(bound, task.objective.windows, task.level).build(states.get(metric))
+            for metric, bound in task.objective.bounds().items()
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:

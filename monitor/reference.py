@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from monitor.calibration import CALIBRATORS, Uncalibrated
+from monitor.calibration import CALIBRATORS
 from monitor.calibration.base import Calibration, cross_fit_in_time
 from monitor.charts.base import Baseline
 from monitor.config import Task
@@ -20,7 +20,7 @@ FEWEST_WINDOWS = 5
 """Reference windows without which no chart is drawn: the spread of fewer says next to nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Reference:
     """Labelled answers of one model in time order, n rows.
 
@@ -30,7 +30,7 @@ class Reference:
     predicted, labels : (n,) int64
     time : (n,) float64
     version : str
-        Of the newest row.
+        Of the newest row; a reference should be of one version.
     groups : mapping of str to (m,) int64
         The rows of each group: ``region=eu``.
     """
@@ -41,6 +41,35 @@ class Reference:
     time: Floats
     version: str
     groups: Mapping[str, Ints]
+    _fits: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def calibration(self, method: str) -> Calibration:
+        """The calibration by this method, fitted once: the model and its groups share it.
+
+        Raises
+        ------
+        ValueError
+            The reference cannot carry the method, with the reason.
+        """
+        if method not in self._fits:
+            self._fits[method] = CALIBRATORS[method]().fit(self.scores, self.predicted, self.labels)
+        found: Calibration = self._fits[method]
+        return found
+
+    def cross_fitted(self, method: str) -> Floats | None:
+        """Its own scores, calibrated by folds contiguous in time, each by a fit on the others; None for none.
+
+        A row that the calibration was fitted on looks better calibrated than it is.
+        """
+        if method == "none":
+            return None
+        key = f"{method}, cross-fitted"
+        if key not in self._fits:
+            self._fits[key] = cross_fit_in_time(
+                CALIBRATORS[method](), self.scores, self.predicted, self.labels
+            )
+        found: Floats = self._fits[key]
+        return found
 
 
 def split_by_model(batch: Batch) -> dict[str, Reference]:
@@ -63,24 +92,14 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
 
 
 def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
-    return {
-        f"{name}={value}": np.flatnonzero(column[rows] == code)
-        for name, (values, column) in batch.groups.items()
-        for code, value in enumerate(values)
-    }
-
-
-def fit_calibration(method: str, reference: Reference | None, width: int) -> Calibration:
-    """The calibration by this method; none where there is nothing to fit on.
-
-    Raises
-    ------
-    ValueError
-        The reference cannot carry the method, with the reason.
-    """
-    if reference is None:
-        return Uncalibrated(width)
-    return CALIBRATORS[method]().fit(reference.scores, reference.predicted, reference.labels)
+    found = {}
+    for name, (values, column) in batch.groups.items():
+        codes = column[rows]
+        order = np.argsort(codes, kind="stable")
+        cuts = np.searchsorted(codes[order], np.arange(len(values) + 1))
+        for code, value in enumerate(values):
+            found[f"{name}={value}"] = order[cuts[code] : cuts[code + 1]]
+    return found
 
 
 def reference_windows(
@@ -88,23 +107,15 @@ def reference_windows(
 ) -> list[Evaluation]:
     """Estimates of the reference, or of one group of it, cut into windows of the configured size.
 
-    A row that the calibration was fitted on looks better calibrated than it is; so the rows are
-    calibrated by folds contiguous in time, each by a fit on the others. The last rows that fill no
-    window are left out; fewer than `FEWEST_WINDOWS` windows are none.
+    They are calibrated by `Reference.cross_fitted`. The last rows that fill no window are left out;
+    fewer than `FEWEST_WINDOWS` windows are none.
     """
-    rows = (
-        reference.groups.get(group, np.zeros(0, dtype=np.int64))
-        if group
-        else np.arange(len(reference.labels))
-    )
+    every = np.arange(len(reference.labels))
+    rows = reference.groups.get(group, every[:0]) if group else every
     size = task.window.size
     if len(rows) < FEWEST_WINDOWS * size:
         return []
-    calibrated: Floats | None = None
-    if method != "none":
-        calibrated = cross_fit_in_time(
-            CALIBRATORS[method](), reference.scores, reference.predicted, reference.labels
-        )
+    calibrated = reference.cross_fitted(method)
     cuts = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
     return evaluate(
         [

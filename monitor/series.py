@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from monitor.calibration import calibration_from_snapshot
+from monitor.calibration import Uncalibrated, calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.config import Task
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
 from monitor.judge import Judge, JudgeSettings
 from monitor.labels.tally import Tally
+from monitor.lastwindow import LastWindow
 from monitor.records import Ints
-from monitor.reference import Reference, baselines, fit_calibration, reference_windows
+from monitor.reference import Reference, baselines, reference_windows
 from monitor.report import WindowReport
 from monitor.versions import VersionTracker
 from monitor.view import CalibrationView, MetricEstimate, SeriesState, SeriesView
@@ -78,8 +79,8 @@ class Series:
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
         self._silent = False
-        self._last: WindowReport | None = None
-        self._judged_version: str | None = state.get("judged_version")
+        self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
+        self._judged_version: str = state.get("judged_version", "")
         self._calibration: Calibration
         if "calibration" in state:
             self._calibration, self._calibration_view = _restored(state["calibration"])
@@ -89,7 +90,11 @@ class Series:
     def _start(self, reference: Reference | None) -> None:
         """Fit the calibration, and draw the charts, on the reference where there is one."""
         task = self.settings.task
-        self._calibration = fit_calibration(task.calibration.method, reference, max(len(task.classes), 1))
+        self._calibration = (
+            Uncalibrated(max(len(task.classes), 1))
+            if reference is None
+            else reference.calibration(task.calibration.method)
+        )
         fitted = reference is not None and self._calibration.method != "none"
         self._calibration_view = CalibrationView(
             method=self._calibration.method,
@@ -99,7 +104,10 @@ class Series:
         )
         if reference is None:
             return
-        self._judged_version = reference.version or self._judged_version
+        if reference.version and not self._versions.current:
+            seeded = self._versions.snapshot() | {"current": reference.version}
+            self._versions = VersionTracker(task.window.min_size, seeded)
+            self._judged_version = reference.version
         windows = reference_windows(
             self._calibration.method, reference, self.settings.group, task, self.settings.positive
         )
@@ -123,6 +131,8 @@ class Series:
 
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old; note whether the model has fallen silent."""
+        if self._last_arrival == -np.inf:
+            self._last_arrival = now  # a model that has not answered yet: silence counts from the start
         self._silent = (
             now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
         )
@@ -149,7 +159,9 @@ class Series:
         self._follow_version(window.version)
         charts, objectives = self._judge.judge(evaluation, window.size)
         self._used += window.size
-        self._last = WindowReport(
+        estimates = self._estimates(window.number, evaluation)
+        self._last = LastWindow(window.end_time, estimates, charts)
+        return WindowReport(
             task=self.settings.task_name,
             model=self.settings.model,
             group=self.settings.group,
@@ -160,17 +172,22 @@ class Series:
             start_time=window.start_time,
             end_time=window.end_time,
             calibration=self._calibration_view,
-            estimates=self._estimates(window.number, evaluation),
+            estimates=estimates,
             charts=charts,
             objectives=objectives,
             positions=window.positions,
         )
-        return self._last
 
     def _follow_version(self, version: str) -> None:
-        """A new version starts a new baseline; the calibration stays, flagged as another version's."""
-        if self._judged_version is not None and version != self._judged_version:
-            self._judge.set_baseline({})
+        """A new version starts a new baseline; the calibration stays, flagged as another version's.
+
+        Answers that name no version belong to the current one, and a name that comes for the first time
+        is that one's.
+        """
+        if not version:
+            return
+        if self._judged_version and version != self._judged_version:
+            self._judge.begin_anew()
             if self._calibration_view.version:
                 self._calibration_view = replace(self._calibration_view, foreign=True)
         self._judged_version = version
@@ -205,7 +222,7 @@ class Series:
             calibration=self._calibration_view,
             estimates=self._current_estimates(),
             charts=last.charts if last else (),
-            objectives=last.objectives if last else self._judge.objectives(),
+            objectives=self._judge.objectives(),
             violations=dict(self._judge.violations),
             labelled=self.tally.labelled,
             correct=self.tally.correct,
@@ -242,6 +259,7 @@ class Series:
             "used": self._used,
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
+            "last": self._last.snapshot() if self._last else None,
             "calibration": {
                 "fit": self._calibration.snapshot(),
                 "version": view.version,

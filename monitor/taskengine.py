@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.config import Task
-from monitor.labels.along import labels_along, match_directly, merged, take_labels
+from monitor.labels.along import labels_along, match_directly, merged
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
-from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch
+from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch, id_keys
 from monitor.reference import Reference
 from monitor.series import Series, SeriesSettings
 from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
-_SHED = -2
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -28,6 +28,27 @@ class Closed:
 
     series: int
     window: ClosedWindow
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Answers with the clock by which windows age.
+
+    Parameters
+    ----------
+    batch : Batch
+        Its times are all there.
+    arrival : (n,) float64
+        The clock at each answer, seconds, never falling.
+    """
+
+    batch: Batch
+    arrival: Floats
+
+    @classmethod
+    def at(cls, batch: Batch, arrival: Floats) -> Timed:
+        """Answers that came then; one that names no time of its own gets that one."""
+        return cls(replace(batch, time=np.where(np.isnan(batch.time), arrival, batch.time)), arrival)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +98,18 @@ class TaskEngine:
         self.join: LabelJoinLogic = join.build(state.get("join"))
         self.series: list[Series] = []
         self._index: dict[tuple[str, str], int] = {}
-        self._models: dict[str, int] = {}
+        self._groups = 0
         self._dropped: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
         self.dropped: int = state.get("dropped_count", 0)
-        for model in state.get("models", ()):
-            self._models[model] = len(self._models)
         for model, group, saved in state.get("series", ()):
             self._add_series(model, group, saved)
+        for model in task.models:
+            self._series_of(model, "")  # one that never answers must show, as silent
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the task needs to go on from here, but its settings."""
         return {
             "join": self.join.snapshot(),
-            "models": list(self._models),
             "series": [[s.settings.model, s.settings.group, s.snapshot()] for s in self.series],
             "dropped": sorted([model, group] for model, group in self._dropped),
             "dropped_count": self.dropped,
@@ -97,45 +117,48 @@ class TaskEngine:
 
     def absorb(
         self,
-        batch: Batch | None,
+        answers: Timed | None,
         labels: LabelBatch | None,
         partitions: tuple[str, ...],
-        arrival: Floats,
         sequence: int,
     ) -> Step:
         """Take the answers and labels that a chunk brought, in the order of their arrival.
 
         Parameters
         ----------
-        batch, labels
+        answers, labels
             None where the chunk has none of this task.
         partitions : tuple of str
             What the batch's `partition` points into.
-        arrival : (n,) float64
-            The clock by which windows age, for each answer.
         sequence : int
             Of the chunk's first record.
         """
         step = Step([], [], 0)
-        if batch is not None:
-            step = self._take_answers(batch, partitions, arrival, sequence + batch.order)
-            along = labels_along(batch, np.flatnonzero(self._known_models(batch)[batch.model]))
+        if answers is not None:
+            batch, arrival = answers.batch, answers.arrival
+            series = self._whole_models(batch)
+            step = self._take_answers(answers, series, partitions, sequence + batch.order)
+            shed = series < 0
+            self.join.outcomes[LabelOutcome.SHED] += int((shed & (batch.label >= 0)).sum())
+            along = labels_along(replace(batch, time=np.minimum(batch.time, arrival)), np.flatnonzero(~shed))
             labels = along if labels is None else merged(along, labels)
         if labels is not None and len(labels):
             step.matches.append(self._take_labels(labels, sequence + labels.order))
         return step
 
-    def _take_answers(
-        self, batch: Batch, partitions: tuple[str, ...], arrival: Floats, sequence: Ints
-    ) -> Step:
-        series = self._whole_models(batch)
-        model = self._model_codes(batch)
+    def _take_answers(self, timed: Timed, series: Ints, partitions: tuple[str, ...], sequence: Ints) -> Step:
+        batch, arrival = timed.batch, timed.arrival
         watched = series >= 0
-        new = self.join.is_new(batch.key, model, batch.time)
-        self._count_duplicates(series[watched & ~new])
+        codes = np.array([model_code(name) for name in batch.models], dtype=np.int64)
+        model = np.where(watched, codes[batch.model], -1)
+        # A time ahead of the clock is an error of the sender: by it, labels would wait or expire for ever.
+        time = np.minimum(batch.time, arrival)
+        new = self.join.is_new(batch.key, model, time)
         kept = np.flatnonzero(watched & new)
         groups = [self._group_series(batch, name, watched) for name in self._settings.task.groups]
         memberships = [series, *groups]
+        for member in memberships:
+            self._count_duplicates(member[watched & ~new & (member >= 0)])
         rows = Rows(
             scores=batch.scores,
             predicted=batch.predicted,
@@ -150,7 +173,7 @@ class TaskEngine:
             key=batch.key[kept],
             model=model[kept],
             predicted=batch.predicted[kept],
-            time=batch.time[kept],
+            time=time[kept],
             sequence=sequence[kept],
             series=np.stack([member[kept] for member in memberships], axis=1),
             window=np.stack(windows, axis=1),
@@ -161,22 +184,11 @@ class TaskEngine:
         return Step(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
-        """Labels to their answers; those for one model of a name beyond the cap are shed."""
-        most = self._settings.task.max_series
-        codes = np.array(
-            [
-                self._model_code(name) if name in self._models or len(self._models) < most else _SHED
-                for name in labels.models
-            ]
-            + [-1],  # what the labels for every model point to
-            dtype=np.int64,
+        codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
+        everyone = np.array(
+            [model_code(s.settings.model) for s in self.series if not s.settings.group], dtype=np.int64
         )
-        models = codes[labels.model]
-        kept = np.flatnonzero(models != _SHED)
-        self.join.outcomes[LabelOutcome.SHED] += len(labels) - len(kept)
-        if len(kept) < len(labels):
-            labels, models, sequence = take_labels(labels, kept), models[kept], sequence[kept]
-        return self.join.add_labels(labels, models, len(self._models), sequence)
+        return self.join.add_labels(labels, codes[labels.model], everyone, sequence)
 
     def apply(self, matches: Matches) -> None:
         """Count matched labels into the windows that their answers are in."""
@@ -220,22 +232,10 @@ class TaskEngine:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
             self.series[int(code)].duplicates += int(count)
 
-    def _model_code(self, model: str) -> int:
-        """The model's number, the same after a restart: it is part of the keys of answers."""
-        return self._models.setdefault(model, len(self._models))
-
-    def _model_codes(self, batch: Batch) -> Ints:
-        codes = np.array([self._models.get(name, -1) for name in batch.models], dtype=np.int64)
-        return codes[batch.model]
-
-    def _known_models(self, batch: Batch) -> NDArray[np.bool_]:
-        return np.array([name in self._models for name in batch.models], dtype=bool)
-
     def _whole_models(self, batch: Batch) -> Ints:
         """The series of each row's model, -1 beyond the cap."""
-        present = np.unique(batch.model) if len(batch.models) > 1 else np.arange(len(batch.models))
         codes = np.full(len(batch.models), -1, dtype=np.int64)
-        for code in present.tolist():
+        for code in _by_first_row(batch.model):
             codes[code] = self._series_of(batch.models[code], "")
         return codes[batch.model]
 
@@ -245,27 +245,29 @@ class TaskEngine:
         found = np.full(len(batch), -1, dtype=np.int64)
         rows = np.flatnonzero(watched & (column >= 0))
         pairs = batch.model[rows] * max(len(values), 1) + column[rows]
+        series = {
+            pair: self._series_of(batch.models[pair // len(values)], f"{name}={values[pair % len(values)]}")
+            for pair in _by_first_row(pairs)
+        }
         kinds, place = np.unique(pairs, return_inverse=True)
-        codes = [
-            self._series_of(batch.models[pair // len(values)], f"{name}={values[pair % len(values)]}")
-            for pair in kinds.tolist()
-        ]
-        found[rows] = np.array(codes, dtype=np.int64)[place.ravel()]
+        found[rows] = np.array([series[pair] for pair in kinds.tolist()], dtype=np.int64)[place.ravel()]
         return found
 
     def _series_of(self, model: str, group: str) -> int:
         known = self._index.get((model, group))
         if known is not None:
             return known
-        if len(self.series) >= self._settings.task.max_series:
+        # Models and groups have a cap each: a flood of group values must not take the models' places.
+        alike = self._groups if group else len(self.series) - self._groups
+        if alike >= self._settings.task.max_series:
             self._drop(model, group)
             return -1
         return self._add_series(model, group, None)
 
     def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None) -> int:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
-        self._model_code(model)
         self.series.append(settings.build(self._settings.references.get(model), saved))
+        self._groups += bool(group)
         self._index[model, group] = len(self.series) - 1
         return len(self.series) - 1
 
@@ -276,13 +278,29 @@ class TaskEngine:
                 self._dropped.add((model, group))
 
 
+@lru_cache(maxsize=10_000)
+def model_code(model: str) -> int:
+    """A model's number in the keys of its answers and labels: the same in every process, never negative."""
+    return int(id_keys([model])[0] >> np.uint64(1))
+
+
+def _by_first_row(codes: Ints) -> list[int]:
+    """The codes that occur, in the order of their first row."""
+    if not len(codes):
+        return []
+    kinds, first = np.unique(codes, return_index=True)
+    return [int(kind) for kind in kinds[np.argsort(first)]]
+
+
 def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
     """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives."""
     learnt = ("judge", "calibration")
-    series = [
-        [model, group, {key: value for key, value in saved.items() if key not in learnt}]
-        for model, group, saved in state["series"]
-    ]
+    series = []
+    for model, group, saved in state["series"]:
+        kept = {key: value for key, value in saved.items() if key not in learnt}
+        if saved["last"] is not None:
+            kept["last"] = saved["last"] | {"charts": []}
+        series.append([model, group, kept])
     return {**state, "series": series}
 
 

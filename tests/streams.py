@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -71,10 +71,10 @@ class Rig:
         tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
         self.settings = EngineSettings(tasks, references or {}, event_time)
         self.engine: Engine = self.settings.build()
-        self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test", clock=lambda: 1.7e9).decode
+        self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test").decode
         self.offset = 0
 
-    def feed(self, records: Sequence[Record | bytes], now: float = 0.0) -> list[WindowReport]:
+    def feed(self, records: Iterable[Record | bytes], now: float = 0.0) -> list[WindowReport]:
         """One chunk."""
         values = [r if isinstance(r, bytes) else msgspec.json.encode(r) for r in records]
         offsets = list(range(self.offset, self.offset + len(values)))

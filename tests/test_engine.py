@@ -21,7 +21,7 @@ from tests.streams import CLASSES, Rig, answers, lines, task
 def reference(settings, n=3000, seed=7, model="erm", **more):
     """A labelled reference as the shell would read it."""
     records = answers(np.random.default_rng(seed), n, model, labelled=True, start=1.6e9, **more)
-    decode = Decoder(layouts({"t": settings}), "reference", clock=lambda: 0.0).decode
+    decode = Decoder(layouts({"t": settings}), "reference").decode
     values = [msgspec.json.encode(record) for record in records]
     return {"t": split_by_model(decode([RawMessages(values, "r", list(range(n)))]).batches[0])}
 
@@ -364,11 +364,3 @@ def test_models_beyond_the_cap_are_shed_and_cannot_hide_anothers_answers():
     assert [(s.model, s.pending, s.duplicates) for s in view.series] == [("erm", 49, 0)]
     assert view.shed["test"] == 48
     assert view.series_dropped == 48
-
-
-def test_labels_for_made_up_models_cannot_fill_the_memory():
-    rig = Rig(task(classes=[], max_series=3))
-    rig.feed([{"id": "a", "model": f"m{i}", "correct": True, "time": 1.7e9} for i in range(10)])
-    view = rig.engine.view()
-    assert view.labels[("t", LabelOutcome.SHED)] == 7
-    assert view.labels_waiting["t"] == 3

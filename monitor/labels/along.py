@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,20 @@ from monitor.records import NO_ID, Batch, Ints, LabelBatch
 
 
 def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
-    """The labels in these rows that an id can carry, as labels of every model's answer to that id.
+    """The labels in these rows that an id can carry.
 
-    A duplicate's label is among them: the record may have been sent again for it.
+    A class is true whichever model answered; right or wrong (a task without classes, whose scores have
+    one column) is said of the record's own model alone. A duplicate's label is among them: the record
+    may have been sent again for it.
     """
     rows = rows[(batch.label[rows] >= 0) & (batch.key[rows] != NO_ID)]
+    general = batch.scores.shape[1] > 1
     return LabelBatch(
         task=batch.task,
         key=batch.key[rows],
         label=batch.label[rows],
-        model=np.full(len(rows), -1, dtype=np.int64),
-        models=(),
+        model=np.full(len(rows), -1, dtype=np.int64) if general else batch.model[rows],
+        models=() if general else batch.models,
         time=batch.time[rows],
         probability=np.full(len(rows), np.nan),
         order=batch.order[rows],
@@ -86,17 +88,4 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
         time=both(first.time, second.time),
         probability=both(first.probability, second.probability),
         order=order[by_arrival],
-    )
-
-
-def take_labels(labels: LabelBatch, rows: Ints) -> LabelBatch:
-    """The labels in these rows."""
-    return replace(
-        labels,
-        key=labels.key[rows],
-        label=labels.label[rows],
-        model=labels.model[rows],
-        time=labels.time[rows],
-        probability=labels.probability[rows],
-        order=labels.order[rows],
     )

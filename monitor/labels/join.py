@@ -29,6 +29,7 @@ from monitor.view import LabelOutcome
 __all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
 
 _NO_LABEL = -1
+_PAIRS_AT_ONCE = 1 << 17  # of labels and models: a thousand models must not cost a gigabyte
 _LAGS_KEPT = 1000
 _SECONDS_A_DAY = 86_400.0
 _STEPS_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
@@ -182,11 +183,11 @@ class LabelJoinLogic:
         self._look_through()
         return Matches.join(parts)
 
-    def add_labels(self, labels: LabelBatch, models: Ints, all_models: int, sequence: Ints) -> Matches:
+    def add_labels(self, labels: LabelBatch, models: Ints, everyone: Ints, sequence: Ints) -> Matches:
         """Take the labels of a step; return the matches with answers already known.
 
-        `models` is each label's model index within the task, -1 for all of them, and `all_models` how
-        many the task has.
+        `models` is the number of each label's model, -1 for every model, and `everyone` the numbers of
+        all models that answer.
         """
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
@@ -194,7 +195,7 @@ class LabelJoinLogic:
         parts = []
         while len(keys):
             stop = self._until_reuse(keys[: self._most_labels], rest)
-            parts.append(self._add_some(keys[:stop], rest.take(slice(stop)), all_models))
+            parts.append(self._add_some(keys[:stop], rest.take(slice(stop)), everyone))
             keys, rest = keys[stop:], rest.take(slice(stop, None))
         return Matches.join(parts)
 
@@ -236,10 +237,10 @@ class LabelJoinLogic:
         reused = again[~self._near(labels.time[again] - time)]
         return int(reused.min()) if len(reused) else len(keys)
 
-    def _add_some(self, keys: Keys, labels: Labels, all_models: int) -> Matches:
+    def _add_some(self, keys: Keys, labels: Labels, everyone: Ints) -> Matches:
         """Take no more labels than the ring holds, each id in one use."""
         rows, time, says_more = self._take(keys, labels)
-        answer, label = self._find_answers(labels, np.flatnonzero(says_more), all_models)
+        answer, label = self._find_answers(labels, np.flatnonzero(says_more), everyone)
         pairs = Pairs(answer, labels.label[label], time[label], labels.sequence[label], rows[label])
         matches = self._match(pairs)
         fresh = rows[rows >= 0]
@@ -294,13 +295,20 @@ class LabelJoinLogic:
             keys, {"label": label, "time": time, "settled": settled, "sequence": sequence}
         )
 
-    def _find_answers(self, labels: Labels, which: Ints, all_models: int) -> tuple[Ints, Ints]:
+    def _find_answers(self, labels: Labels, which: Ints, everyone: Ints) -> tuple[Ints, Ints]:
         """Pairs of (answer's row, label): a label that names no model reaches every model's answer."""
         model = labels.model[which]
-        one, every = which[model >= 0], np.repeat(which[model < 0], all_models)
-        label = np.concatenate([one, every])
-        models = np.concatenate([labels.model[one], np.arange(len(every)) % max(all_models, 1)])
-        answers = self._answers.find(answer_keys(labels.key[label], models))
+        found = [self._hits(labels, which[model >= 0], model[model >= 0])]
+        general = which[model < 0]
+        step = max(1, _PAIRS_AT_ONCE // max(len(everyone), 1))
+        for start in range(0, len(general), step):
+            some = general[start : start + step]
+            found.append(self._hits(labels, np.repeat(some, len(everyone)), np.tile(everyone, len(some))))
+        answers, label = zip(*found, strict=True)
+        return np.concatenate(answers), np.concatenate(label)
+
+    def _hits(self, labels: Labels, label: Ints, model: Ints) -> tuple[Ints, Ints]:
+        answers = self._answers.find(answer_keys(labels.key[label], model))
         hit = answers >= 0
         return answers[hit], label[hit]
 

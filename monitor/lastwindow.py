@@ -1,0 +1,62 @@
+"""What is shown of a series between two windows: the last one's estimates and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monitor.charts.base import Verdict
+from monitor.result import Estimate, Unknown
+from monitor.view import ChartView, MetricEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class LastWindow:
+    """The last closed window, as far as exporters show it.
+
+    Parameters
+    ----------
+    end_time : float
+        Seconds since the epoch.
+    estimates : tuple of MetricEstimate
+    charts : tuple of ChartView
+    """
+
+    end_time: float
+    estimates: tuple[MetricEstimate, ...]
+    charts: tuple[ChartView, ...]
+
+    def snapshot(self) -> dict[str, Any]:
+        """The window as plain values."""
+        return {
+            "end_time": self.end_time,
+            "estimates": [[e.metric, e.estimator, _plain(e)] for e in self.estimates],
+            "charts": [
+                [c.metric, v.center, v.lower, v.upper, list(v.rules), v.out_of_control]
+                for c in self.charts
+                for v in (c.verdict,)
+            ],
+        }
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> LastWindow:
+        """The window that a snapshot holds."""
+        return cls(
+            state["end_time"],
+            tuple(
+                MetricEstimate(metric, tag, Unknown(found) if isinstance(found, str) else Estimate(*found))
+                for metric, tag, found in state["estimates"]
+            ),
+            tuple(
+                ChartView(metric, Verdict(center, lower, upper, tuple(rules), out))
+                for metric, center, lower, upper, rules, out in state["charts"]
+            ),
+        )
+
+
+def _plain(found: MetricEstimate) -> str | list[float]:
+    result = found.result
+    if isinstance(result, Unknown):
+        return str(result.reason)
+    return [result.value, result.lower, result.upper, result.level, result.n]
