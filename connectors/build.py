@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from connectors.base import Source
 from connectors.files import FileSource
@@ -29,13 +28,13 @@ def build_source(settings: SourceConfig) -> Source:
     return FileSource(settings.path, follow=settings.follow, name=settings.label)
 
 
-def build_inputs(config: Config, clock: Callable[[], float] = time.time) -> list[Input]:
+def build_inputs(config: Config) -> list[Input]:
     """Every configured source with a decoder of its own."""
     known = layouts(config.tasks)
     inputs = []
     for settings in config.sources:
         source = build_source(settings)
-        inputs.append(Input(source, Decoder(known, source.name, clock).decode))
+        inputs.append(Input(source, Decoder(known, source.name).decode))
     return inputs
 
 

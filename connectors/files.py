@@ -127,19 +127,26 @@ class FileSource(Source):
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
+        # The name first: whoever asks for `up` or `lag` from another thread must not meet a closed file.
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     @property
     def up(self) -> bool:
-        """Whether there is a file open."""
-        return self._reader is not None and self._reader.up
+        """Whether there is a file open. May be asked from any thread."""
+        reader = self._reader
+        return reader is not None and reader.up
 
     @property
     def lag(self) -> int | None:
         """About how many records wait, for plain NDJSON: the bytes left over the mean length of a line.
 
-        None for tables, for compressed files, and before the first line was read.
+        None for tables, for compressed files, before the first line was read, and while the file is being
+        changed or closed. May be asked from any thread.
         """
-        return None if self._reader is None else self._reader.lag()
+        reader = self._reader
+        try:
+            return None if reader is None else reader.lag()
+        except (OSError, ValueError):  # closed between two looks: it is no longer the file to ask about
+            return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,20 +13,32 @@ import numpy as np
 from monitor.estimate.proportion import wilson
 from monitor.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.svg import ControlChartData
+from monitor.records import Floats
 from monitor.report import WindowReport
 from monitor.result import Estimate
 
-_COLUMNS = 8
+_FIGURES = 10  # of a window: its number, its end; estimate, limits, each of three; rules broken, alarm
 
 
 @dataclass(slots=True)
 class History:
-    """The windows of one series and metric by their numbers, as figures: not the reports themselves."""
+    """The windows of one series and metric in the order of their numbers.
+
+    Figures only, 80 bytes a window and up to an eighth more for growth: a replay may close millions.
+
+    Parameters
+    ----------
+    level : float
+        Of the estimates' intervals, 0 to 1.
+    objective : float
+        The floor or ceiling, NaN without one.
+    is_floor : bool
+    """
 
     level: float = 0.95
     objective: float = math.nan
     is_floor: bool = True
-    rows: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
 
     def add(self, metric: str, report: WindowReport) -> None:
         """Take the estimate, limits and alarm of a window."""
@@ -42,13 +56,35 @@ class History:
                 self.objective, self.is_floor = objective.bound, objective.is_floor
         if found is not None:
             self.level = found.level
-        self.rows[report.window] = (
+        row = (
+            report.window,
             report.end_time,
             *((found.value, found.lower, found.upper) if found else (math.nan,) * 3),
             *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
-            float(bool(chart and chart.rules)),
-            float(bool(chart and chart.out_of_control)),
+            bool(chart and chart.rules),
+            bool(chart and chart.out_of_control),
         )
+        place = self._place(report.window)
+        # A revision takes the place of its window; any other is put in before those that follow it.
+        stop = place + (place < len(self) and self._rows[place * _FIGURES] == report.window)
+        self._rows[place * _FIGURES : stop * _FIGURES] = array("d", row)
+
+    def __len__(self) -> int:
+        return len(self._rows) // _FIGURES
+
+    def _place(self, window: int) -> int:
+        """The first place whose window is not below this one."""
+        if not self._rows or self._rows[-_FIGURES] < window:
+            return len(self)  # nearly always: windows close in the order of their numbers
+        return bisect_left(range(len(self)), float(window), key=lambda place: self._rows[place * _FIGURES])
+
+    def columns(self) -> Floats:
+        """(10, windows) float64
+
+        Number and end of the window; value, lower, upper of its estimate; center, lower, upper of its
+        chart; whether it broke a rule, and whether the alarm stood. NaN for what was unknown.
+        """
+        return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
 
 class Histories:
@@ -89,7 +125,7 @@ class Histories:
             series: [
                 _chart(series, metric, history, labelled.get(series, {}), realised_name)
                 for metric, history in metrics.items()
-                if not np.isnan([row[1] for row in history.rows.values()]).all()
+                if not np.isnan(history.columns()[2]).all()
             ]
             for series, metrics in self._found.items()
         }
@@ -102,29 +138,28 @@ def _chart(
     labelled: dict[int, tuple[int, int]],
     realised_name: str,
 ) -> ControlChartData:
-    columns = np.array(list(history.rows.values()), dtype=np.float64).T
-    places = {window: place for place, window in enumerate(history.rows)}
-    realised = np.full((3, len(history.rows)), np.nan)
+    number, end, value, lower, upper, center, limit_lower, limit_upper, broken, alarm = history.columns()
+    places = {window: place for place, window in enumerate(number.astype(int).tolist())}
+    realised = np.full((3, len(history)), np.nan)
     if metric == "accuracy":
         for window, (n, k) in labelled.items():
             found = wilson(k, n, history.level)
             if isinstance(found, Estimate) and window in places:
                 realised[:, places[window]] = found.value, found.lower, found.upper
     task, model, group = series
-    times = np.maximum.accumulate(columns[0])
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
-        subtitle=f"task {task}, {len(history.rows)} windows",
-        x=times,
+        subtitle=f"task {task}, {len(history)} windows",
+        x=np.maximum.accumulate(end),
         x_is_time=True,
-        value=columns[1],
-        lower=columns[2],
-        upper=columns[3],
-        center=columns[4],
-        limit_lower=columns[5],
-        limit_upper=columns[6],
-        violated=columns[7] > 0,
-        out_of_control=columns[8] > 0,
+        value=value,
+        lower=lower,
+        upper=upper,
+        center=center,
+        limit_lower=limit_lower,
+        limit_upper=limit_upper,
+        violated=broken > 0,
+        out_of_control=alarm > 0,
         realised=realised[0],
         realised_lower=realised[1],
         realised_upper=realised[2],

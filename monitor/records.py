@@ -22,6 +22,10 @@ NO_ID = np.uint64(0)
 """The key of a record without an id: it counts in windows, and no label can reach it."""
 
 
+FIRST_MILLISECOND, LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
+"""Milliseconds since the epoch that begin the year 1 and end the year 9999: what RFC 3339 can write."""
+
+
 class RejectReason(StrEnum):
     """Why a record was not used. A small fixed set, because it becomes a label in Prometheus."""
 
@@ -124,11 +128,14 @@ class Batch:
     models, versions : tuple of str
         A record without a version has the version ``""``.
     time : (n,) float64
-        Seconds since the epoch, from the record, or its arrival.
+        Seconds since the epoch, in the years 1 to 9999. NaN where the record has none: the engine takes
+        the arrival.
     key : (n,) uint64
         `id_keys` of the record's id; `NO_ID` without one.
     label : (n,) int64
-        True class where it came along, else -1.
+        True class where it came along, else -1. A record of several models brings one label: it stands on
+        the first of its answers that is kept, and the join by id brings it to the others. Without an id
+        there is no join, and it stands on them all.
     groups : mapping of str to (tuple of str, (n,) int64)
         For each watched group: its values and each row's index into them, -1 where absent.
     order : (n,) int64
@@ -171,7 +178,8 @@ class LabelBatch:
         Index into `models` where the label is about one model's answer, -1 where about them all.
     models : tuple of str
     time : (n,) float64
-        Seconds since the epoch.
+        Seconds since the epoch, in the years 1 to 9999. NaN where the record has none: the engine takes
+        the arrival.
     probability : (n,) float64
         Chance with which the row was picked for labelling, above 0 and at most 1; NaN where not given.
     order : (n,) int64
@@ -210,7 +218,8 @@ class Chunk:
     answers : int
         Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
     labels_received : int
-        Labels received, used or not.
+        Records received that are labels and nothing else, used or not; a label that came along with its
+        answers is not among them.
     """
 
     source: str

@@ -10,15 +10,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.result import Estimate, Result, Unknown
 from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveView
-
-ClosedBy = Literal["size", "age", "version", "end"]
+from monitor.windows import ClosedBy
 
 NOT_A_NUMBER = "not a number"
 """Reason given where an estimator answered NaN or an infinity: an error of the estimator, told as such."""
@@ -99,27 +99,29 @@ def finite(result: Result) -> Result:
 
 
 def rfc3339(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds.
+    """Seconds since the epoch as RFC 3339 in UTC, rounded to milliseconds. It never raises.
 
     Parameters
     ----------
     seconds : float
-        From the year 1 to the year 9999.
+        What lies outside the years 1 to 9999 becomes the nearest end of them, and NaN the beginning: the
+        form has four digits for the year, and one odd time must not stop the agent. Such a line misleads
+        who takes it for a moment; the decoder lets none in.
 
-    Raises
-    ------
-    OverflowError
-        Outside these years, or infinite.
-    ValueError
-        NaN.
+    Returns
+    -------
+    str
+        24 characters, in the order of time.
 
     Examples
     --------
-    >>> rfc3339(1795168800.12)
-    '2026-11-20T10:00:00.120Z'
+    >>> rfc3339(1795168800.12), rfc3339(float("inf")), rfc3339(float("nan"))
+    ('2026-11-20T10:00:00.120Z', '9999-12-31T23:59:59.999Z', '0001-01-01T00:00:00.000Z')
     """
+    # NaN is neither below nor above: it must be the second of `max`, which then keeps the first.
+    within = min(max(FIRST_MILLISECOND, float(seconds) * 1000), LAST_MILLISECOND)
     # Rounded as an integer first: isoformat cuts digits off, and 0.12 is stored as 0.11999….
-    return (_EPOCH + timedelta(milliseconds=round(seconds * 1000))).isoformat(timespec="milliseconds") + "Z"
+    return (_EPOCH + timedelta(milliseconds=round(within))).isoformat(timespec="milliseconds") + "Z"
 
 
 def to_json(report: WindowReport) -> bytes:

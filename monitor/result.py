@@ -11,10 +11,8 @@ class Reason(StrEnum):
 
     NO_ROWS = "no rows"
     TOO_FEW_ROWS = "too few rows"
-    ONE_CLASS = "one class only"
     NO_LABELS = "no labels yet"
     NOT_CALIBRATED = "not calibrated"
-    FITTED_ON_THESE_ROWS = "calibration fitted on these rows"
     NOT_DEFINED = "not defined for this task"
 
 

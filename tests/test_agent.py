@@ -48,7 +48,7 @@ class Rigged:
         self.sinks = sinks or ListSinks()
         self.clock = HandClock(1.7e9)
         known = layouts(TASKS)
-        inputs = [Input(source, Decoder(known, source.name, self.clock).decode) for source in sources]
+        inputs = [Input(source, Decoder(known, source.name).decode) for source in sources]
         self.engine = engine or EngineSettings(TASKS).build()
         self.agent = Agent(self.engine, inputs, self.sinks, self.clock)
 
@@ -177,7 +177,7 @@ def test_an_agent_on_an_old_snapshot_goes_on_after_the_last_record_that_was_abso
 def first_chunk(stream: Sequence[Mapping[str, Any]]) -> Chunk:
     source = ListSource(stream, per_read=len(stream))
     source.open({})
-    return Decoder(layouts(TASKS), "list", lambda: 0.0).decode(source.read(0.0))
+    return Decoder(layouts(TASKS), "list").decode(source.read(0.0))
 
 
 def test_a_crash_ends_the_process_at_once_with_nothing_drained(tmp_path: Path) -> None:

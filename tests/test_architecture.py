@@ -17,10 +17,6 @@ EDGES = ("monitor.cli", "monitor.commands", "monitor.testing", "monitor.demo")
 """Modules of the core's package that join it with connectors."""
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 40
-LONG_FOR_A_REASON = {
-    # One record's way from column to column, in a straight line, ending in the 15 fields of a Batch.
-    "connectors.formats.answers.read_answers",
-}
 HEAVY = ("kafka", "sklearn", "pyarrow", "pandas", "uvicorn", "starlette", "yaml", "pydantic", "typer", "rich")
 
 
@@ -166,7 +162,7 @@ def test_no_function_is_too_long() -> None:
         for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and own_lines(node) > MOST_FUNCTION_LINES
     }
-    assert {name: n for name, n in long.items() if name not in LONG_FOR_A_REASON} == {}
+    assert long == {}
 
 
 def test_every_module_says_what_it_is() -> None:

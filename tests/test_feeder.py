@@ -27,7 +27,7 @@ class Fed:
     def __init__(self, source: ListSource, most_chunks: int = 4) -> None:
         self.source = source
         self.chunks: queue.Queue[Chunk] = queue.Queue()
-        decode = Decoder([LAYOUT], source.name, lambda: 0.0).decode
+        decode = Decoder([LAYOUT], source.name).decode
         self.feeder = Feeder(Input(source, decode), self.chunks, most_chunks)
 
     def start(self, positions: Mapping[str, int] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -11,7 +12,7 @@ import pytest
 
 from monitor.estimate import wilson
 from monitor.export.svg import ControlChartData, stacked_svg
-from monitor.pictures import Histories
+from monitor.pictures import Histories, History
 from monitor.report import WindowReport
 from monitor.result import Estimate, Unknown
 from monitor.view import MetricEstimate
@@ -157,6 +158,32 @@ def test_a_later_revision_takes_the_place_of_its_window(reports: list[WindowRepo
     (found,) = histories.charts({})[SERIES]
     assert len(found.value) == 20
     assert found.value[2] == found.value[15]
+
+
+def test_windows_stand_in_the_order_of_their_numbers_however_they_come(
+    rig: Rig, reports: list[WindowReport]
+) -> None:
+    whole = own(reports)
+    histories = Histories()
+    histories.add([whole[i] for i in np.random.default_rng(3).permutation(20)])
+    (found,) = histories.charts(rig.engine.labelled())[SERIES]
+    histories = Histories()
+    histories.add(whole)
+    (expected,) = histories.charts(rig.engine.labelled())[SERIES]
+    for name in ("x", "value", "center", "limit_upper", "out_of_control", "realised"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+
+
+def test_a_window_costs_what_history_says(reports: list[WindowReport]) -> None:
+    windows, sample = 20_000, own(reports)[15]
+    history = History()
+    tracemalloc.start()
+    for window in range(windows):
+        history.add("accuracy", replace(sample, window=window, end_time=window * 1.5))
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(history) == windows
+    assert 80 * windows <= used < 92 * windows
 
 
 def test_a_metric_that_was_never_known_is_not_drawn(reports: list[WindowReport]) -> None:

@@ -62,7 +62,7 @@ def test_the_configuration_in_it_is_valid_and_reads_the_records_in_it():
     (text,) = blocks("yaml")
     config = config_from(yaml.safe_load(text))
     lines = blocks("json")[0].encode()
-    chunk = Decoder(layouts(config.tasks), "readme", lambda: 0.0).decode([RawBlock(lines, "readme", 0)])
+    chunk = Decoder(layouts(config.tasks), "readme").decode([RawBlock(lines, "readme", 0)])
     assert (chunk.answers, chunk.labels_received, chunk.rejects) == (1, 1, ())
     assert [json.loads(line)["id"] for line in lines.splitlines()] == ["req-81", "req-81"]
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.charts.base import Verdict
+from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.report import WindowReport, finite, rfc3339, to_json
 from monitor.result import Estimate, Unknown
 from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveState, ObjectiveView
@@ -137,7 +138,7 @@ def test_it_is_one_line_whatever_the_names_hold() -> None:
     assert json.loads(line)["model"] == 'a\n\r"b'
 
 
-@given(st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_000))
+@given(st.integers(FIRST_MILLISECOND, LAST_MILLISECOND))
 def test_times_say_the_millisecond_they_came_from(milliseconds: int) -> None:
     text = rfc3339(milliseconds / 1000)
     assert len(text) == 24
@@ -146,9 +147,44 @@ def test_times_say_the_millisecond_they_came_from(milliseconds: int) -> None:
     assert whole == milliseconds
 
 
-def test_times_beyond_the_calendar_are_refused() -> None:
-    with pytest.raises(OverflowError):
-        rfc3339(1e15)
+FIRST, LAST = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-math.inf, FIRST),
+        (-1e15, FIRST),
+        (-62_135_596_800.001, FIRST),
+        (-62_135_596_799.999, "0001-01-01T00:00:00.001Z"),
+        (253_402_300_799.9994, LAST),
+        (253_402_300_799.9999, LAST),
+        (253_402_300_800, LAST),
+        (1.7e308, LAST),
+        (np.float64(1.7e308), LAST),
+        (math.inf, LAST),
+        (math.nan, FIRST),
+        (np.float64("nan"), FIRST),
+    ],
+)
+def test_a_time_beyond_the_calendar_is_its_nearest_end_and_none_is_its_beginning(
+    seconds: float, text: str
+) -> None:
+    assert rfc3339(seconds) == text
+    assert datetime.fromisoformat(text).tzinfo is not None
+
+
+@given(st.floats(), st.floats())
+def test_every_float_has_a_text_and_texts_are_in_the_order_of_time(one: float, other: float) -> None:
+    texts = rfc3339(one), rfc3339(other)
+    assert [len(text) for text in texts] == [24, 24]
+    assert not (one < other and texts[0] > texts[1])
+
+
+def test_an_odd_time_does_not_stop_the_report() -> None:
+    odd = dataclasses.replace(spec_window(), start_time=math.nan, end_time=math.inf)
+    line = json.loads(to_json(odd))
+    assert (line["start_time"], line["end_time"]) == (FIRST, LAST)
 
 
 @given(

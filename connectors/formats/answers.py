@@ -13,7 +13,7 @@ from connectors.formats.scores import score_matrix
 from connectors.formats.structs import Faults, Scores
 from connectors.formats.truth import true_classes
 from connectors.formats.wording import step
-from monitor.records import Batch, Floats, Ints, RejectReason, TaskLayout
+from monitor.records import NO_ID, Batch, Floats, Ints, Keys, RejectReason, TaskLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,32 @@ class _Rows:
     offset: Ints
     path: Callable[[int], str]
 
+    def take(self, kept: Ints) -> _Rows:
+        """The chosen ones."""
+        chosen = kept.tolist()
+        values, names = [self.values[i] for i in chosen], [self.names[i] for i in chosen]
+        return _Rows(values, names, self.owner[kept], self.offset[kept], lambda row: self.path(chosen[row]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the records say beside scores, one entry a record.
+
+    Parameters
+    ----------
+    label, acted : (n,) int64
+        The true class and the class acted on, -1 where absent.
+    version : list of str or None
+        None where no record names one.
+    groups : mapping of str to (tuple of str, (n,) int64)
+        As in `Batch`.
+    """
+
+    label: Ints
+    acted: Ints
+    version: Sequence[str] | None
+    groups: Mapping[str, tuple[tuple[str, ...], Ints]]
+
 
 def read_answers(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
@@ -56,54 +82,78 @@ def read_answers(
     rejects : RejectList
         Takes what cannot be used.
     """
-    pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
-    if not absent(columns.models):
-        _check_several(columns, chosen, faults)
-    label = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
-    acted = _acted_on(pick(columns.prediction), layout, faults)
-    version = None if absent(columns.version) else encode_versions(pick(columns.version), faults)
-    groups = _groups(pick(columns.groups), layout, faults)
+    said = _read_said(layout, columns, chosen, faults)
     rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
-
     rows = _expand(columns, chosen, layout)
     row_faults = Faults(len(rows.values))
-    if not absent(columns.confidence):
-        _check_confidence(columns, chosen, layout, rows, row_faults)
-    scores = score_matrix(rows.values, layout, rows.path, row_faults)
-    check_names(rows.names, _model_path(rows), row_faults)
+    scores = _read_scores(layout, columns, chosen, rows, row_faults)
     for row, fault in row_faults.found.items():
         if int(rows.owner[row]) not in faults.found:
             rejects.add(int(chosen[rows.owner[row]]), fault, 1, layout.name)
-
-    names = rows.names
-    owner, offset = rows.owner, rows.offset
     if faults.found or row_faults.found:
-        keep = np.flatnonzero(faults.good()[owner] & row_faults.good())
-        scores, owner, offset = scores[keep], owner[keep], offset[keep]
-        names = [names[i] for i in keep.tolist()]
-    if not len(owner):
-        return None
+        kept = np.flatnonzero(faults.good()[rows.owner] & row_faults.good())
+        rows, scores = rows.take(kept), scores[kept]
+    return _batch(layout, said, rows, scores, chosen, places) if len(rows.owner) else None
+
+
+def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Faults) -> _Said:
+    pick = picker(chosen, columns.size)
+    if not absent(columns.models):
+        _check_several(columns, chosen, faults)
+    return _Said(
+        label=true_classes(pick(columns.label), pick(columns.correct), layout, faults),
+        acted=_acted_on(pick(columns.prediction), layout, faults),
+        version=None if absent(columns.version) else encode_versions(pick(columns.version), faults),
+        groups=_groups(pick(columns.groups), layout, faults),
+    )
+
+
+def _read_scores(layout: TaskLayout, columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> Floats:
+    """(m, K) of the answers; of those in `faults` they mean nothing."""
+    if not absent(columns.confidence):
+        _check_confidence(columns, chosen, layout, rows, faults)
+    scores = score_matrix(rows.values, layout, rows.path, faults)
+    check_names(rows.names, _model_path(rows), faults)
+    return scores
+
+
+def _batch(
+    layout: TaskLayout, said: _Said, rows: _Rows, scores: Floats, chosen: Ints, places: Places
+) -> Batch:
+    owner = rows.owner
     record = chosen[owner]
-    models, model = encode(names)  # type: ignore[arg-type]
-    versions, version_code = encode([version[i] for i in owner.tolist()]) if version else ((), owner)
-    predicted = acted[owner]
+    models, model = encode(rows.names)  # type: ignore[arg-type]
+    versions: tuple[str, ...] = ("",)
+    version = np.zeros_like(owner)
+    if said.version is not None:
+        versions, version = encode([said.version[i] for i in owner.tolist()])
+    predicted, key = said.acted[owner], places.key[record]
     return Batch(
         task=layout.name,
         scores=scores,
         predicted=np.where(predicted < 0, _largest(scores), predicted),
         model=model,
         models=models,
-        version=version_code if version else np.zeros_like(owner),
-        versions=versions if version else ("",),
+        version=version,
+        versions=versions,
         time=places.time[record],
-        key=places.key[record],
-        label=label[owner],
-        groups={name: (values, code[owner]) for name, (values, code) in groups.items()},
-        order=places.order[record] + offset,
+        key=key,
+        label=_once_a_record(said.label[owner], owner, key),
+        groups={name: (values, code[owner]) for name, (values, code) in said.groups.items()},
+        order=places.order[record] + rows.offset,
         partition=places.partition[record],
         position=places.position[record],
     )
+
+
+def _once_a_record(label: Ints, owner: Ints, key: Keys) -> Ints:
+    """Labels on the first answer of each record only, where there is an id to join the others by.
+
+    One label a model would be counted as that many labels, all but one of them duplicates.
+    """
+    first = np.diff(owner, prepend=-1) != 0
+    return np.where(first | (key == NO_ID), label, -1)
 
 
 def _largest(scores: Floats) -> Ints:

@@ -84,7 +84,7 @@ class Places:
     Parameters
     ----------
     time : float64
-        Seconds since the epoch.
+        Seconds since the epoch, NaN without one.
     key : uint64
     order : int64
         Place of the record's first row among all rows of the chunk.

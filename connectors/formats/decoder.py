@@ -28,7 +28,8 @@ from monitor.records import Chunk, Ints, Reject, TaskLayout
 class Decoder:
     """Decodes what one source brings.
 
-    It holds nothing between calls: where a source cuts its input makes no difference to the rows.
+    It holds nothing between calls and reads no clock: the same bytes give the same rows, wherever a source
+    cuts its input and whenever it comes.
     Nothing that comes in makes it raise; what cannot be used is in the chunk's `rejects`.
 
     Parameters
@@ -37,8 +38,6 @@ class Decoder:
         The configured tasks.
     source : str
         Name of the source, for the chunk.
-    clock : callable
-        Gives the time in seconds since the epoch, for records without one. Called once a `decode`.
     max_line_bytes : int, default 1 MiB
         A longer record is rejected unread. Only a message that is an array may be longer.
 
@@ -49,7 +48,7 @@ class Decoder:
 
     Examples
     --------
-    >>> decoder = Decoder([TaskLayout("toxicity", ("ok", "toxic"))], "file", lambda: 0.0)
+    >>> decoder = Decoder([TaskLayout("toxicity", ("ok", "toxic"))], "file")
     >>> line = b'{"id": "a", "model": "erm", "scores": [0.25, 0.75]}'
     >>> chunk = decoder.decode([RawBlock(line + b"\\n" + line[:20] + b"\\n", "p.ndjson", 0)])
     >>> chunk.batches[0].scores.tolist(), chunk.batches[0].predicted.tolist(), chunk.positions
@@ -62,7 +61,6 @@ class Decoder:
         self,
         layouts: Sequence[TaskLayout],
         source: str,
-        clock: Callable[[], float],
         max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         names = [layout.name for layout in layouts]
@@ -70,7 +68,6 @@ class Decoder:
             raise ValueError(f"layouts: expected one or more tasks, each name once, got {names}")
         self.layouts = tuple(layouts)
         self.source = source
-        self.clock = clock
         self.max_line_bytes = max_line_bytes
         self._finder = TaskFinder(self.layouts)
 
@@ -139,7 +136,7 @@ class Decoder:
         slots = np.maximum(columns.weight, 1)
         sizes = [len(reading.records) for reading in readings]
         places = Places(
-            time=parse_times(columns.time, self.clock(), faults),
+            time=parse_times(columns.time, faults),
             key=encode_ids(columns.id, faults),
             order=np.cumsum(slots) - slots,
             partition=np.repeat(np.array(owners, dtype=np.int64), np.array(sizes, dtype=np.int64)),

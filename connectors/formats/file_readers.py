@@ -81,11 +81,16 @@ class Plain:
         return self.cutter.feed(data)
 
     def lag(self) -> int | None:
-        """Bytes left over the mean length of a line so far; None before the first."""
-        if not self._lines:
+        """Bytes left over the mean length of a line so far; None before the first.
+
+        Asked by another thread, the file may be closed just now: `ValueError` or `OSError`.
+        """
+        # Each once: the reading thread may move them between two looks.
+        lines, fed = self._lines, self.cutter.fed - self._first
+        if not lines or fed <= 0:
             return None
         left = max(os.fstat(self.file.fileno()).st_size - self.cutter.position, 0)
-        return -(-left * self._lines // (self.cutter.fed - self._first))
+        return -(-left * lines // fed)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -168,9 +173,10 @@ class Following:
     def _leave(self) -> list[Raw]:
         """End with the old file; the next poll opens the new one."""
         assert self._plain is not None
-        found = self._plain.cutter.finish()
-        self._plain.close()
-        self._plain, self._renamed_at, self._start = None, None, 0
+        left, self._plain = self._plain, None  # the name first: another thread may ask for `lag`
+        self._renamed_at, self._start = None, 0
+        found = left.cutter.finish()
+        left.close()
         return found
 
     def _try_open(self) -> bool:
@@ -185,13 +191,14 @@ class Following:
 
     def lag(self) -> int | None:
         """As `Plain.lag`."""
-        return None if self._plain is None else self._plain.lag()
+        plain = self._plain
+        return None if plain is None else plain.lag()
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._plain is not None:
-            self._plain.close()
-            self._plain = None
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.close()
 
 
 def _line_start(file: FileIO, start: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.joining import join_batches, take
 from monitor.errors import ConfigError, SourceError
-from monitor.records import Batch, Chunk, Reject, RejectReason, TaskLayout
+from monitor.records import Batch, Chunk, Floats, Ints, Reject, RejectReason, TaskLayout
 
 _SHOWN_REJECTS = 3
 
@@ -19,8 +20,9 @@ _SHOWN_REJECTS = 3
 def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     """The labelled answers of a reference file, in order of their time.
 
-    Rows of other tasks are passed over, so that several tasks can share a file. Rows without a time keep
-    their place in the file.
+    Rows of other tasks are passed over, so that several tasks can share a file. A row without a time takes
+    the latest before it in the file, so that it keeps its place after that row, or 0 if there is none. The
+    label of a record of several models is that of each.
 
     Parameters
     ----------
@@ -31,7 +33,8 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     Returns
     -------
     Batch
-        Only rows with a label; `order` counts them, `position` says where in the file each stood.
+        Only rows with a label, each with a time; `order` counts them, `position` says where in the file
+        each stood.
 
     Raises
     ------
@@ -63,8 +66,33 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
             f"{path}: no row of task {layout.name} has a label; a reference file needs label on every line"
         )
     joined = join_batches(reading.batches)
+    joined = replace(joined, time=_filled(joined.time), label=_of_every_model(joined.label, joined.position))
     labelled = np.flatnonzero(joined.label >= 0)
     return take(joined, labelled[np.argsort(joined.time[labelled], kind="stable")])
+
+
+def _filled(time: Floats) -> Floats:
+    """Each time, or the latest before it, or 0.
+
+    Examples
+    --------
+    >>> _filled(np.array([np.nan, 5.0, np.nan, 3.0, np.nan])).tolist()
+    [0.0, 5.0, 5.0, 3.0, 5.0]
+    """
+    latest = np.fmax.accumulate(time)
+    return np.where(np.isnan(time), np.nan_to_num(latest, nan=0.0), time)
+
+
+def _of_every_model(label: Ints, position: Ints) -> Ints:
+    """Labels with the one that a record brought on all of its rows: they share a position in the file.
+
+    Examples
+    --------
+    >>> _of_every_model(np.array([1, -1, -1, 0]), np.array([0, 0, 80, 160])).tolist()
+    [1, 1, -1, 0]
+    """
+    starts = np.flatnonzero(np.diff(position, prepend=-1))
+    return np.repeat(np.maximum.reduceat(label, starts), np.diff(starts, append=len(label)))
 
 
 class _Reading:
@@ -80,7 +108,7 @@ class _Reading:
 
     def read(self, layout: TaskLayout) -> None:
         source = FileSource(self.path)
-        decoder = Decoder([layout], source.name, lambda: 0.0)
+        decoder = Decoder([layout], source.name)
         try:
             source.open({})
             while True:

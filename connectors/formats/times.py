@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from connectors.formats.structs import Faults
 from connectors.formats.wording import shown
-from monitor.records import Floats, Ints, RejectReason
+from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND, Floats, Ints, RejectReason
 
 _ZERO = 48
 _LETTER_Z, _LETTER_T, _DOT, _COLON, _PLUS, _MINUS = (ord(c) for c in "ZT.:+-")
@@ -23,37 +23,40 @@ _MAX_FRACTION = 9  # digits read of a fraction: a float has no room for more
 _LONGEST = 64
 _SHORTEST = 20
 
-_YEAR_1, _YEAR_10000 = -62135596800, 253402300800  # seconds since the epoch
 _NOT_SECONDS = 1e11  # seconds until the year 5138; milliseconds until March 1973
 _UNITS = ((1e14, "milliseconds", 1e3), (1e17, "microseconds", 1e6), (1e20, "nanoseconds", 1e9))
 
 _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seconds since the epoch"
 
 
-def parse_times(values: Sequence[str | float | None], arrival: float, faults: Faults) -> Floats:
-    """Seconds since the epoch.
+def parse_times(values: Sequence[str | float | None], faults: Faults) -> Floats:
+    """Seconds since the epoch, NaN where there are none.
 
-    A leap second (``:60``) counts as the second after it. Of a fraction the first nine digits count.
+    A leap second (``:60``) counts as the second after it. Of a fraction the first nine digits count. A
+    time that rounds to a millisecond outside the years 1 to 9999 is none: nobody could write it down.
 
     Parameters
     ----------
     values : sequence of str, float or None
-    arrival : float
-        Seconds since the epoch, for rows without a time.
     faults : Faults
-        Takes `TIME_FORMAT` and `TIME_UNIT`; such rows come out as NaN.
+        Takes `TIME_FORMAT` and `TIME_UNIT`; such rows are NaN too.
+
+    Returns
+    -------
+    (n,) float64
 
     Examples
     --------
-    >>> parse_times(["1970-01-01T01:00:00.25+01:00", 3.5, None], 9.0, Faults(3)).tolist()
-    [0.25, 3.5, 9.0]
+    >>> faults = Faults(4)
+    >>> parse_times(["1970-01-01T01:00:00.25+01:00", 3.5, None, "noon"], faults).tolist(), list(faults.found)
+    ([0.25, 3.5, nan, nan], [3])
     """
     kinds = set(map(type, values))
-    if kinds == {type(None)} or not kinds:
-        return np.full(len(values), arrival)
     if kinds == {str}:
         return _texts(values, np.arange(len(values)), faults)  # type: ignore[arg-type]
-    times = np.full(len(values), arrival)
+    times = np.full(len(values), np.nan)
+    if kinds <= {type(None)}:
+        return times
     texts = [i for i, value in enumerate(values) if isinstance(value, str)]
     numbers = [i for i, value in enumerate(values) if isinstance(value, int | float)]
     times[texts] = _texts([values[i] for i in texts], np.array(texts, dtype=np.int64), faults)  # type: ignore[misc]
@@ -61,10 +64,18 @@ def parse_times(values: Sequence[str | float | None], arrival: float, faults: Fa
     return times
 
 
+def _in_calendar(times: Floats) -> NDArray[np.bool_]:
+    """Whether each can be written with a year of four digits, rounded to a millisecond as reports are."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        milliseconds = np.rint(times * 1000.0)
+        found: NDArray[np.bool_] = (milliseconds >= FIRST_MILLISECOND) & (milliseconds <= LAST_MILLISECOND)
+    return found
+
+
 def _numbers(values: Sequence[float], rows: Ints, faults: Faults) -> Floats:
     times = np.array(values, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        good = (times >= _YEAR_1) & (times < _NOT_SECONDS)
+        good = _in_calendar(times) & (times < _NOT_SECONDS)
     for i in np.flatnonzero(~good).tolist():
         faults.add(rows[i], *_number_fault(values[i]))
     return np.where(good, times, np.nan)
@@ -149,10 +160,10 @@ def _read(matrix: NDArray[np.uint8], offset: Callable[[_Good], Ints | int]) -> F
     seconds = _number(columns, (17, 18), good)
     good &= (hours <= 23) & (minutes <= 59) & (seconds <= 60)
     whole = days * 86400 + hours * 3600 + minutes * 60 + seconds - offset(good)
-    good &= (whole >= _YEAR_1) & (whole < _YEAR_10000)
     times = whole.astype(np.float64)
     if len(columns) > _WHOLE_SECONDS:
         times += _fraction(columns[_WHOLE_SECONDS:], good)
+    good &= _in_calendar(times)
     return np.where(good, times, np.nan)
 
 

@@ -132,8 +132,7 @@ def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterat
     known = layouts(config.tasks)
     for path in files:
         source = FileSource(path)
-        # Records without a time get 0, not the clock's: a replay must give the same bytes every time.
-        decoder = Decoder(known, source.name, clock=lambda: 0.0)
+        decoder = Decoder(known, source.name)
         source.open({})
         try:
             while True:

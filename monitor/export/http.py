@@ -28,6 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.errors import ConfigError, SinkError
+from monitor.export.accept import accepts_gzip, prefers_openmetrics
 from monitor.view import AgentView
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -69,44 +70,58 @@ def build_app(
     -----
     `/-/healthy` and `/-/ready` answer 200, or 503 with a reason a line (Prometheus, *Management API*).
     """
-    limiter = CapacityLimiter(_RENDERINGS_AT_ONCE)
-
-    async def rendered(render: Callable[[], Response]) -> Response:
-        try:
-            return await run_sync(render, abandon_on_cancel=True, limiter=limiter)
-        except asyncio.CancelledError:
-            # Only a server that is told to stop cancels a request; answered, it need not log an error.
-            return PlainTextResponse("Blindsight is stopping.\n", status_code=503)
-
-    async def show_page(request: Request) -> Response:
-        return await rendered(
-            lambda: Response(page(view()).encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
-        )
-
-    async def show_metrics(request: Request) -> Response:
-        accept = ",".join(request.headers.getlist("accept"))
-        encodings = ",".join(request.headers.getlist("accept-encoding"))
-        return await rendered(lambda: _metrics(registry, accept, encodings))
-
-    async def healthy(request: Request) -> Response:
-        newest = view()
-        return _condition(newest.healthy, newest, "healthy")
-
-    async def ready(request: Request) -> Response:
-        newest = view()
-        return _condition(newest.ready, newest, "ready")
-
+    answers = _Answers(view, registry, page)
     app = Starlette(
         routes=[
-            Route("/", show_page),
-            Route("/metrics", show_metrics),
-            Route("/-/healthy", healthy),
-            Route("/-/ready", ready),
+            Route("/", answers.page),
+            Route("/metrics", answers.metrics),
+            Route("/-/healthy", answers.healthy),
+            Route("/-/ready", answers.ready),
         ]
     )
     app.router.redirect_slashes = False  # "/metrics/" is not there; a redirect would hide the typing error
     app.add_middleware(_SecurityHeaders)
     return app
+
+
+class _Answers:
+    """One method a path; see `build_app`."""
+
+    def __init__(
+        self,
+        view: Callable[[], AgentView],
+        registry: CollectorRegistry,
+        page: Callable[[AgentView], str],
+    ) -> None:
+        self._view, self._registry, self._page = view, registry, page
+        self._limiter = CapacityLimiter(_RENDERINGS_AT_ONCE)
+
+    async def page(self, request: Request) -> Response:
+        return await self._rendered(self._html)
+
+    async def metrics(self, request: Request) -> Response:
+        accept = ",".join(request.headers.getlist("accept"))
+        encodings = ",".join(request.headers.getlist("accept-encoding"))
+        return await self._rendered(lambda: _metrics(self._registry, accept, encodings))
+
+    async def healthy(self, request: Request) -> Response:
+        newest = self._view()
+        return _condition(newest.healthy, newest, "healthy")
+
+    async def ready(self, request: Request) -> Response:
+        newest = self._view()
+        return _condition(newest.ready, newest, "ready")
+
+    def _html(self) -> Response:
+        text = self._page(self._view())
+        return Response(text.encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
+
+    async def _rendered(self, render: Callable[[], Response]) -> Response:
+        try:
+            return await run_sync(render, abandon_on_cancel=True, limiter=self._limiter)
+        except asyncio.CancelledError:
+            # Only a server that is told to stop cancels a request; answered, it need not log an error.
+            return PlainTextResponse("Blindsight is stopping.\n", status_code=503)
 
 
 def _metrics(registry: CollectorRegistry, accept: str, encodings: str) -> Response:
@@ -127,62 +142,6 @@ def _condition(fine: bool, view: AgentView, word: str) -> Response:
     if fine:
         return PlainTextResponse(f"Blindsight is {word}.\n")
     return PlainTextResponse("\n".join([f"Blindsight is not {word}.", *view.reasons, ""]), status_code=503)
-
-
-def prefers_openmetrics(accept: str) -> bool:
-    """Whether an `Accept` header puts OpenMetrics 1.0 before the text format.
-
-    Who names neither (a browser, `curl`) gets the text format, the older of the two.
-
-    Parameters
-    ----------
-    accept : str
-
-    Examples
-    --------
-    >>> prefers_openmetrics("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
-    True
-    >>> prefers_openmetrics("*/*"), prefers_openmetrics("application/openmetrics-text;version=2.0.0")
-    (False, False)
-    """
-    openmetrics = text = 0.0
-    for kind, options in _weighted(accept):
-        quality = _quality(options)
-        # An answer in 1.0.0 also suits who asks for any version, and, as Prometheus does, for 0.0.1.
-        if kind == "application/openmetrics-text" and options.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
-            openmetrics = max(openmetrics, quality)
-        if kind == "text/plain" and options.get("version", "0.0.4") == "0.0.4":
-            text = max(text, quality)
-    return openmetrics > 0 and openmetrics >= text
-
-
-def accepts_gzip(encodings: str) -> bool:
-    """Whether an `Accept-Encoding` header allows gzip.
-
-    Examples
-    --------
-    >>> accepts_gzip("deflate, gzip;q=0.5"), accepts_gzip("gzip;q=0, *"), accepts_gzip("")
-    (True, False, False)
-    """
-    allowed = {kind: _quality(options) > 0 for kind, options in _weighted(encodings)}
-    return allowed.get("gzip", allowed.get("*", False))
-
-
-def _weighted(header: str) -> list[tuple[str, dict[str, str]]]:
-    """The parts of an `Accept…` header, each with its parameters, in lower case."""
-    found = []
-    for part in header.lower().split(","):
-        kind, *options = (piece.strip() for piece in part.split(";"))
-        pairs = (option.partition("=") for option in options)
-        found.append((kind, {name.strip(): text.strip().strip('"') for name, _, text in pairs}))
-    return found
-
-
-def _quality(options: dict[str, str]) -> float:
-    try:
-        return float(options.get("q", "1"))
-    except ValueError:
-        return 0.0
 
 
 class _SecurityHeaders:

@@ -84,7 +84,7 @@ def main() -> None:
         write_predictions(path, options.records)
         blocks = list(blocks_of(path))
     bare = msgspec.json.Decoder(Record)
-    decoder = Decoder([LAYOUT], "bench", lambda: 0.0)
+    decoder = Decoder([LAYOUT], "bench")
 
     def per_record(work: Callable[[RawBlock], object]) -> float:
         return best_seconds(work, blocks, options.rounds) / options.records * 1e6
@@ -103,7 +103,7 @@ def main() -> None:
     none = Faults(0)
     stages: dict[str, Callable[[RawBlock], object]] = {
         "records to lists": lambda b: Columns(readings[b.start].records),
-        "times": lambda b: parse_times(columns[b.start].time, 0.0, none),
+        "times": lambda b: parse_times(columns[b.start].time, none),
         "keys of ids": lambda b: encode_ids(columns[b.start].id, none),
         "scores": lambda b: score_matrix(columns[b.start].scores, LAYOUT, str, none),
         "models": lambda b: encode(columns[b.start].model),

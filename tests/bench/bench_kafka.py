@@ -47,7 +47,7 @@ def message(i: int) -> bytes:
 
 def decoding() -> Work:
     """What turns raw messages into columns."""
-    decoder = Decoder(layouts(TASKS), "bench", lambda: 0.0)
+    decoder = Decoder(layouts(TASKS), "bench")
 
     def work(raws: Sequence[Raw]) -> None:
         decoder.decode(raws)
@@ -57,7 +57,7 @@ def decoding() -> Work:
 
 def computing() -> Work:
     """Decoder and engine: joins, windows of 500, intervals, charts."""
-    decoder = Decoder(layouts(TASKS), "bench", lambda: 0.0)
+    decoder = Decoder(layouts(TASKS), "bench")
     engine = EngineSettings(TASKS).build()
 
     def work(raws: Sequence[Raw]) -> None:

@@ -108,7 +108,7 @@ def stages(folder: Path) -> dict[str, float]:
     began = time.process_time()
     engine = engine_settings(config, event_time=True).build()
     source = FileSource(folder / "stream.ndjson")
-    decoder = Decoder(layouts(config.tasks), source.name, clock=lambda: 0.0)
+    decoder = Decoder(layouts(config.tasks), source.name)
     source.open({})
     last = time.process_time()
     spent["set up"] = last - began

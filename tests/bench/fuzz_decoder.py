@@ -19,7 +19,7 @@ import numpy as np
 from connectors.base import Raw, RawBlock, RawMessages
 from connectors.formats.decoder import Decoder
 from connectors.formats.scores import SUM_TOLERANCE
-from monitor.records import NO_ID, Chunk, TaskLayout
+from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND, NO_ID, Chunk, Floats, TaskLayout
 
 LAYOUTS = (
     TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",)),
@@ -97,15 +97,22 @@ def check_chunk(chunk: Chunk) -> None:
         if classes > 1:
             assert np.abs(batch.scores.sum(axis=1) - 1).max() <= SUM_TOLERANCE + 1e-5
         assert ((batch.predicted >= 0) & (batch.predicted < classes)).all()
-        assert np.isfinite(batch.time).all()
+        check_times(batch.time)
         assert (np.diff(batch.order) > 0).all()
         assert set(batch.model.tolist()) == set(range(len(batch.models)))
     for labels in chunk.labels:
         assert (labels.key != NO_ID).all()
         assert (labels.label >= 0).all()
+        check_times(labels.time)
     for reject in chunk.rejects:
         assert reject.message.startswith("$"), reject
         assert len(reject.raw) <= 2000, reject
+
+
+def check_times(times: Floats) -> None:
+    """Each is one that a report can write, or NaN for none."""
+    milliseconds = np.rint(times[~np.isnan(times)] * 1000)
+    assert ((milliseconds >= FIRST_MILLISECOND) & (milliseconds <= LAST_MILLISECOND)).all()
 
 
 def reads(rng: random.Random, inputs: int, each: int = 200) -> Iterator[list[bytes]]:
@@ -149,7 +156,7 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    decoder = Decoder(LAYOUTS, "fuzz", lambda: 0.0)
+    decoder = Decoder(LAYOUTS, "fuzz")
     rng = random.Random(options.seed)
     counts: Counter[str] = Counter()
     answers = labels = cut_elsewhere = 0

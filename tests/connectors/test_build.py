@@ -71,11 +71,9 @@ def test_a_kafka_option_that_there_is_not_is_refused_before_anything_connects() 
         build(KAFKA | {"options": {"fetch_max_byte": 1}})
 
 
-def test_each_source_has_a_decoder_that_knows_every_task_and_the_clock() -> None:
+def test_each_source_has_a_decoder_that_knows_every_task() -> None:
     tasks = {"t": {"classes": CLASSES}, "u": {"classes": ["x", "y", "z"], "models": {"irm": {}}}}
-    inputs = build_inputs(
-        config({"kind": "file", "path": "a"}, {"kind": "file", "path": "b"}, **tasks), lambda: 77.0
-    )
+    inputs = build_inputs(config({"kind": "file", "path": "a"}, {"kind": "file", "path": "b"}, **tasks))
     assert [one.feed.name for one in inputs] == ["a", "b"]
     rows = [
         {"task": "t", "model": "erm", "scores": [0.5, 0.5]},
@@ -85,9 +83,9 @@ def test_each_source_has_a_decoder_that_knows_every_task_and_the_clock() -> None
         chunk = one.decode([RawBlock(ndjson(rows), "p", 0)])
         assert chunk.source == one.feed.name
         assert chunk.rejects == ()
-        assert [(batch.task, batch.scores.shape, batch.time.tolist()) for batch in chunk.batches] == [
-            ("t", (1, 2), [77.0]),
-            ("u", (1, 3), [77.0]),
+        assert [(batch.task, batch.scores.shape) for batch in chunk.batches] == [
+            ("t", (1, 2)),
+            ("u", (1, 3)),
         ]
 
 

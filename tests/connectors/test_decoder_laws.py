@@ -65,7 +65,7 @@ def test_what_is_sent_is_what_is_read(drawn, as_messages):
     records = [record for record, _, _ in drawn]
     data = lines_of(records)
     raw = RawMessages([data], "t-0", [0]) if as_messages else RawBlock(data, "p", 0)
-    chunk = Decoder([LAYOUT], "test", lambda: 0.0).decode([raw])
+    chunk = Decoder([LAYOUT], "test").decode([raw])
     check_chunk(chunk)
     assert chunk.rejects == ()
     [batch] = chunk.batches
@@ -87,7 +87,7 @@ def test_what_is_sent_is_what_is_read(drawn, as_messages):
 @given(st.binary(max_size=300), st.booleans())
 def test_any_bytes_are_accounted_for(data, as_messages):
     raw = RawMessages([data], "t-0", [0]) if as_messages else RawBlock(data, "p", 0)
-    check_chunk(Decoder(LAYOUTS, "test", lambda: 0.0).decode([raw]))
+    check_chunk(Decoder(LAYOUTS, "test").decode([raw]))
 
 
 json_values = st.recursive(
@@ -102,14 +102,14 @@ fields = ("id", "time", "task", "model", "scores", "models", "confidence", "pred
 @given(st.dictionaries(st.sampled_from((*fields, "groups", "label", "correct", "probability")), json_values))
 def test_any_json_in_any_field_is_accounted_for(record):
     data = json.dumps(record).encode() + b"\n"
-    chunk = Decoder(LAYOUTS, "test", lambda: 0.0).decode([RawBlock(data, "p", 0)])
+    chunk = Decoder(LAYOUTS, "test").decode([RawBlock(data, "p", 0)])
     check_chunk(chunk)
     assert chunk.answers + chunk.labels_received >= 1
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_mutated_records_are_accounted_for_and_read_alike_one_by_one(seed):
-    decoder = Decoder(LAYOUTS, "test", lambda: 0.0)
+    decoder = Decoder(LAYOUTS, "test")
     for number, values in enumerate(reads(random.Random(seed), 400, each=100)):
         raw = as_raw(number, values)
         chunk = decoder.decode([raw])
@@ -134,7 +134,7 @@ def test_a_file_cut_at_any_line_gives_the_same_rows(drawn, data):
     lines = [lines_of([record]) for record, _, _ in drawn]
     whole = b"".join(lines)
     cuts = sorted(data.draw(st.sets(st.integers(1, len(lines) - 1))))
-    decoder = Decoder([LAYOUT], "test", lambda: 0.0)
+    decoder = Decoder([LAYOUT], "test")
     expected = join_batches(decoder.decode([RawBlock(whole, "p", 0)]).batches)
     batches, start = [], 0
     for a, b in zip([0, *cuts], [*cuts, len(lines)], strict=True):
@@ -153,7 +153,7 @@ def test_records_are_not_changed_by_bad_neighbours():
         lines_of([r]) + (b'{"model": "z", "scores": [2, 3, 4]}\n{broken\n' if i % 7 == 0 else b"")
         for i, r in enumerate(records)
     )
-    decoder = Decoder([LAYOUT], "test", lambda: 0.0)
+    decoder = Decoder([LAYOUT], "test")
     expected = decoder.decode([RawBlock(good, "p", 0)]).batches[0]
     chunk = decoder.decode([RawBlock(spoiled, "p", 0)])
     [batch] = chunk.batches

@@ -81,7 +81,7 @@ def test_reading_goes_on_after_the_position(tmp_path, kind):
     data = lines(0, 40_000)
     path = tmp_path / f"p.ndjson{kind}"
     path.write_bytes(compressed(kind, data))
-    decoder = Decoder([LAYOUT], "file", lambda: 0.0)
+    decoder = Decoder([LAYOUT], "file")
     with opened(path) as source:
         positions = decoder.decode(source.read(0.0)).positions
     assert 0 < positions[str(path)] < len(data)
@@ -144,7 +144,7 @@ def test_a_line_of_ten_million_bytes_is_counted_in_bounded_memory(tmp_path):
         for _ in range(10):
             file.write(b"x" * 1_000_000)
         file.write(b"\n" + line(1))
-    decoder = Decoder([LAYOUT], "file", lambda: 0.0)
+    decoder = Decoder([LAYOUT], "file")
     tracemalloc.start()
     with opened(path) as source:
         raws = read_all(source)
@@ -181,7 +181,7 @@ def test_a_cutter_gives_the_same_lines_however_the_bytes_come(size):
     ends = [raw.start + (raw.size if isinstance(raw, RawSkipped) else len(raw.data)) for raw in raws]
     assert [raw.start for raw in raws] == [100, *ends[:-1]]
     assert ends[-1] == 100 + len(data)
-    chunk = Decoder([LAYOUT], "file", lambda: 0.0, max_line_bytes=120).decode(raws)
+    chunk = Decoder([LAYOUT], "file", max_line_bytes=120).decode(raws)
     assert [r.reason.value for r in chunk.rejects] == ["too_large", "malformed"]
     assert [r.position for r in chunk.rejects] == [100 + len(lines(0, 20)), 100 + len(data) - 4]
     assert len(chunk.batches[0]) == 30

@@ -20,7 +20,7 @@ from connectors.formats.decoder import Decoder
 from connectors.formats.joining import join_batches
 from connectors.formats.reference import read_reference
 from monitor.errors import ConfigError, MissingExtraError, SourceError
-from monitor.records import Batch, Chunk, TaskLayout
+from monitor.records import Batch, Chunk, TaskLayout, id_keys
 from tests.bench.fuzz_decoder import check_chunk
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",))
@@ -72,7 +72,7 @@ def write(path, table: list[dict[str, object]]) -> None:
 def chunks_of(path, positions=None, layout: TaskLayout = LAYOUT) -> list[Chunk]:
     source = FileSource(path)
     source.open(positions or {})
-    decoder = Decoder([layout], source.name, lambda: 0.0)
+    decoder = Decoder([layout], source.name)
     found = []
     with contextlib.closing(source), contextlib.suppress(EndOfSource):
         while True:
@@ -227,7 +227,7 @@ def test_what_is_no_parquet_is_an_error_and_so_is_a_missing_package(tmp_path, mo
 
 def test_a_table_of_unknown_columns_is_rows_of_nothing():
     raw = RawTable({"x": [1, 2]}, "p", 0)
-    chunk = Decoder([LAYOUT], "test", lambda: 0.0).decode([raw])
+    chunk = Decoder([LAYOUT], "test").decode([raw])
     check_chunk(chunk)
     assert ([r.reason.value for r in chunk.rejects], chunk.positions) == (["no_scores"] * 2, {"p": 2})
 
@@ -245,6 +245,44 @@ def test_a_reference_is_its_labelled_rows_in_order_of_time(tmp_path, kind):
     np.testing.assert_array_equal(batch.scores[:, 1], [row["scores.toxic"] for row in labelled])
     np.testing.assert_array_equal(batch.time, [row["time"].timestamp() for row in labelled])
     np.testing.assert_array_equal(batch.order, np.arange(len(labelled)))
+
+
+def test_reference_rows_without_a_time_stay_behind_the_row_before_them(tmp_path):
+    path = tmp_path / "reference.ndjson"
+    times = [None, 50, None, 20, None, "1970-01-01T00:02:00Z", None]
+    path.write_bytes(
+        b"".join(
+            json.dumps({"id": str(i), "model": "erm", "scores": 0.5, "label": "ok"}
+                       | ({} if time is None else {"time": time})).encode() + b"\n"
+            for i, time in enumerate(times)
+        )
+    )  # fmt: skip
+    batch = read_reference(path, LAYOUT)
+    assert batch.key.tolist() == id_keys(["0", "3", "1", "2", "4", "5", "6"]).tolist()
+    assert batch.time.tolist() == [0.0, 20.0, 50.0, 50.0, 50.0, 120.0, 120.0]
+
+
+def test_a_reference_without_any_time_is_in_the_order_of_the_file(tmp_path):
+    path = tmp_path / "reference.csv"
+    path.write_text("id,model,label,scores\n" + "".join(f"r{i},erm,ok,0.5\n" for i in range(20_000)))
+    batch = read_reference(path, LAYOUT)
+    np.testing.assert_array_equal(batch.position, np.arange(20_000))
+    assert batch.time.tolist() == [0.0] * 20_000
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_reference_record_of_several_models_gives_its_label_to_each(tmp_path, ids):
+    path = tmp_path / "reference.ndjson"
+    records = [
+        {"models": {"erm": 0.25, "irm": 0.5}, "label": "toxic"},
+        {"models": {"irm": 0.75, "erm": 0.5}},
+        {"models": {"erm": 0.25, "irm": 0.5}, "label": "ok"},
+    ]
+    named = [{"id": "same"} | record if ids else record for record in records]
+    path.write_text("".join(json.dumps(record) + "\n" for record in named))
+    batch = read_reference(path, LAYOUT)
+    assert [batch.models[i] for i in batch.model] == ["erm", "irm", "erm", "irm"]
+    assert batch.label.tolist() == [1, 1, 0, 0]
 
 
 def test_a_reference_may_be_shared_with_other_tasks(tmp_path):

@@ -26,7 +26,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 def decoded(path: Path) -> Chunk:
     layout = TaskLayout("delay", ("on_time", "late"), groups=("origin",))
-    return Decoder([layout], "file", lambda: 0.0).decode([RawBlock(path.read_bytes(), path.name, 0)])
+    return Decoder([layout], "file").decode([RawBlock(path.read_bytes(), path.name, 0)])
 
 
 def seconds(record: dict[str, object]) -> float:

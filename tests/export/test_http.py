@@ -19,15 +19,14 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from monitor.errors import ConfigError, SinkError
+from monitor.export.accept import accepts_gzip, prefers_openmetrics
 from monitor.export.http import (
     OPENMETRICS_TYPE,
     TEXT_TYPE,
     HttpServer,
-    accepts_gzip,
     build_app,
     cannot_listen,
     parse_listen,
-    prefers_openmetrics,
 )
 from monitor.export.prometheus import BlindsightCollector
 from monitor.view import AgentView

@@ -1,0 +1,59 @@
+"""What a client asks for by its `Accept` headers (RFC 9110, section 12.5)."""
+
+from __future__ import annotations
+
+
+def prefers_openmetrics(accept: str) -> bool:
+    """Whether an `Accept` header puts OpenMetrics 1.0 before the text format.
+
+    Who names neither (a browser, `curl`) gets the text format, the older of the two.
+
+    Parameters
+    ----------
+    accept : str
+
+    Examples
+    --------
+    >>> prefers_openmetrics("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
+    True
+    >>> prefers_openmetrics("*/*"), prefers_openmetrics("application/openmetrics-text;version=2.0.0")
+    (False, False)
+    """
+    openmetrics = text = 0.0
+    for kind, options in _weighted(accept):
+        quality = _quality(options)
+        # An answer in 1.0.0 also suits who asks for any version, and, as Prometheus does, for 0.0.1.
+        if kind == "application/openmetrics-text" and options.get("version", "1.0.0") in ("1.0.0", "0.0.1"):
+            openmetrics = max(openmetrics, quality)
+        if kind == "text/plain" and options.get("version", "0.0.4") == "0.0.4":
+            text = max(text, quality)
+    return openmetrics > 0 and openmetrics >= text
+
+
+def accepts_gzip(encodings: str) -> bool:
+    """Whether an `Accept-Encoding` header allows gzip.
+
+    Examples
+    --------
+    >>> accepts_gzip("deflate, gzip;q=0.5"), accepts_gzip("gzip;q=0, *"), accepts_gzip("")
+    (True, False, False)
+    """
+    allowed = {kind: _quality(options) > 0 for kind, options in _weighted(encodings)}
+    return allowed.get("gzip", allowed.get("*", False))
+
+
+def _weighted(header: str) -> list[tuple[str, dict[str, str]]]:
+    """The parts of an `Accept…` header, each with its parameters, in lower case."""
+    found = []
+    for part in header.lower().split(","):
+        kind, *options = (piece.strip() for piece in part.split(";"))
+        pairs = (option.partition("=") for option in options)
+        found.append((kind, {name.strip(): text.strip().strip('"') for name, _, text in pairs}))
+    return found
+
+
+def _quality(options: dict[str, str]) -> float:
+    try:
+        return float(options.get("q", "1"))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,36 @@
+"""Records for the decoder's tests, and what it makes of them, checked against its promises."""
+
+from __future__ import annotations
+
+import json
+
+from connectors.base import RawBlock, RawMessages
+from connectors.formats.decoder import Decoder
+from monitor.records import Chunk, TaskLayout
+from tests.bench.fuzz_decoder import check_chunk
+
+TOXICITY = TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",))
+TOPIC = TaskLayout("topic", ("a", "b", "c"), models=("topic-1",))
+ARRIVAL = TaskLayout("arrival", (), models=("eta",))
+
+
+def decode(*records: object, layouts: tuple[TaskLayout, ...] = (TOXICITY,)) -> Chunk:
+    """One line a record, as one block; bytes are taken as they are."""
+    lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
+    block = RawBlock(b"\n".join(lines) + b"\n", "p.ndjson", 0)
+    chunk = Decoder(layouts, "test").decode([block])
+    check_chunk(chunk)
+    return chunk
+
+
+def answer(**fields: object) -> dict[str, object]:
+    """A good prediction, with some fields changed; None takes one away."""
+    record = {"id": "a", "model": "erm", "scores": [0.25, 0.75], **fields}
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def message_chunk(*values: bytes) -> Chunk:
+    raw = RawMessages(values, "topic-3", [10 + i for i in range(len(values))])
+    chunk = Decoder([TOXICITY], "test").decode([raw])
+    check_chunk(chunk)
+    return chunk
