@@ -106,31 +106,106 @@ def test_an_unknown_window_adds_nothing_but_takes_its_place() -> None:
     assert (gone.state, gone.lower, gone.upper, gone.rows) == (None, None, None, 0)
 
 
-@pytest.mark.parametrize("kind", ["counts", "draws"])
-def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> None:
-    rng = np.random.default_rng(3)
-    items = [
-        None if t % 4 == 3 else window(rng.beta(9, 1, 200)) if kind == "counts" else draws(0.05, seed=t)
-        for t in range(12)
+def stream(kind: str, n: int, seed: int = 3) -> list[TrimmedPmf | Draws | None]:
+    """Windows of several sizes, every fourth without an estimate."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(20, 300, n).tolist()
+    return [
+        None
+        if t % 4 == 3
+        else window(rng.beta(9, 1, size))
+        if kind == "counts"
+        else draws(0.05, size=size, seed=t)
+        for t, size in enumerate(sizes)
     ]
-    settings = Objective(FLOOR if kind == "counts" else CEILING, windows=3)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 5, 7, 8, 16, 50])
+def test_counts_are_pooled_as_if_all_windows_were_convolved_each_time(windows: int) -> None:
+    items = stream("counts", 120, seed=windows)
+    logic = Objective(FLOOR, windows=windows, level=0.9).build()
+    for t, item in enumerate(items):
+        verdict = logic.update(item)
+        kept = [one for one in items[max(0, t + 1 - windows) : t + 1] if one is not None]
+        assert (verdict.windows, verdict.rows) == (len(kept), sum(one.n for one in kept))
+        assert (verdict.lower, verdict.upper) == (pooled_interval(kept, 0.9) if kept else (None, None))
+
+
+def test_a_thousand_windows_reach_the_same_counts_in_another_order_of_convolving() -> None:
+    rng = np.random.default_rng(6)
+    items = [window(rng.beta(9, 1, 60)) for _ in range(1100)]
+    logic = Objective(FLOOR, windows=1000).build()
+    verdicts = [logic.update(item) for item in items]
+    for t in (999, 1042, 1099):
+        kept = items[t - 999 : t + 1]
+        assert (verdicts[t].lower, verdicts[t].upper) == pooled_interval(kept, 0.95)
+
+
+@pytest.mark.parametrize("windows", [1, 2, 5, 6])
+def test_draws_are_pooled_as_the_weighted_mean_of_all_windows(windows: int) -> None:
+    items = stream("draws", 40)
+    logic = Objective(CEILING, windows=windows).build()
+    for t, item in enumerate(items):
+        verdict = logic.update(item)
+        kept = [one for one in items[max(0, t + 1 - windows) : t + 1] if one is not None]
+        if kept:
+            mean = np.average([one.draws for one in kept], axis=0, weights=[one.size for one in kept])
+            expected = np.quantile(mean, [0.025, 0.975])
+            assert (verdict.lower, verdict.upper) == pytest.approx(tuple(expected), rel=1e-12)
+            assert verdict.rows == sum(one.size for one in kept)
+
+
+@pytest.mark.parametrize("kind", ["counts", "draws"])
+@pytest.mark.parametrize("windows", [1, 3, 5])
+def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts_to_the_last_bit(
+    kind: str, windows: int
+) -> None:
+    items = stream(kind, 17)  # the last one is known
+    settings = Objective(FLOOR if kind == "counts" else CEILING, windows=windows)
     logic = settings.build()
     whole = [logic.update(item) for item in items]
     assert len({v.lower for v in whole}) > 3
-    for cut in range(13):
+    for cut in range(18):
         first = settings.build()
         for item in items[:cut]:
             first.update(item)
         second = settings.build(json.loads(json.dumps(first.snapshot(), allow_nan=False)))
         assert [second.update(item) for item in items[cut:]] == whole[cut:]
+        assert second.snapshot() == logic.snapshot()
+        kept = second._pool.total
+        again = logic._pool.total
+        assert kept is not None
+        assert again is not None
+        column = "mass" if kind == "counts" else "draws"
+        assert np.array_equal(getattr(kept, column), getattr(again, column))
 
 
-def test_fewer_windows_than_the_snapshot_held_keep_the_newest() -> None:
-    logic = Objective(FLOOR, windows=4).build()
-    for p in (0.7, 0.7, 0.99, 0.99):
-        logic.update(window(p))
-    shorter = Objective(FLOOR, windows=2).build(logic.snapshot())
-    assert shorter.update(window(0.99)).state is ObjectiveState.MET
+def test_a_cleared_objective_is_a_new_one() -> None:
+    logic, new = (Objective(FLOOR, windows=3).build() for _ in range(2))
+    for item in stream("counts", 5):
+        logic.update(item)
+    logic.clear()
+    assert logic.snapshot() == new.snapshot() == {"items": [], "next": 0}
+    assert logic.update(None).state is None
+    new.update(None)
+    items = stream("counts", 8, seed=9)
+    assert [logic.update(item) for item in items] == [new.update(item) for item in items]
+
+
+@pytest.mark.parametrize("before", range(1, 9))
+@pytest.mark.parametrize("after", [1, 2, 3, 5, 9])
+def test_another_number_of_windows_keeps_the_newest_of_a_snapshot(before: int, after: int) -> None:
+    items = stream("counts", 20)
+    logic = Objective(FLOOR, windows=before).build()
+    for item in items[:7]:
+        logic.update(item)
+    changed = Objective(FLOOR, windows=after).build(logic.snapshot())
+    for t, item in enumerate(items[7:], start=7):
+        verdict = changed.update(item)
+        oldest = max(0, 7 - before, t + 1 - after)
+        kept = [one for one in items[oldest : t + 1] if one is not None]
+        assert verdict.windows == len(kept)
+        assert (verdict.lower, verdict.upper) == (pooled_interval(kept, 0.95) if kept else (None, None))
 
 
 def test_sure_windows_give_an_interval_of_no_width() -> None:
@@ -159,11 +234,11 @@ def test_trimmed_pmf_fits_the_protocol_and_draws_do_not() -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ([], "items must be windows of one kind, got 0 counts and 0 draws"),
-        ([window(0.9), draws(0.1)], "items must be windows of one kind, got 1 counts and 1 draws"),
+        ([], "items must hold one window or more, got none"),
+        ([window(0.9), draws(0.1)], "items must be windows of one kind, got counts and draws"),
         (
             [Draws(0.1, np.ones(3), 5), Draws(0.1, np.ones(4), 5)],
-            r"draws must be as many in each window, got \[3, 4",
+            "draws must be as many in each window, got 3 and 4",
         ),
     ],
 )
@@ -187,4 +262,4 @@ def test_impossible_settings_and_items_are_named() -> None:
     with pytest.raises(ValueError, match="size must be 1 or more, got 0"):
         Draws(0.1, np.ones(3), 0)
     with pytest.raises(ValueError, match=r"resume must hold windows of an objective, got one with \['x'\]"):
-        Objective(FLOOR).build([{"x": 1}])
+        Objective(FLOOR).build({"items": [{"x": 1}], "next": 0})
