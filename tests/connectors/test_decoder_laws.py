@@ -95,6 +95,25 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
     max_leaves=6,
 )
+answers_of_a_record = st.lists(st.booleans(), min_size=1, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(answers_of_a_record, st.booleans(), st.sampled_from((None, *CLASSES))), max_size=6))
+def test_a_label_stands_on_the_first_kept_answer_of_its_record_and_without_an_id_on_each(drawn):
+    records, expected = [], []
+    for number, (good, with_id, label) in enumerate(drawn):
+        models = {f"m{i}": [0.2, 0.3, 0.5] if fine else [9, 9, 9] for i, fine in enumerate(good)}
+        record = {"id": f"r{number % 2}" if with_id else None, "models": models, "label": label}
+        records.append({name: value for name, value in record.items() if value is not None})
+        code = -1 if label is None else CLASSES.index(label)
+        expected += [code if i == 0 or not with_id else -1 for i in range(sum(good))]
+    chunk = Decoder([LAYOUT], "test").decode([RawBlock(lines_of(records), "p", 0)])
+    check_chunk(chunk)
+    assert [label for batch in chunk.batches for label in batch.label.tolist()] == expected
+    assert chunk.labels_received == 0
+
+
 fields = ("id", "time", "task", "model", "scores", "models", "confidence", "prediction", "version")
 
 

@@ -6,7 +6,9 @@ import contextlib
 import gzip
 import os
 import sys
+import threading
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from connectors.formats.decoder import Decoder
 from connectors.formats.line_cutter import LineCutter
 from monitor.errors import MissingExtraError, SourceError
 from monitor.records import RejectReason, TaskLayout, id_keys
+from tests.services.process import wait_until
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 
@@ -291,6 +294,66 @@ def test_lag_is_about_the_records_that_are_left(tmp_path):
         read_all(source)
         assert source.lag == 0
     assert source.lag is None
+
+
+@contextlib.contextmanager
+def asked_meanwhile(source: FileSource) -> Iterator[list[object]]:
+    """Another thread asks for `up` and `lag` all the while, as scrapes do; gives what it was answered."""
+    answers: list[object] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                source.up  # noqa: B018 - that it answers is what is tested
+                answers.append(source.lag)
+            except Exception as error:  # noqa: BLE001 - none may come out
+                answers.append(error)
+
+    thread = threading.Thread(target=ask)
+    pause = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # as many changes of thread between two steps as can be had
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(pause)
+
+
+def wait_until_answered(answers: list[object], expected: object) -> None:
+    """Wait for an answer that is newer than this call."""
+    begun = len(answers)
+    wait_until(lambda: expected in answers[begun:], 10.0, f"lag is {expected}", pause=0.0)
+
+
+def test_lag_may_be_asked_for_while_the_file_is_rotated(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 20))
+    with opened(path, follow=True, settle_seconds=0.0) as source, asked_meanwhile(source) as answers:
+        for number in range(200):
+            assert text(source.read(1.0)) == lines(0, 20)
+            wait_until_answered(answers, 0)
+            path.rename(tmp_path / f"p.ndjson.{number}")
+            path.write_bytes(lines(0, 20))
+            assert source.read(0.0) == []
+    assert set(answers) == {0, None}
+
+
+def test_lag_may_be_asked_for_while_the_file_is_closed(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 20))
+    for follow in (False, True):
+        source = FileSource(path, follow=follow)
+        with asked_meanwhile(source) as answers:
+            for _ in range(200):
+                source.open({})
+                assert text(source.read(0.0)) == lines(0, 20)
+                wait_until_answered(answers, 0)
+                source.close()
+                wait_until_answered(answers, None)
+        assert set(answers) == {0, None}
 
 
 def test_a_source_keeps_settings_only_until_it_is_opened(tmp_path):
