@@ -18,6 +18,8 @@ from monitor.records import Floats, Ints
 LAST = 2**62
 """A sequence after every row's."""
 
+_FIRST_ROOM = 16  # rows
+
 ClosedBy = Literal["size", "age", "version", "end"]
 
 
@@ -145,6 +147,50 @@ class CountWindow:
         return WindowLogic(self, resume)
 
 
+Columns = tuple[Floats, Ints, Floats]
+"""Scores (n, K), predicted classes (n,) and times (n,)."""
+
+
+class _Kept:
+    """The rows that an open window keeps from one push to the next.
+
+    They lie in arrays that double as they fill: rows that come one at a time take at most about twice
+    their own bytes, not three array objects each.
+
+    Parameters
+    ----------
+    most : int
+        Rows that may come.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._room = 0
+        self.count = 0
+
+    def add(self, rows: Columns) -> None:
+        """Copy these rows behind the others."""
+        start, count = self.count, self.count + len(rows[2])
+        if count > self._room:
+            self._grow(count, rows)
+        self._scores[start:count], self._predicted[start:count], self._times[start:count] = rows
+        self.count = count
+
+    def columns(self) -> Columns:
+        """The rows, as views; there must be some."""
+        count = self.count
+        return self._scores[:count], self._predicted[:count], self._times[:count]
+
+    def _grow(self, count: int, like: Columns) -> None:
+        room = max(count, min(self._most, max(2 * self._room, _FIRST_ROOM)))
+        scores = np.empty((room, like[0].shape[1]))
+        predicted, times = np.empty(room, dtype=np.int64), np.empty(room)
+        if self.count:
+            start = self.count
+            scores[:start], predicted[:start], times[:start] = self.columns()
+        self._scores, self._predicted, self._times, self._room = scores, predicted, times, room
+
+
 class WindowLogic:
     """The open window of one series."""
 
@@ -152,7 +198,8 @@ class WindowLogic:
         self._settings = settings
         self._number = 0
         self._version = ""
-        self._parts: list[tuple[Floats, Ints, Floats]] = []
+        self._kept = _Kept(self._settings.size)
+        self._fresh: Columns | None = None
         self._count = 0
         self._first_arrival = 0.0
         self._positions: dict[str, tuple[int, int]] = {}
@@ -192,7 +239,7 @@ class WindowLogic:
             if self._count == self._settings.size:
                 closed.append(self._close("size", int(rows.sequence[stop - 1])))
             start = stop
-        self._detach()
+        self._keep()
         return closed, numbers
 
     def tick(self, now: float) -> ClosedWindow | None:
@@ -208,7 +255,8 @@ class WindowLogic:
 
     def snapshot(self) -> dict[str, Any]:
         """The open window and its number."""
-        scores, predicted, times = self._columns() if self._count else (None, None, None)
+        columns = self._columns() if self._count else None
+        scores, predicted, times = (column.copy() for column in columns) if columns else (None, None, None)
         return {
             "number": self._number,
             "version": self._version,
@@ -224,13 +272,15 @@ class WindowLogic:
         self._version = state["version"]
         if state["scores"] is None:
             return
-        self._parts = [(state["scores"], state["predicted"], state["time"])]
+        self._kept.add((state["scores"], state["predicted"], state["time"]))
         self._count = len(state["time"])
         self._first_arrival = state["first_arrival"]
         self._positions = {name: (ends[0], ends[1]) for name, ends in state["positions"].items()}
 
     def _clear(self) -> None:
-        self._parts = []
+        if self._kept.count:  # the closed window has its arrays
+            self._kept = _Kept(self._settings.size)
+        self._fresh = None
         self._count = 0
         self._positions = {}
 
@@ -256,7 +306,8 @@ class WindowLogic:
     def _append(self, rows: Rows, start: int, stop: int, partitions: tuple[str, ...]) -> None:
         if not self._count:
             self._first_arrival = float(rows.arrival[start])
-        self._parts.append((rows.scores[start:stop], rows.predicted[start:stop], rows.time[start:stop]))
+        self._keep()
+        self._fresh = (rows.scores[start:stop], rows.predicted[start:stop], rows.time[start:stop])
         self._count += stop - start
         self._note_positions(rows.partition[start:stop], rows.position[start:stop], partitions)
 
@@ -272,17 +323,18 @@ class WindowLogic:
         known = self._positions.get(name)
         self._positions[name] = (known[0], last) if known else (first, last)
 
-    def _detach(self) -> None:
+    def _keep(self) -> None:
         """Copy what stays, so that a slow series does not keep a whole batch in memory."""
-        if self._parts and self._parts[-1][2].base is not None:
-            scores, predicted, times = self._parts[-1]
-            self._parts[-1] = (scores.copy(), predicted.copy(), times.copy())
+        if self._fresh is not None:
+            self._kept.add(self._fresh)
+            self._fresh = None
 
-    def _columns(self) -> tuple[Floats, Ints, Floats]:
-        if len(self._parts) == 1:
-            return self._parts[0]
-        scores, predicted, times = zip(*self._parts, strict=True)
-        return np.concatenate(scores), np.concatenate(predicted), np.concatenate(times)
+    def _columns(self) -> Columns:
+        """The open window's rows; those of a window that one push filled are not copied."""
+        if self._fresh is not None and not self._kept.count:
+            return self._fresh
+        self._keep()
+        return self._kept.columns()
 
     def _close(self, reason: ClosedBy, at: int) -> ClosedWindow:
         scores, predicted, times = self._columns()

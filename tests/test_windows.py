@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -209,6 +210,50 @@ def test_a_snapshot_does_not_change_with_what_follows() -> None:
     logic.push(columns(plain(9), 4), PARTITIONS[:1])
     assert (snapshot["number"], snapshot["time"].tolist()) == (0, [0.0, 1.0, 2.0, 3.0])
     assert snapshot["positions"] == {"a.ndjson": [0, 30]}
+
+
+def test_a_snapshot_and_a_closed_window_share_nothing_with_the_open_one() -> None:
+    logic = CountWindow(size=6, min_size=1, max_age_seconds=60.0).build()
+    for i in range(4):
+        logic.push(columns(plain(i + 1)[i:], i), PARTITIONS[:1])
+    snapshot = logic.snapshot()
+    snapshot["time"][:] = -1.0
+    snapshot["scores"][:] = -1.0
+    closed, _ = logic.push(columns(plain(6)[4:], 4), PARTITIONS[:1])
+    for i in range(6, 11):
+        logic.push(columns(plain(i + 1)[i:], i), PARTITIONS[:1])
+    assert seen(closed[0])["scores"] == [[0.25, 0.75]] * 6
+    assert (closed[0].start_time, closed[0].end_time, logic.pending) == (0.0, 5.0, 5)
+
+
+def test_a_window_on_a_snapshot_that_cannot_be_written_to_goes_on() -> None:
+    settings = CountWindow(size=30, min_size=1, max_age_seconds=60.0)
+    logic = settings.build()
+    logic.push(columns(plain(5)), PARTITIONS[:1])
+    state = logic.snapshot()
+    for name in ("scores", "predicted", "time"):
+        state[name].flags.writeable = False
+    resumed = settings.build(state)
+    resumed.push(columns(plain(9)[5:], 5), PARTITIONS[:1])
+    rest = resumed.close("end")
+    assert rest is not None
+    assert (rest.size, rest.end_time, len(state["time"])) == (9, 8.0, 5)
+
+
+@pytest.mark.parametrize("count", [250, 600, 1100, 4999])
+def test_rows_that_come_one_at_a_time_take_little_more_than_their_own_bytes(count: int) -> None:
+    rows = columns(plain(count))
+    singles = [rows.take(np.array([i])) for i in range(count)]
+    logic = CountWindow(size=5000, min_size=1, max_age_seconds=1e9).build()
+    tracemalloc.start()
+    try:
+        for single in singles:
+            logic.push(single, PARTITIONS[:1])
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert logic.pending == count
+    assert taken < 2 * 32 * count + 3000, "two scores, a class and a time are 32 bytes"
 
 
 def test_no_rows_change_nothing() -> None:
