@@ -19,6 +19,7 @@ from monitor.series import Series, SeriesSettings
 from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
+_FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -47,8 +48,9 @@ class Timed:
 
     @classmethod
     def at(cls, batch: Batch, arrival: Floats) -> Timed:
-        """Answers that came then; one that names no time of its own gets that one."""
-        return cls(replace(batch, time=np.where(np.isnan(batch.time), arrival, batch.time)), arrival)
+        """Answers that came then; one without a time, or with one a day ahead, gets that of its arrival."""
+        wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
+        return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,3 +202,11 @@ def test_one_label_in_a_record_of_several_models_is_one_label():
     assert rig.engine.view().labels[("t", LabelOutcome.MATCHED)] == 10
     assert rig.engine.view().labels[("t", LabelOutcome.DUPLICATE)] == 0
     assert rig.engine.labelled() == {("t", "a", ""): {0: (10, 10)}, ("t", "b", ""): {0: (10, 0)}}
+
+
+def test_a_time_far_ahead_of_the_clock_does_not_reach_the_reports():
+    rig = Rig(event_time=False)
+    records = answers(np.random.default_rng(0), 100)
+    records[50]["time"] = 4e9
+    (report,) = rig.feed(records, now=1.7e9 + 200)
+    assert report.end_time == 1.7e9 + 200
