@@ -24,9 +24,16 @@ class SlowTracker:
     current: str = ""
     superseded: list[str] = field(default_factory=list)
     stragglers: int = 0
+    debt: int = 0
+    same: list[str] = field(default_factory=list)
+    """The answers in a row with the last version, while restless."""
 
     def take(self, name: str) -> tuple[str, bool]:
         """The version in charge of this answer, and whether it took over with it."""
+        patience = max(self.rollback, 20)
+        if self.debt > 15 * patience:
+            return self.take_restless(name, patience)
+        self.debt = max(0, self.debt - 1)
         self.current = self.current or name
         if name in ("", self.current):
             self.stragglers = 0
@@ -34,7 +41,20 @@ class SlowTracker:
         self.stragglers += 1
         if name in self.superseded and self.stragglers < self.rollback:
             return self.current, False
+        self.debt += patience
+        self.same = [name]
+        return self.take_over(name)
+
+    def take_restless(self, name: str, patience: int) -> tuple[str, bool]:
+        self.same = [*self.same, name] if set(self.same) <= {name} else [name]
+        if name == "" or len(self.same) < patience:
+            return self.current, False
+        self.debt = 15 * patience
+        return (self.current, False) if name == self.current else self.take_over(name)
+
+    def take_over(self, name: str) -> tuple[str, bool]:
         self.superseded = [old for old in self.superseded if old != name] + [self.current]
+        self.superseded = self.superseded[-16:]
         self.current, self.stragglers = name, 0
         return name, True
 
@@ -51,17 +71,7 @@ def followed(tracker: VersionTracker, names: list[str]) -> list[tuple[str, bool]
     return found
 
 
-@settings(max_examples=400, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 5)), max_size=12),
-    st.integers(1, 5),
-    st.sets(st.integers(0, 60)),
-    st.integers(-1, 6),
-)
-def test_any_cutting_into_batches_gives_what_one_answer_at_a_time_gives(
-    runs: list[tuple[str, int]], rollback: int, cuts: set[int], resume_at: int
-) -> None:
-    names = [name for name, count in runs for _ in range(count)]
+def check_any_cutting(names: list[str], rollback: int, cuts: set[int], resume_at: int) -> SlowTracker:
     tracker, slow = VersionTracker(rollback), SlowTracker(rollback)
     expected = [slow.take(name) for name in names]
     found: list[tuple[str, bool]] = []
@@ -72,6 +82,95 @@ def test_any_cutting_into_batches_gives_what_one_answer_at_a_time_gives(
             tracker = VersionTracker(rollback, through_msgpack(tracker.snapshot()))
     assert found == expected
     assert tracker.current == slow.current
+    whole = VersionTracker(rollback)
+    followed(whole, names)
+    assert same(tracker.snapshot(), whole.snapshot())
+    return slow
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 5)), max_size=12),
+    st.integers(1, 5),
+    st.sets(st.integers(0, 60)),
+    st.integers(-1, 6),
+)
+def test_any_cutting_into_batches_gives_what_one_answer_at_a_time_gives(
+    runs: list[tuple[str, int]], rollback: int, cuts: set[int], resume_at: int
+) -> None:
+    check_any_cutting([name for name, count in runs for _ in range(count)], rollback, cuts, resume_at)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_cutting_gives_the_same_where_versions_follow_each_other_fast(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names: list[str] = []
+    for phase in range(12):  # now a version for each answer, now many in turns, now long runs, now none
+        kind, count = rng.integers(0, 5), int(rng.integers(1, 80))
+        if kind == 0:
+            names += [f"build-{phase}-{i}" for i in range(count)]
+        elif kind == 1:
+            names += [f"v{i}" for i in rng.integers(0, 25, count)]
+        elif kind == 2:
+            names += [f"v{rng.integers(0, 25)}"] * count
+        elif kind == 3:
+            names += [f"v{i}" for i in range(count) for _ in range(3)]
+        else:
+            names += [""] * int(rng.integers(1, 4))
+    cuts = set(rng.integers(0, len(names), int(rng.integers(0, 30))).tolist())
+    check_any_cutting(names, int(rng.integers(1, 40)), cuts, int(rng.integers(-1, 20)))
+
+
+def test_a_version_for_each_answer_takes_over_sixteen_times_and_no_more() -> None:
+    tracker = VersionTracker(50)
+    found = followed(tracker, [f"build-{i}" for i in range(2000)])
+    assert sum(took_over for _, took_over in found) == 16
+    assert found[-1] == ("build-16", False)
+    assert tracker.restless
+    settled = followed(tracker, ["v1"] * 60)
+    assert settled[48:51] == [("build-16", False), ("v1", True), ("v1", False)]
+    assert not tracker.restless
+
+
+def test_the_version_in_charge_settles_a_restless_series_with_answers_in_a_row() -> None:
+    tracker = VersionTracker(50)
+    followed(tracker, [f"build-{i}" for i in range(100)])
+    found = followed(tracker, ["build-16"] * 50)
+    assert (set(found), tracker.restless) == ({("build-16", False)}, False)
+    assert followed(tracker, ["v1"]) == [("v1", True)]
+    assert tracker.restless, "the debt has been cut by one take-over, and not forgotten"
+    calm = followed(tracker, ["v1"] * 1000)
+    assert (set(calm), tracker.snapshot()["debt"]) == ({("v1", False)}, 0)
+
+
+def test_deployments_are_never_delayed() -> None:
+    tracker = VersionTracker(50)
+    rng = np.random.default_rng(1)
+    for week in range(40):
+        canary = [f"v{week + new}" for new in rng.integers(0, 2, 100).tolist()]
+        first = canary.index(f"v{week + 1}")
+        found = followed(tracker, [f"v{week}", *canary, *[f"v{week + 1}"] * 100])
+        assert [i for i, (_, took_over) in enumerate(found) if took_over] == [first + 1]
+
+
+@pytest.mark.parametrize("rollback", [1, 20, 50])
+@pytest.mark.parametrize("run", [1, 7, 20, 50, 51])
+@pytest.mark.parametrize("strange", [1, 2, 20])
+def test_take_overs_are_bounded_whatever_comes(rollback: int, run: int, strange: int) -> None:
+    names = [
+        name for turn in range(200) for name in ["v1"] * run + [f"build-{turn}-{i}" for i in range(strange)]
+    ]
+    tracker = VersionTracker(rollback)
+    take_overs = sum(took_over for _, took_over in followed(tracker, names))
+    patience = max(rollback, 20)
+    assert take_overs <= 16 + 2 * len(names) / patience
+
+
+def test_a_canary_is_one_stretch_for_as_long_as_nothing_takes_over() -> None:
+    tracker = VersionTracker(50)
+    codes = np.arange(1000) % 2
+    assert list(tracker.stretches(codes, ("v1", "v2"))) == [(0, 1, "v1", False), (1, 1000, "v2", True)]
+    assert list(tracker.stretches(codes, ("v1", "v2"))) == [(0, 1000, "v2", False)]
 
 
 def test_a_new_version_takes_over_with_its_first_answer() -> None:
@@ -97,14 +196,14 @@ def test_answers_without_a_version_belong_to_the_current_one() -> None:
 
 def test_a_version_long_superseded_counts_as_new() -> None:
     tracker = VersionTracker(50)
-    followed(tracker, [f"v{i}" for i in range(18)])
+    followed(tracker, [f"v{i}" for i in range(18) for _ in range(50)])
     assert followed(tracker, ["v1", "v0"]) == [("v17", False), ("v0", True)]
     assert len(tracker.snapshot()["superseded"]) == 16
 
 
 def test_rollbacks_back_and_forth_make_no_other_version_forgotten() -> None:
     tracker = VersionTracker(1)
-    followed(tracker, ["v0", *["v1", "v2"] * 20])
+    followed(tracker, ["v0", *["v1", "v2"] * 5])
     assert tracker.snapshot()["superseded"] == ["v0", "v1"]
 
 
@@ -113,7 +212,8 @@ def test_a_snapshot_shares_nothing_with_the_tracker() -> None:
     followed(tracker, ["v1", "v2", "v1"])
     snapshot = tracker.snapshot()
     followed(tracker, ["v3"])
-    assert same(snapshot, {"current": "v2", "superseded": ["v1"], "stragglers": 1})
+    expected = {"current": "v2", "superseded": ["v1"], "stragglers": 1, "debt": 19, "last": "", "in_a_row": 0}
+    assert same(snapshot, expected)
 
 
 def test_no_answers_change_nothing() -> None:
