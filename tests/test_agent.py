@@ -142,7 +142,7 @@ def test_the_windows_are_those_of_the_engine_alone_however_a_source_pauses(rigge
     rig.agent.start()
     rig.finish()
     alone = Rig(TASKS, event_time=False)
-    expected = [*alone.feed(stream), *alone.engine.finish()]
+    expected = [*alone.feed(stream, now=rig.clock()), *alone.engine.finish()]
     assert [window.size for window in rig.sinks.windows] == [100] * 12 + [50]
     got = [line.split(b'"positions"')[0] for line in lines(rig.sinks.windows)]
     assert got == [line.split(b'"positions"')[0] for line in lines(expected)]
