@@ -10,14 +10,18 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from monitor.engine import Engine
+from monitor.errors import BlindsightError
 from monitor.feeder import Feeder, Input
 from monitor.records import Chunk
 from monitor.report import WindowReport
+from monitor.steadyclock import SteadyClock
 from monitor.view import AgentView
 
 log = logging.getLogger("blindsight")
@@ -62,8 +66,9 @@ class Agent:
     engine : Engine
     inputs : sequence of Input
     sinks : Sinks
-    clock : callable
-        Seconds since the epoch. It may jump back (a time server); the engine's time does not.
+    clock : callable, optional
+        Seconds since the epoch, by which windows age; a `SteadyClock` where none is given. It may fall;
+        the engine's time does not.
     """
 
     def __init__(
@@ -71,12 +76,12 @@ class Agent:
         engine: Engine,
         inputs: Sequence[Input],
         sinks: Sinks,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._engine = engine
         self._sinks = sinks
-        self._clock = clock
-        self._now = clock()
+        self._clock = SteadyClock() if clock is None else clock
+        self._now = self._clock()
         self._chunks: queue.Queue[Chunk] = queue.Queue()
         self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS) for source in inputs]
         self._by_name = {feeder.name: feeder for feeder in self._feeders}
@@ -84,7 +89,7 @@ class Agent:
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._alive_at = time.monotonic()
-        self._swaps: queue.SimpleQueue[Swap] = queue.SimpleQueue()
+        self._swaps: queue.SimpleQueue[tuple[Swap, Future[None]]] = queue.SimpleQueue()
         self._reload = Reload(successful=True, time=self._now)
         self._picture = engine.view()
         self._pictured_at = 0.0
@@ -116,9 +121,21 @@ class Agent:
         """Wait until the agent has drained, or every source has ended; whether it has."""
         return self._finished.wait(timeout_seconds)
 
-    def reconfigure(self, swap: Swap) -> None:
-        """Replace the engine between two chunks; several swaps are done in their order."""
-        self._swaps.put(swap)
+    def reconfigure(self, swap: Swap) -> Future[None]:
+        """Replace the engine between two chunks; several swaps are done in their order.
+
+        Returns
+        -------
+        Future
+            Done once the engine has been replaced. It holds the error where the swap raised one, and the
+            old engine goes on; `BlindsightError` where the agent has ended. Cancelled before the engine's
+            thread comes to it, the swap is not made.
+        """
+        outcome: Future[None] = Future()
+        self._swaps.put((swap, outcome))
+        if self._finished.is_set():
+            self._refuse_swaps()
+        return outcome
 
     def note_reload(self, successful: bool) -> None:
         """Keep for the metrics how the last reading of the configuration went."""
@@ -162,6 +179,7 @@ class Agent:
             for feeder in self._feeders:
                 feeder.close()
             self._finished.set()
+            self._refuse_swaps()
 
     def _loop(self) -> None:
         ticked = time.monotonic()
@@ -203,9 +221,27 @@ class Agent:
             feeder.join(max(deadline - time.monotonic(), 0.0))
 
     def _take_swaps(self) -> None:
-        while not self._swaps.empty():
-            self._engine, reports = self._swaps.get()(self._engine)
+        for swap, outcome in self._waiting_swaps():
+            try:
+                self._engine, reports = swap(self._engine)
+            except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
+                log.error("The engine was not replaced, the old one goes on: %r", error)
+                outcome.set_exception(error)
+                continue
             self._sinks.reports(reports)
+            outcome.set_result(None)
+
+    def _refuse_swaps(self) -> None:
+        for _, outcome in self._waiting_swaps():
+            outcome.set_exception(BlindsightError("the agent has ended"))
+
+    def _waiting_swaps(self) -> Iterator[tuple[Swap, Future[None]]]:
+        """Those that nobody has given up on."""
+        with suppress(queue.Empty):
+            while True:
+                swap, outcome = self._swaps.get_nowait()
+                if outcome.set_running_or_notify_cancel():
+                    yield swap, outcome
 
     def _time(self) -> float:
         """The clock, never falling: a window that has aged must not grow young again."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import FrameType
 
 from connectors.build import build_inputs, read_references
@@ -31,6 +33,10 @@ log = logging.getLogger("blindsight")
 
 _WAKE_SECONDS = 0.2
 _DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
+_SWAP_SECONDS = 2.0  # for the engine to come to a reload, and as long again to carry it out
+
+Stamp = tuple[int, int] | None
+"""When a file was last changed, in nanoseconds, and its bytes; None where it cannot be looked at."""
 
 
 def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
@@ -53,6 +59,20 @@ def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
                 _try_series(SeriesSettings(name, model, group, task), reference)
     check(config, reference_windows(settings))
     return settings
+
+
+def reference_stamps(config: Config) -> dict[str, Stamp]:
+    """By task that has one, what its reference file looks like: another stamp is another reference."""
+    paths = {name: task.reference.path for name, task in config.tasks.items()}
+    return {name: _stamp(path) for name, path in paths.items() if path is not None}
+
+
+def _stamp(path: str) -> Stamp:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def reference_windows(settings: EngineSettings) -> dict[str, int]:
@@ -83,6 +103,7 @@ class Daemon:
 
     def __init__(self, config: Config, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
         self.config = config
+        self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
         reports = ReportWriter(config.reports.path) if config.reports else None
         rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
         self._sinks = FileSinks(reports, rejects, watch)
@@ -117,39 +138,74 @@ class Daemon:
             log.warning("Not everything that was read could be used within %.0f s.", _DRAIN_SECONDS)
 
     def reload(self, path: str) -> None:
-        """Read the configuration again; keep the old one where the new one is wrong, and say so."""
+        """Read the configuration again; keep the old one where the new one is wrong, and say so.
+
+        A reference file that has changed since it was read is read again: its task begins a new baseline.
+        The new configuration holds once the engine has taken it over, which is waited for.
+        """
         try:
-            new = load_config(path)
-            plan = classify(self.config, new)
-            if plan.restart:
-                raise ConfigError(
-                    f"{', '.join(plan.restart)}: cannot change while the agent runs; restart it, or put "
-                    "the old value back"
-                )
-            if plan.changes:
-                self._swap(new, plan.fresh_tasks)
+            changes = self._reload(path)
         except BlindsightError as error:
             self.agent.note_reload(successful=False)
             log.error("The configuration was not reloaded, the old one holds: %s", error)
-            return
         except Exception:
             self.agent.note_reload(successful=False)
             log.exception("The configuration was not reloaded, the old one holds.")
-            return
-        self.config = new
-        self.agent.note_reload(successful=True)
-        log.info(
-            "The configuration was reloaded: %s.",
-            ", ".join((*plan.at_once, *plan.new_baseline)) or "no change",
-        )
+        else:
+            self.agent.note_reload(successful=True)
+            log.info("The configuration was reloaded: %s.", ", ".join(changes) or "no change")
+
+    def _reload(self, path: str) -> list[str]:
+        """What changed, once it holds."""
+        new = load_config(path)
+        plan = classify(self.config, new)
+        if plan.restart:
+            raise ConfigError(
+                f"{', '.join(plan.restart)}: cannot change while the agent runs; restart it, or put "
+                "the old value back"
+            )
+        stamps = reference_stamps(new)
+        rewritten = self._rewritten(new, stamps)
+        if plan.changes or rewritten:
+            self._swap(new, plan.fresh_tasks | set(rewritten))
+        self.config, self._stamps = new, stamps
+        files = [f"tasks.{name}.reference (its file {file} has changed)" for name, file in rewritten.items()]
+        return [*plan.at_once, *plan.new_baseline, *files]
+
+    def _rewritten(self, new: Config, stamps: Mapping[str, Stamp]) -> dict[str, str]:
+        """By task, the reference files that are the same ones as before but have changed."""
+        return {
+            name: str(new.tasks[name].reference.path)
+            for name, stamp in stamps.items()
+            if new.tasks[name].reference.path == self.config.tasks[name].reference.path
+            and stamp != self._stamps[name]
+        }
 
     def _swap(self, new: Config, fresh: Collection[str]) -> None:
+        """Have the engine's thread take the new configuration over.
+
+        Raises
+        ------
+        BlindsightError
+            It has not done so in time: it is busy with one chunk, or its input has ended.
+        """
         settings = engine_settings(new)
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)
 
-        self.agent.reconfigure(swap)
+        outcome = self.agent.reconfigure(swap)
+        wait([outcome], _SWAP_SECONDS)
+        if outcome.cancel():
+            raise BlindsightError(
+                f"the engine was busy for {_SWAP_SECONDS:.0f} s; reload again when it has caught up"
+            )
+        if not wait([outcome], _SWAP_SECONDS).done:
+            raise BlindsightError(
+                f"the engine has not taken it over within {2 * _SWAP_SECONDS:.0f} s, though it may yet; "
+                "reload again to be sure"
+            )
+        outcome.result()
 
 
 def run(path: str) -> int:
