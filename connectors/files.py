@@ -1,24 +1,54 @@
 """Records from a file: NDJSON (plain, gzip, Zstandard), CSV or Parquet, once or as it grows.
 
-What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON, with ``.gz`` or ``.zst``
-at the end if it is compressed. The position is a byte offset, in the uncompressed text where the file is
-compressed, and a row number in a table.
+What a file is, its name says: ``.csv``, ``.parquet``, anything else is NDJSON; NDJSON and CSV with ``.gz``
+or ``.zst`` at the end if they are compressed. The position is a byte offset, in the uncompressed text where
+the file is compressed, and a row number in a table.
 """
 
 from __future__ import annotations
 
-import gzip
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from connectors.base import EndOfSource, Raw, Source
-from connectors.formats.file_readers import Compressed, FileReader, Following, Plain, Table, open_zstandard
+from connectors.formats.compressed import DECOMPRESSORS, Compressed
+from connectors.formats.file_readers import FileReader, Following, Piped, Plain, Table, open_pipe
 from connectors.formats.line_cutter import LineCutter
 from connectors.formats.structs import MAX_LINE_BYTES
 from connectors.formats.table_files import read_csv, read_parquet
 from monitor.errors import SourceError
 
-_FOLLOWED_NOT = frozenset({".gz", ".zst", ".csv", ".parquet"})
+_FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
+
+
+def why_not_a_file(path: Path) -> str | None:
+    """Why nothing can be read from a path, as a sentence that says what to do; None where it may be.
+
+    A named pipe or a device may: see `is_pipe`.
+
+    Examples
+    --------
+    >>> why_not_a_file(Path("none.ndjson"))
+    'There is no file none.ndjson; correct the path'
+    >>> why_not_a_file(Path("/"))
+    '/ is a folder; name a file in it'
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return f"There is no file {path}; correct the path"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+    if stat.S_ISDIR(mode):
+        return f"{path} is a folder; name a file in it"
+    return None if stat.S_ISREG(mode) or is_pipe(path) else f"{path} is no file; name a file or a pipe"
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether a path is read once, from its writer to us: a named pipe, ``/dev/stdin``, a terminal."""
+    return path.is_fifo() or path.is_char_device()
 
 
 class FileSource(Source):
@@ -33,6 +63,9 @@ class FileSource(Source):
     position, or if no line ends there. Its predecessor's unread end is then not looked for; and a file
     cut and grown past the position between two reads cannot be told from one that only grew.
 
+    A named pipe is read as plain NDJSON, from whoever writes first until the last writer has closed it.
+    What went through it cannot be read again: positions mean nothing there.
+
     Parameters
     ----------
     path : str or Path
@@ -45,6 +78,9 @@ class FileSource(Source):
     settle_seconds : float, default 1.0
         A file that was renamed is left for the new one once nothing has been added for so long: its
         writer may hold it open for a moment.
+    missing_seconds : float, default 3.0
+        A followed file that has been away for so long, without a new one under its name, is an error of
+        `read`, again and again until it is there; what is still added to the old one is read all the same.
 
     Examples
     --------
@@ -65,6 +101,7 @@ class FileSource(Source):
         name: str | None = None,
         max_line_bytes: int = MAX_LINE_BYTES,
         settle_seconds: float = 1.0,
+        missing_seconds: float = 3.0,
     ) -> None:
         self.path = Path(path)
         self.partition = str(path)
@@ -72,6 +109,7 @@ class FileSource(Source):
         self.name = name or self.path.name
         self.max_line_bytes = max_line_bytes
         self.settle_seconds = settle_seconds
+        self.missing_seconds = missing_seconds
         self._reader: FileReader | None = None
 
     def open(self, positions: Mapping[str, int]) -> None:
@@ -88,27 +126,43 @@ class FileSource(Source):
         kind = self.path.suffix.lower()
         if self.follow and kind in _FOLLOWED_NOT:
             raise SourceError(f"{self.path}: only plain NDJSON can be followed; leave follow out")
-        if not self.follow and not self.path.is_file():
-            raise SourceError(f"There is no file {self.path}; correct the path, or set follow to wait for it")
+        self._check_place(kind)
         try:
             self._reader = self._reader_of(kind, start)
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _check_place(self, kind: str) -> None:
+        problem = why_not_a_file(self.path)
+        absent = not os.path.exists(self.path)  # which never raises, unlike the method
+        if problem and absent and self.follow:
+            return
+        if problem:
+            raise SourceError(f"{problem}, or set follow to wait for it" if absent else problem)
+        if is_pipe(self.path) and self.follow:
+            raise SourceError(f"{self.path} is a pipe, which is read until it is closed; leave follow out")
+        if is_pipe(self.path) and kind in _FOLLOWED_NOT:
+            raise SourceError(
+                f"{self.path} is a pipe, of which only plain NDJSON can be read; make it a file"
+            )
 
     def _cutter(self, start: int) -> LineCutter:
         return LineCutter(self.partition, start, self.max_line_bytes)
 
     def _reader_of(self, kind: str, start: int) -> FileReader:
         if self.follow:
-            return Following(self.path, self._cutter, start, self.settle_seconds)
-        if kind == ".csv":
+            return Following(self.path, self._cutter, start, self.settle_seconds, self.missing_seconds)
+        if is_pipe(self.path):
+            return Piped(open_pipe(self.path), self._cutter(0))
+        inner = Path(self.path.stem).suffix.lower() if kind in DECOMPRESSORS else kind
+        if inner == ".parquet" and kind != inner:
+            raise SourceError(f"{self.path}: Parquet is compressed within; unpack the {kind} around it")
+        if inner == ".csv":
             return Table(read_csv(self.path, self.partition, start, self.max_line_bytes))
-        if kind == ".parquet":
+        if inner == ".parquet":
             return Table(read_parquet(self.path, self.partition, start))
-        if kind == ".gz":
-            return Compressed(self.path, gzip.open(self.path, "rb"), self._cutter(start), start)
-        if kind == ".zst":
-            return Compressed(self.path, open_zstandard(self.path), self._cutter(start), start)
+        if kind in DECOMPRESSORS:
+            return Compressed(self.path, DECOMPRESSORS[kind](self.path), self._cutter(start), start)
         return Plain(self.path.open("rb", buffering=0), self._cutter, start)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -119,7 +173,7 @@ class FileSource(Source):
         EndOfSource
             Everything was read, and the file is not followed.
         SourceError
-            The file is damaged.
+            The file is damaged, or one that is followed has been away for `missing_seconds`.
         """
         if self._reader is None:
             raise EndOfSource

@@ -34,11 +34,14 @@ class MissingExtraError(BlindsightError):
     Examples
     --------
     >>> print(MissingExtraError("Reading Parquet files", "files"))
-    Reading Parquet files needs an optional package: pip install 'blindsight[files]'
-    """
+    Reading Parquet files needs an optional package: pip install 'blindsight[files]' (from a checkout: pip install '.[files]')
+    """  # noqa: E501 - the line is the thing shown
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an optional package: pip install 'blindsight[{extra}]'")
+        super().__init__(
+            f"{what} needs an optional package: pip install 'blindsight[{extra}]' "
+            f"(from a checkout: pip install '.[{extra}]')"
+        )
 
 
 class SourceError(BlindsightError):

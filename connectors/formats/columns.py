@@ -107,10 +107,18 @@ class RejectList:
     places : Places
     raw : callable
         From a record's number to its bytes.
+    hint : callable, optional
+        From a record's number, its bytes, its fault and its task to what is added to the message.
     """
 
-    def __init__(self, partitions: Sequence[str], places: Places, raw: Callable[[int], bytes]) -> None:
-        self._partitions, self._places, self._raw = partitions, places, raw
+    def __init__(
+        self,
+        partitions: Sequence[str],
+        places: Places,
+        raw: Callable[[int], bytes],
+        hint: Callable[[int, bytes, Fault, str], str] | None = None,
+    ) -> None:
+        self._partitions, self._places, self._raw, self._hint = partitions, places, raw, hint
         self._found: list[tuple[tuple[int, int], Reject]] = []
 
     def unread(self, records_before: int, reject: Reject) -> None:
@@ -121,8 +129,12 @@ class RejectList:
         """Add a record that was read, or one of its answers; `task` is "" where that is the fault."""
         partition = self._partitions[int(self._places.partition[record])]
         position = int(self._places.position[record])
-        raw = self._raw(record)[:RAW_BYTES]
-        self._found.append(((record, 1), Reject(*fault, raw, partition, position, answers, task)))
+        raw = self._raw(record)
+        reason, message = fault
+        if self._hint is not None:
+            message += self._hint(record, raw, fault, task)
+        reject = Reject(reason, message, raw[:RAW_BYTES], partition, position, answers, task)
+        self._found.append(((record, 1), reject))
 
     def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:
         """Add faults of whole records; `chosen` gives the record of each row of `faults`."""

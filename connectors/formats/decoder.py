@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from connectors.base import Raw, RawBlock, RawMessages, RawSkipped
+from connectors.base import Raw, RawBlock, RawMessages, RawSkipped, RawTable
 from connectors.formats.answers import read_answers
 from connectors.formats.columns import Columns, Places, RejectList
+from connectors.formats.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.json_lines import read_block, read_messages, too_large
 from connectors.formats.names import encode_ids
-from connectors.formats.structs import MAX_LINE_BYTES, RAW_BYTES, Faults, Reading
+from connectors.formats.structs import MAX_LINE_BYTES, RAW_BYTES, Fault, Faults, Reading
 from connectors.formats.table_rows import read_table
 from connectors.formats.tasks import TaskFinder
 from connectors.formats.times import parse_times
@@ -88,7 +89,7 @@ class Decoder:
         owners = [partitions.index(raw.partition) for raw in raws]
         columns = Columns([record for reading in readings for record in reading.records])
         places, faults = self._place(columns, readings, owners)
-        rejects = RejectList(partitions, places, _raw_of(readings))
+        rejects = RejectList(partitions, places, _raw_of(readings), self._hint_of(raws, readings))
         self._add_unread(readings, rejects)
 
         task = self._finder.find(columns.task, columns.model, columns.models, faults)
@@ -128,6 +129,23 @@ class Decoder:
                 [], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], raw.start + raw.size
             )
         return read_table(raw)
+
+    def _hint_of(
+        self, raws: Sequence[Raw], readings: Sequence[Reading]
+    ) -> Callable[[int, bytes, Fault, str], str]:
+        """From a record that lacks something to the clause about what it calls otherwise than we do."""
+        ends = np.cumsum([len(reading.records) for reading in readings]).tolist()
+        classes = {layout.name: layout.classes for layout in self.layouts}
+
+        def hint(record: int, data: bytes, fault: Fault, task: str) -> str:
+            if fault[0] not in MISSING:
+                return ""
+            raw = raws[bisect_right(ends, record)]
+            if not isinstance(raw, RawTable):
+                return misspelt(keys_of(data))
+            return bare_classes(raw.columns, classes.get(task, ())) or misspelt(raw.columns)
+
+        return hint
 
     def _place(
         self, columns: Columns, readings: Sequence[Reading], owners: Sequence[int]

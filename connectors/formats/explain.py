@@ -17,6 +17,8 @@ from connectors.formats.structs import Fault, Record
 from connectors.formats.wording import shown, step
 from monitor.records import RejectReason
 
+_BYTE_ORDER_MARK = "\ufeff"
+
 
 class _Literal(str):
     """A number that JSON has no number for: NaN, Infinity, or one too large."""
@@ -83,6 +85,12 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     except RecursionError:
         return RejectReason.MALFORMED, "$: nested too deep"
     except json.JSONDecodeError as bad:
+        if text.startswith(_BYTE_ORDER_MARK):
+            return (
+                RejectReason.MALFORMED,
+                "$: a byte order mark stands before the record; only the first line of a file may have one, "
+                "so leave it out where files are joined",
+            )
         where = f"at character {bad.pos}: {bad.msg}"
         return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line"
     found = explain_value(value)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from connectors.base import EndOfSource, Raw, RawTable
 from connectors.formats.line_cutter import BLOCK_BYTES, LineCutter
-from monitor.errors import MissingExtraError, SourceError
+from monitor.errors import SourceError
 
 _POLL_SECONDS = 0.1
 
@@ -97,6 +97,57 @@ class Plain:
         self.file.close()
 
 
+class Piped:
+    """A named pipe, or a device, read as it comes until its last writer has closed it.
+
+    Parameters
+    ----------
+    descriptor : int
+        As `open_pipe` gives it.
+    cutter : LineCutter
+    """
+
+    def __init__(self, descriptor: int, cutter: LineCutter) -> None:
+        self._descriptor, self._cutter = descriptor, cutter
+        self._ready = select.poll()
+        self._ready.register(descriptor, select.POLLIN)
+        self._ended = False
+
+    @property
+    def up(self) -> bool:
+        """Whether it has not been closed by its writers."""
+        return not self._ended
+
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        """What is in the pipe; [] if no whole line came in time."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self._ended:
+            # Nothing is ready before the first writer has come, so its absence is not taken for the end.
+            if not self._ready.poll(1000 * max(deadline - time.monotonic(), 0.0)):
+                return []
+            data = os.read(self._descriptor, BLOCK_BYTES)
+            self._ended = not data
+            found = self._cutter.feed(data) if data else self._cutter.finish()
+            if found:
+                return found
+        raise EndOfSource
+
+    def lag(self) -> None:
+        """Unknown: what has not been written yet cannot be counted."""
+        return
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._ended = -1, True
+
+
+def open_pipe(path: Path) -> int:
+    """A descriptor of a pipe, at once: an ordinary opening would wait for a writer."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 class Following:
     """A plain file that grows and is rotated; `connectors.files.FileSource` says how.
 
@@ -109,15 +160,23 @@ class Following:
         Byte offset to begin at, if a line ends there; else the file is taken for a new one.
     settle_seconds : float
         So long nothing may have been added to a renamed file before it is left.
+    missing_seconds : float
+        So long there may be no file of this name before that is an error.
     """
 
     def __init__(
-        self, path: Path, make_cutter: Callable[[int], LineCutter], start: int, settle_seconds: float
+        self,
+        path: Path,
+        make_cutter: Callable[[int], LineCutter],
+        start: int,
+        settle_seconds: float,
+        missing_seconds: float,
     ) -> None:
         self._path, self._make_cutter, self._start = path, make_cutter, start
-        self._settle_seconds = settle_seconds
+        self._settle_seconds, self._missing_seconds = settle_seconds, missing_seconds
         self._plain: Plain | None = None
         self._renamed_at: float | None = None
+        self._missing_since: float | None = None
         self._try_open()
 
     @property
@@ -126,16 +185,34 @@ class Following:
         return self._plain is not None
 
     def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of whole lines; [] if none came in time."""
+        """About 1 MiB of whole lines; [] if none came in time.
+
+        Raises
+        ------
+        SourceError
+            Nothing came, and there has been no file of this name for `missing_seconds`.
+        """
         deadline = time.monotonic() + timeout_seconds
         while True:
             found = self._poll()
             if found:
                 return found
+            self._note_missing()
             left = deadline - time.monotonic()
             if left <= 0:
                 return []
             time.sleep(min(_POLL_SECONDS, left))
+
+    def _note_missing(self) -> None:
+        if os.path.exists(self._path):
+            self._missing_since = None
+            return
+        now = time.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+        if now - self._missing_since >= self._missing_seconds:
+            was = "There is no file" if self._plain is None else "There is no longer a file"
+            raise SourceError(f"{was} {self._path}; it is waited for.")
 
     def _poll(self) -> list[Raw]:
         """What can be had now. Never the end of one file and the start of the next in one answer:
@@ -207,102 +284,6 @@ def _line_start(file: FileIO, start: int) -> int:
         return 0
     file.seek(start - 1)
     return start if file.read(1) == b"\n" else 0
-
-
-class Compressed:
-    """A compressed file, read to its end.
-
-    Parameters
-    ----------
-    path : Path
-    stream : object
-        Gives uncompressed bytes by `read(size)`.
-    cutter : LineCutter
-    start : int
-        So many uncompressed bytes are read and passed over.
-    """
-
-    def __init__(self, path: Path, stream: Any, cutter: LineCutter, start: int) -> None:
-        self._path, self._stream, self._cutter = path, stream, cutter
-        self._to_pass_over = start
-        self._ended = False
-
-    @property
-    def up(self) -> bool:
-        """Whether the end has not been met."""
-        return not self._ended
-
-    def read(self, timeout_seconds: float) -> list[Raw]:
-        """About 1 MiB of lines."""
-        while not self._ended:
-            data = self._next()
-            self._ended = not data
-            found = self._cutter.feed(data) if data else self._cutter.finish()
-            if found:
-                return found
-        raise EndOfSource
-
-    def _next(self) -> bytes:
-        """The next bytes after those to be passed over; b"" at the end."""
-        while True:
-            try:
-                data: bytes = self._stream.read(BLOCK_BYTES)
-            except (OSError, EOFError, zlib.error) as error:
-                place = f"after byte {self._cutter.fed} of its uncompressed text"
-                raise SourceError(f"{self._path} is damaged {place}: {error}") from error
-            rest = data[self._to_pass_over :]
-            self._to_pass_over -= len(data) - len(rest)
-            if rest or not data:
-                return rest
-
-    def lag(self) -> None:
-        """Unknown: how much text is left is not to be seen from outside."""
-        return
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._stream.close()
-
-
-def open_zstandard(path: Path) -> Any:
-    """A stream of the uncompressed bytes of a ``.zst`` file, over all its frames.
-
-    Raises
-    ------
-    MissingExtraError
-        Neither zstandard nor pyarrow is installed.
-    """
-    try:
-        import zstandard
-    except ImportError:
-        return _open_with_pyarrow(path)
-    reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
-    return _OSErrors(reader, zstandard.ZstdError)
-
-
-def _open_with_pyarrow(path: Path) -> Any:
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise MissingExtraError("Reading .zst files", "files") from error
-    return pyarrow.input_stream(str(path), compression="zstd")
-
-
-class _OSErrors:
-    """Turns a package's own error into an `OSError`, which the other decompressors raise."""
-
-    def __init__(self, stream: Any, error: type[Exception]) -> None:
-        self._stream, self._error = stream, error
-
-    def read(self, size: int) -> bytes:
-        try:
-            data: bytes = self._stream.read(size)
-        except self._error as error:
-            raise OSError(str(error)) from error
-        return data
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 class Table:

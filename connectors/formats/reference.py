@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from connectors.base import EndOfSource, Raw, RawBlock, RawTable
-from connectors.files import FileSource
+from connectors.files import FileSource, why_not_a_file
 from connectors.formats.decoder import Decoder
+from connectors.formats.hints import misspelt, names_of
 from connectors.formats.joining import join_batches, take
 from monitor.errors import ConfigError, SourceError
 from monitor.records import Batch, Chunk, Floats, Ints, Reject, RejectReason, TaskLayout
 
 _SHOWN_REJECTS = 3
+_WAIT_SECONDS = 0.2  # of a pipe only; a file is always ready
 
 
 def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
@@ -64,6 +66,7 @@ def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
     if not any((batch.label >= 0).any() for batch in reading.batches):
         raise ConfigError(
             f"{path}: no row of task {layout.name} has a label; a reference file needs label on every line"
+            f"{misspelt(reading.names, ('label', 'correct'))}"
         )
     joined = join_batches(reading.batches)
     joined = replace(joined, time=_filled(joined.time), label=_of_every_model(joined.label, joined.position))
@@ -103,16 +106,20 @@ class _Reading:
         self.batches: list[Batch] = []
         self.bare_labels = 0
         self.rejected = 0
+        self.names: tuple[str, ...] = ()  # of the first record's fields, or of the columns
         self._first: list[str] = []
         self._lines = 0
 
     def read(self, layout: TaskLayout) -> None:
+        problem = why_not_a_file(self.path)
+        if problem is not None:
+            raise ConfigError(f"The reference cannot be read. {problem}")
         source = FileSource(self.path)
         decoder = Decoder([layout], source.name)
         try:
             source.open({})
             while True:
-                for raw in source.read(0.0):
+                for raw in source.read(_WAIT_SECONDS):
                     self._add(raw, decoder.decode([raw]))
         except EndOfSource:
             return
@@ -122,6 +129,7 @@ class _Reading:
             source.close()
 
     def _add(self, raw: Raw, chunk: Chunk) -> None:
+        self.names = self.names or names_of(raw)
         self.batches.extend(chunk.batches)
         self.bare_labels += chunk.labels_received
         for reject in chunk.rejects:

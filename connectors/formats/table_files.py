@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from connectors.base import RawTable
+from connectors.formats.compressed import DAMAGED, DECOMPRESSORS
 from connectors.formats.structs import MAX_LINE_BYTES
-from connectors.formats.table_rows import is_column
+from connectors.formats.table_rows import KNOWN_COLUMNS, is_column
 from monitor.errors import MissingExtraError, SourceError
 
 ROWS = 8192
@@ -23,24 +25,46 @@ def read_csv(
     """The rows of a CSV file from number `start` on; its first line names the columns.
 
     A row with more cells than there are columns, or that is too long, is handed on as broken.
-    Bytes that are not UTF-8 come as lone surrogates, for the decoder to reject that row alone.
+    Bytes that are not UTF-8 come as lone surrogates, for the decoder to reject that row alone. A file whose
+    name ends in ``.gz`` or ``.zst`` is unpacked; of a damaged one every whole row is given first.
 
     Raises
     ------
     SourceError
-        There is no line with names, or one names two columns alike.
+        There is no line with names, one names two columns alike or none that is known, or the file is
+        damaged.
     """
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with _open_text(path) as file:
         lines = _BoundedLines(file, max_line_bytes)
         rows = _rows(csv.reader(lines), lines)
-        names, broken = next(rows, ([], "it is empty"))
-        if broken is not None or len(set(names)) != len(names):
-            why = broken or "it names two columns alike"
+        names, broken = next(rows, ([], f"it is damaged: {lines.fault}" if lines.fault else "it is empty"))
+        why = broken or _why_no_names(names)
+        if why is not None:
             raise SourceError(f"{path}: the first line of a CSV file must name its columns, but {why}")
         rows = islice(rows, start, None)
         while some := list(islice(rows, ROWS)):
             yield _table(names, some, partition, start)
             start += len(some)
+        if lines.fault is not None:
+            raise SourceError(f"{path} is damaged after row {start}: {lines.fault}") from lines.fault
+
+
+def _open_text(path: Path) -> TextIO:
+    opened = DECOMPRESSORS.get(path.suffix.lower())
+    stream = path.open("rb") if opened is None else opened(path)
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _why_no_names(names: list[str]) -> str | None:
+    """What is wrong with the names of columns, as the end of a sentence."""
+    if len(set(names)) != len(names):
+        return "it names two columns alike"
+    if any(map(is_column, names)):
+        return None
+    for delimiter, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        if any(is_column(name.strip()) for name in ",".join(names).split(delimiter)):
+            return f"it has {word} between them; put commas, there and in every row"
+    return f"none of them is known; known are {', '.join(KNOWN_COLUMNS)}"
 
 
 def _table(
@@ -65,19 +89,27 @@ class _BoundedLines:
     def __init__(self, file: TextIO, max_characters: int) -> None:
         self._file, self._max = file, max_characters
         self.cut = False
+        self.fault: Exception | None = None
 
     def __iter__(self) -> _BoundedLines:
         return self
 
     def __next__(self) -> str:
-        line = self._file.readline(self._max)
+        line = self._read()
         if not line:
             raise StopIteration
         if len(line) == self._max and not line.endswith("\n"):
             self.cut = True
-            while (rest := self._file.readline(self._max)) and not rest.endswith("\n"):
+            while (rest := self._read()) and not rest.endswith("\n"):
                 pass
         return line
+
+    def _read(self) -> str:
+        try:
+            return "" if self.fault else self._file.readline(self._max)
+        except DAMAGED as error:  # kept, so that the rows before it are used first
+            self.fault = error
+            return ""
 
 
 def _rows(reader: Any, lines: _BoundedLines) -> Iterator[tuple[list[str], str | None]]:
@@ -114,14 +146,17 @@ def read_parquet(path: Path, partition: str, start: int) -> Iterator[RawTable]:
         raise MissingExtraError("Reading Parquet files", "files") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            wanted = [name for name in file.schema_arrow.names if is_column(name)]
+            names = file.schema_arrow.names
+            wanted = [name for name in names if is_column(name)]
+            others = [name for name in names if not is_column(name)]
             first = 0
             for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
                 skipped = max(start - first, 0)
                 if skipped < batch.num_rows:
                     some = batch.slice(skipped)
                     columns = {name: some.column(name).to_pylist() for name in wanted}
-                    yield RawTable(columns, partition, first + skipped)
+                    # The others by name only, so that a message can say which was probably meant.
+                    yield RawTable({**{name: [] for name in others}, **columns}, partition, first + skipped)
                 first += batch.num_rows
     except (pyarrow.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}") from error

@@ -23,6 +23,9 @@ from monitor.records import Reject, RejectReason
 
 _FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups"}
 _SCORES, _GROUPS = "scores.", "groups."
+KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>")
+"""What a table's columns may be called."""
+
 _NUMBERS = frozenset({"confidence", "probability", "time", "scores"})
 _NAMES = frozenset({"id", "task", "model", "prediction", "label"})
 _BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}

@@ -3,32 +3,75 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from connectors.base import EndOfSource, Raw, RawBlock
-from connectors.files import FileSource
+from connectors.base import EndOfSource, Raw, RawBlock, RawTable
+from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decoder import Decoder
 from monitor.commands.daemon import engine_settings
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, layouts
 from monitor.errors import ConfigError, SinkError, SourceError
-from monitor.export.reports import ReportWriter, cannot_write
+from monitor.export.rejects import RejectWriter
+from monitor.export.reports import LineWriter, ReportWriter, cannot_write
 from monitor.export.svg import stacked_svg
-from monitor.pictures import Histories
+from monitor.pictures import Alarm, Histories
 from monitor.records import Chunk
 from monitor.report import WindowReport, to_json
 from monitor.view import EngineView
 
 REPORTS = "windows.ndjson"
+REJECTS = "rejects.ndjson"
+_OURS = (REPORTS, REJECTS, f"{REJECTS}.1")
 _MESSAGES_KEPT = 5
 _NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
+_READ_SECONDS = 0.2  # of a pipe only; a file is always ready
 _WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
 
 Progress = Callable[[Path, int], None]
 """Told the file that is being read, and how many bytes of it have been, where that is known."""
+
+
+@dataclass(slots=True)
+class Unused:
+    """What could not be used, counted as it goes by.
+
+    Parameters
+    ----------
+    answers, labels : Counter of str
+        By reason.
+    first : list of str
+        The first messages: the file, the place in it, what was wrong.
+    received : int
+        Answers and labels, used or not.
+    """
+
+    answers: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    first: list[str] = field(default_factory=list)
+    received: int = 0
+
+    def add(self, chunk: Chunk, unit: str) -> None:
+        """Count a chunk, whose positions are of this unit: `byte` or `row`."""
+        self.received += chunk.answers + chunk.labels_received
+        for reject in chunk.rejects:
+            if reject.answers:
+                self.answers[reject.reason.value] += reject.answers
+            else:
+                self.labels[reject.reason.value] += 1
+            if len(self.first) < _MESSAGES_KEPT:
+                self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
+
+    @property
+    def everything(self) -> bool:
+        """Whether records came and not one was used."""
+        return 0 < self.received == self.answers.total() + self.labels.total()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +85,26 @@ class Replayed:
     windows : int
         Closed windows written.
     pictures : tuple of Path
-    rejects : tuple of str
-        The first messages of what could not be used.
+    alarms : mapping of (task, model, group) to mapping of metric to tuple of Alarm
+    unused : Unused
+    rejects : Path or None
+        Where those were written; None where the configuration has no `rejects`.
     """
 
     view: EngineView
     windows: int
     pictures: tuple[Path, ...]
-    rejects: tuple[str, ...]
+    alarms: Mapping[tuple[str, str, str], Mapping[str, tuple[Alarm, ...]]]
+    unused: Unused
+    rejects: Path | None
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
     """Compute the windows of files, one file after the other in the order given.
 
-    Windows age by the records' own times, so that the same files give the same bytes.
+    Windows age by the records' own times, so that the same files give the same bytes. What could not be
+    used goes to the folder too where the configuration has a `rejects` section, whatever path that names:
+    a replay must not write among the daemon's rejects.
 
     Raises
     ------
@@ -68,79 +117,110 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     """
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
-    _check(files, out)
-    writer = _open_reports(out)
-    histories = Histories()
-    messages: list[str] = []
-    windows = 0
-
-    def write(reports: list[WindowReport]) -> None:
-        nonlocal windows
-        for report in reports:
-            writer.write(to_json(report), wait_seconds=_WRITE_SECONDS)
-        histories.add(reports)
-        windows += len(reports)
-
+    written = _Written(config, files, out)
+    unused = Unused()
     try:
-        for chunk in _chunks(config, files, progress):
-            write(engine.absorb(chunk, 0.0))
-            few = chunk.rejects[: _MESSAGES_KEPT - len(messages)]
-            messages += [f"{r.partition}: {r.position}: {r.message}" for r in few]
-        write(engine.finish())
+        for chunk, unit in _chunks(config, files, progress):
+            unused.add(chunk, unit)
+            written.rejected(chunk)
+            written.closed(engine.absorb(chunk, 0.0))
+        written.closed(engine.finish())
     finally:
-        complete = writer.close(_WRITE_SECONDS)
-    if not complete or writer.lost:
-        raise SinkError(f"{out / REPORTS}: the disk did not take every window; make room and run it again")
-    return Replayed(engine.view(), windows, _draw(engine, histories, out), tuple(messages))
+        complete = written.close()
+    if not complete:
+        raise SinkError(f"{out}: the disk did not take every line; make room and run it again")
+    return Replayed(
+        engine.view(),
+        written.windows,
+        _draw(engine, written.histories, out),
+        written.histories.alarms(),
+        unused,
+        out / REJECTS if config.rejects else None,
+    )
+
+
+class _Written:
+    """The files of a replay, begun anew, and what the pictures need."""
+
+    def __init__(self, config: Config, files: Sequence[Path], out: Path) -> None:
+        _check(files, out)
+        self.histories = Histories()
+        self.windows = 0
+        self._reports = ReportWriter(str(out / REPORTS))
+        self._rejects: RejectWriter | None = None
+        _begin(self._reports, out / REPORTS)
+        if config.rejects:
+            self._rejects = RejectWriter(str(out / REJECTS), config.rejects.max_bytes)
+            _begin(self._rejects, out / REJECTS)
+
+    def closed(self, reports: Sequence[WindowReport]) -> None:
+        for report in reports:
+            self._reports.write(to_json(report), wait_seconds=_WRITE_SECONDS)
+        self.histories.add(reports)
+        self.windows += len(reports)
+
+    def rejected(self, chunk: Chunk) -> None:
+        for reject in chunk.rejects if self._rejects else ():
+            self._rejects.write((reject, chunk.source), wait_seconds=_WRITE_SECONDS)
+
+    def close(self) -> bool:
+        """Whether every line is on the disk."""
+        writers = [writer for writer in (self._reports, self._rejects) if writer]
+        return all([writer.close(_WRITE_SECONDS) and not writer.lost for writer in writers])
 
 
 def _check(files: Sequence[Path], out: Path) -> None:
     """Look at every file before the first is read: the last may be hours away."""
     for path in files:
+        problem = why_not_a_file(path)
+        if problem is not None:
+            raise ConfigError(problem)
+        if is_pipe(path):
+            continue  # opened and closed again, its writer would take us for gone
         source = FileSource(path)
         try:
             source.open({})
         except SourceError as error:
-            raise ConfigError(
-                str(error) if path.is_file() else f"There is no file {path}; correct the path"
-            ) from error
+            raise ConfigError(str(error)) from error
         finally:
             source.close()
-        if (out / REPORTS).exists() and path.samefile(out / REPORTS):
-            raise ConfigError(
-                f"--out: the reports would replace {path}, which is to be read; give another folder"
-            )
+        for name in _OURS:
+            if (out / name).exists() and path.samefile(out / name):
+                raise ConfigError(
+                    f"--out: {name} would replace {path}, which is to be read; give another folder"
+                )
 
 
-def _open_reports(out: Path) -> ReportWriter:
-    """Begin the reports file anew."""
+def _begin(writer: LineWriter[Any], path: Path) -> None:
+    """Begin a file of the folder anew."""
+    out = path.parent
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out: {str(out)!r} is not a folder; give another path")
-    writer = ReportWriter(str(out / REPORTS))
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / REPORTS).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.1").unlink(missing_ok=True)
         writer.start()
     except OSError as error:
-        raise ConfigError(f"--out: {cannot_write(str(out / REPORTS), error)}") from error
+        raise ConfigError(f"--out: {cannot_write(str(path), error)}") from error
     except SinkError as error:
-        raise ConfigError(str(error).replace("reports.path", "--out", 1)) from error
-    return writer
+        raise ConfigError(f"--out: {str(error).partition(': ')[2]}") from error
 
 
-def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterator[Chunk]:
+def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterator[tuple[Chunk, str]]:
+    """What each read brought, and what its positions count."""
     known = layouts(config.tasks)
     for path in files:
         source = FileSource(path)
         decoder = Decoder(known, source.name)
         source.open({})
         try:
-            while True:
-                raws = source.read(0.0)
-                yield decoder.decode(raws)
-                progress(path, _bytes_read(raws))
-        except EndOfSource:
-            continue
+            with suppress(EndOfSource):
+                while True:
+                    raws = source.read(0.0)
+                    unit = "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte"
+                    yield decoder.decode(raws), unit
+                    progress(path, _bytes_read(raws))
         finally:
             source.close()
 

@@ -41,7 +41,8 @@ class RejectWriter(LineWriter[tuple[Reject, str]]):
     """
 
     def __init__(self, path: str, max_bytes: int, capacity: int = 5_000) -> None:
-        super().__init__(path, setting="rejects.path", capacity=capacity, max_bytes=max_bytes)
+        # Not for everyone's eyes: rejected records may hold what their sender would not publish.
+        super().__init__(path, setting="rejects.path", capacity=capacity, max_bytes=max_bytes, mode=0o640)
 
     def add(self, reject: Reject, source: str) -> bool:
         """Queue one rejected record of a source; whether it was taken. Never waits."""

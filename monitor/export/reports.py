@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -42,10 +43,15 @@ class LineWriter(Generic[Item]):
     max_bytes : int or None
         Past this the file is renamed to `<path>.1`, replacing the last one, and begun anew. A single
         longer line is still written. None: never.
+    mode : int
+        Permissions of a file that is made anew, before the umask takes some away.
     """
 
-    def __init__(self, path: str, *, setting: str, capacity: int, max_bytes: int | None = None) -> None:
+    def __init__(
+        self, path: str, *, setting: str, capacity: int, max_bytes: int | None = None, mode: int = 0o666
+    ) -> None:
         self._path = path
+        self._mode = mode
         self._setting = setting
         self._capacity = capacity
         self._max_bytes = max_bytes
@@ -196,9 +202,8 @@ class LineWriter(Generic[Item]):
             return False
 
     def _open(self) -> None:
-        # Read: for the last byte. Append: each write lands at the end, whoever else wrote. Not for everyone's
-        # eyes: rejected records may hold what their sender would not publish.
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        # Read: for the last byte. Append: each write lands at the end, whoever else wrote.
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self._mode)
         found = os.fstat(self._file)
         if (
             stat.S_ISREG(found.st_mode)
@@ -266,6 +271,28 @@ class ReportWriter(LineWriter[bytes]):
 
     def _encode(self, item: bytes) -> bytes:
         return item if item.endswith(b"\n") else item + b"\n"
+
+
+def why_not_writable(path: str) -> str | None:
+    """As `cannot_write`, of a file that need not be there yet; None where it can be appended to.
+
+    Nothing is opened or made, so it may be asked beside a running agent. A full disk is not seen.
+
+    Examples
+    --------
+    >>> why_not_writable("nowhere/windows.ndjson")
+    "cannot write 'nowhere/windows.ndjson': there is no folder 'nowhere'; make it or give another path"
+    """
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        code = errno.EISDIR
+    elif os.path.exists(path):
+        code = 0 if os.access(path, os.R_OK | os.W_OK) else errno.EACCES
+    elif not os.path.isdir(folder):
+        code = errno.ENOTDIR if os.path.exists(folder) else errno.ENOENT
+    else:
+        code = 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+    return cannot_write(path, OSError(code, os.strerror(code))) if code else None
 
 
 def cannot_write(path: str, error: OSError) -> str:

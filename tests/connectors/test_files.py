@@ -46,9 +46,14 @@ def opened(path, positions=None, **settings):
 def read_all(source: FileSource) -> list[Raw]:
     found: list[Raw] = []
     with contextlib.suppress(EndOfSource):
-        while True:
-            found += source.read(0.0)
+        drain(source, found)
     return found
+
+
+def drain(source: FileSource, found: list[Raw]) -> None:
+    """Read until an error comes."""
+    while True:
+        found += source.read(0.0)
 
 
 def text(raws: list[Raw]) -> bytes:
@@ -116,10 +121,10 @@ def test_a_missing_file_is_an_error_that_says_what_to_do(tmp_path):
 
 
 def test_a_folder_cannot_be_read(tmp_path):
-    with pytest.raises(SourceError, match="There is no file"):
-        FileSource(tmp_path).open({})
-    with pytest.raises(SourceError, match=f"{tmp_path} cannot be read: Is a directory"):
-        FileSource(tmp_path, follow=True).open({})
+    for follow in (False, True):
+        with pytest.raises(SourceError) as caught:
+            FileSource(tmp_path, follow=follow).open({})
+        assert str(caught.value) == f"{tmp_path} is a folder; name a file in it"
 
 
 def test_only_plain_files_can_be_followed(tmp_path):
@@ -138,6 +143,26 @@ def test_a_damaged_file_is_an_error_after_what_could_be_read(tmp_path, kind):
         path.write_bytes(whole[: len(whole) // 2])
         with opened(path) as source, pytest.raises(SourceError, match=r"is damaged after byte [1-9]"):
             read_all(source)
+
+
+@pytest.mark.parametrize("kind", [".gz", ".zst"])
+def test_every_whole_line_before_the_damage_is_used(tmp_path, kind):
+    path = tmp_path / f"p.ndjson{kind}"
+    data = b"".join(b'{"id": "%s"}\n' % os.urandom(300).hex().encode() for _ in range(3_000))
+    whole = compressed(kind, data)
+    half = len(whole) // 2
+    cut = whole[:half] if kind == ".gz" else whole[:half] + bytes(100) + whole[half:]
+    path.write_bytes(cut)
+    found: list[Raw] = []
+    with opened(path) as source:
+        with pytest.raises(SourceError, match="is damaged after byte") as caught:
+            drain(source, found)
+        with pytest.raises(SourceError, match="is damaged after byte"):
+            source.read(0.0)
+    assert data.startswith(text(found))
+    assert len(data) // 3 < len(text(found)) < len(data)
+    place = int(str(caught.value).partition("after byte ")[2].split()[0])
+    assert 0 <= place - len(text(found)) < len(data) // 3_000, "it says where the good text ends"
 
 
 def test_a_line_of_ten_million_bytes_is_counted_in_bounded_memory(tmp_path):
@@ -268,6 +293,55 @@ def test_a_removed_file_is_held_until_another_takes_its_place(tmp_path):
         assert source.read(0.0) == []
         path.write_bytes(line(1))
         assert text(source.read(0.5)) == line(1)
+
+
+def test_a_followed_file_that_stays_away_is_an_error_until_it_is_there(tmp_path):
+    path = tmp_path / "p.ndjson"
+    with opened(path, follow=True, settle_seconds=0.0, missing_seconds=0.0) as source:
+        for _ in range(2):
+            with pytest.raises(SourceError) as caught:
+                source.read(0.0)
+            assert str(caught.value) == f"There is no file {path}; it is waited for."
+        path.write_bytes(line(0))
+        assert text(source.read(0.0)) == line(0)
+        path.rename(tmp_path / "moved")
+        with pytest.raises(SourceError) as caught:
+            source.read(0.0)
+        assert str(caught.value) == f"There is no longer a file {path}; it is waited for."
+        with (tmp_path / "moved").open("ab") as old:
+            old.write(line(1))
+        assert text(source.read(0.0)) == line(1), "its writer may not have noticed"
+        path.write_bytes(line(2))
+        assert text(source.read(0.5)) == line(2)
+        assert source.read(0.0) == []
+
+
+def test_a_named_pipe_is_read_until_its_last_writer_closes_it(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with opened(path) as source:
+        assert source.up
+        assert source.read(0.0) == [], "no writer has come yet, which is not the end"
+        with path.open("wb", buffering=0) as writer:
+            writer.write(line(0) + line(1)[:9])
+            assert text(source.read(5.0)) == line(0)
+            writer.write(line(1)[9:] + b'{"id": 2}')
+            assert text(source.read(5.0)) == line(1)
+            assert source.read(0.0) == []
+        assert text(source.read(5.0)) == b'{"id": 2}'
+        assert not source.up
+        assert source.lag is None
+        with pytest.raises(EndOfSource):
+            source.read(0.0)
+
+
+def test_what_a_pipe_cannot_do_is_said(tmp_path):
+    for name in ("pipe", "pipe.csv"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(SourceError, match=r"pipe is a pipe, which is read until it is closed; leave follow"):
+        FileSource(tmp_path / "pipe", follow=True).open({})
+    with pytest.raises(SourceError, match=r"pipe\.csv is a pipe, .*only plain NDJSON.*; make it a file"):
+        FileSource(tmp_path / "pipe.csv").open({})
 
 
 def test_a_truncated_file_is_begun_again(tmp_path):

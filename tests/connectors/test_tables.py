@@ -338,5 +338,6 @@ def test_a_reference_without_labelled_scores_is_refused(tmp_path, text, message)
 
 
 def test_a_missing_reference_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"The reference cannot be read\. There is no file .*none\.csv"):
+    expected = rf"^The reference cannot be read\. There is no file {tmp_path}/none\.csv; correct the path$"
+    with pytest.raises(ConfigError, match=expected):
         read_reference(tmp_path / "none.csv", LAYOUT)

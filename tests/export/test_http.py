@@ -366,9 +366,18 @@ def test_stopping_twice_or_unstarted_is_no_error() -> None:
     agent.server.stop()
 
 
-def test_signals_stay_with_the_program(agent: Agent) -> None:
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+def test_signals_stay_with_the_program() -> None:
+    # Not held against the defaults: under nohup, and in a script's background, SIGINT is ignored.
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    agent = Agent()
+    agent.server.start()
+    try:
+        assert httpx.get(agent.url + "/-/healthy").status_code == 200
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        agent.server.stop()
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_requests_are_not_logged(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
