@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from monitor.charts.limits import false_alarm_rate
 from monitor.config import Bound, Config, Task
 from monitor.errors import ConfigError
+from monitor.judge import STREAM_BASELINE_WINDOWS
 
 _DAY = 86_400.0
 GOOD_REFERENCE_WINDOWS = 20
@@ -76,7 +77,11 @@ class CheckReport:
         return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
 
 
-def check(config: Config, reference_windows: Mapping[str, int] | None = None) -> CheckReport:
+Windows = Mapping[str, Mapping[str, int]]
+"""Windows in a task's reference file, by task and model."""
+
+
+def check(config: Config, reference_windows: Windows | None = None) -> CheckReport:
     """Count the false alarms that a configuration will raise, and warn of what cannot work as meant.
 
     A chart is there for the accuracy and for each calibration error that `metrics` lists, the latter
@@ -88,9 +93,9 @@ def check(config: Config, reference_windows: Mapping[str, int] | None = None) ->
     Parameters
     ----------
     config : Config
-    reference_windows : mapping of str to int, optional
-        Windows in a task's reference file, where it has been read. A file that has not been read is
-        taken to be long.
+    reference_windows : mapping of str to mapping of str to int, optional
+        By task and model, windows in the task's reference file, where it has been read. A file that has
+        not been read is taken to be long, and to hold every model.
 
     Raises
     ------
@@ -110,13 +115,40 @@ def check(config: Config, reference_windows: Mapping[str, int] | None = None) ->
     charts: list[ChartRate] = []
     warnings = [] if config.sources else ["sources: there are none; `run` needs one, `replay` does not"]
     for name, task in config.tasks.items():
-        windows = known.get(name, task.reference.first_windows)
-        charts += _charts(name, task, math.inf if windows is None else windows)
-        found = [*_data_warnings(task, windows), *_judgement_warnings(task), *_traffic_warnings(task)]
+        windows = known.get(name)
+        charts += _charts(name, task, windows)
+        found = [
+            *_data_warnings(task, windows),
+            *_model_warnings(task, windows),
+            *_judgement_warnings(task),
+            *_traffic_warnings(task),
+        ]
         warnings += [f"tasks.{name}.{warning}" for warning in found]
     warnings += _shared_models(config)
     groups = {name: task.groups for name, task in config.tasks.items() if task.groups}
     return CheckReport(tuple(charts), groups, tuple(warnings))
+
+
+def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
+    """Models that the configuration names and the reference lacks, and the reverse, a sentence each.
+
+    Parameters
+    ----------
+    config : Config
+    reference_windows : mapping of str to mapping of str to int
+        As for `check`.
+
+    Examples
+    --------
+    >>> task = {"models": {"erm": {}, "shadow": {}}, "reference": {"path": "r.csv"}, "metrics": ["accuracy"]}
+    >>> unmatched_models(Config(tasks={"toxicity": task}), {"toxicity": {"erm": 40}})
+    ['tasks.toxicity.models.shadow: the reference has no rows of it: it will not be calibrated; give it some']
+    """
+    return [
+        f"tasks.{name}.{warning}"
+        for name, task in config.tasks.items()
+        for warning in _model_warnings(task, reference_windows.get(name))
+    ]
 
 
 def window_rows(task: Task, answers_per_day: float) -> float:
@@ -140,15 +172,33 @@ def _calibrated(task: Task) -> bool:
     return task.calibration.method != "none" and task.reference.path is not None
 
 
-def _charts(name: str, task: Task, reference_windows: float) -> Iterator[ChartRate]:
+def _charts(name: str, task: Task, windows: Mapping[str, int] | None) -> Iterator[ChartRate]:
     models: list[tuple[str | None, float | None]] = [
         (model, known.answers_per_day) for model, known in task.models.items()
     ]
     for metric in charted_metrics(task):
-        rate = _rate(name, task, metric, reference_windows)
         for model, traffic in models or [(None, None)]:
+            if metric != "accuracy" and _lacks(windows, model):
+                continue
+            rate = _rate(name, task, metric, _baseline_windows(task, windows, model))
             per_day = None if traffic is None else traffic / window_rows(task, traffic)
             yield ChartRate(name, model, metric, rate, per_day)
+
+
+def _lacks(windows: Mapping[str, int] | None, model: str | None) -> bool:
+    """Whether the reference has been read and holds no row of a model."""
+    return windows is not None and model is not None and model not in windows
+
+
+def _baseline_windows(task: Task, windows: Mapping[str, int] | None, model: str | None) -> float:
+    """What a model's charts are drawn from; without a name, that of the model that has fewest."""
+    if task.reference.first_windows is not None:
+        return task.reference.first_windows
+    if windows is None:
+        return math.inf
+    if model is None:
+        return min(windows.values())
+    return windows.get(model, STREAM_BASELINE_WINDOWS)
 
 
 def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float:
@@ -161,10 +211,33 @@ def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float
         raise ConfigError(f"tasks.{name}.chart: {error}") from error
 
 
-def _data_warnings(task: Task, windows: int | None) -> Iterator[str]:
-    """Of the reference and the calibration."""
+def _errors_unknown(task: Task) -> str:
     errors = [metric for metric in task.metrics if metric != "accuracy"]
-    unknown = f"; {' and '.join(errors)} {'stays' if len(errors) == 1 else 'stay'} unknown" if errors else ""
+    return f"{' and '.join(errors)} {'stays' if len(errors) == 1 else 'stay'} unknown" if errors else ""
+
+
+def _model_warnings(task: Task, windows: Mapping[str, int] | None) -> Iterator[str]:
+    """Of models that only one of the configuration and the reference knows."""
+    if windows is None or not task.models:
+        return
+    for model in task.models:
+        if model not in windows:
+            found = [
+                "it will not be calibrated" if task.calibration.method != "none" else "",
+                _errors_unknown(task) and f"its {_errors_unknown(task)}",
+            ]
+            what = ", ".join(filter(None, found)) or "its charts are drawn from the stream's first windows"
+            yield f"models.{model}: the reference has no rows of it: {what}; give it some"
+    for model in windows:
+        if model not in task.models:
+            yield f"models: the reference has rows of {model}, which is not listed; list it if it is to answer"
+
+
+def _data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[str]:
+    """Of the reference and the calibration."""
+    windows = min(by_model.values()) if by_model else task.reference.first_windows
+    unknown = f"; {_errors_unknown(task)}" if _errors_unknown(task) else ""
+    errors = bool(unknown)
     if task.calibration.method == "none":
         if errors:
             yield f"calibration.method: none{unknown}; take isotonic, and give reference.path"
@@ -226,7 +299,7 @@ def _traffic_warnings(task: Task) -> Iterator[str]:
             yield from _window_warnings(task, model, known.answers_per_day)
     held = total * task.labels.horizon_days
     if held > task.labels.max_answers:
-        days = _figure(task.labels.max_answers / total)
+        days = figure(task.labels.max_answers / total)
         yield (
             f"labels.max_answers: {task.labels.max_answers:,} answers are {days} days of traffic, less than "
             f"horizon_days ({task.labels.horizon_days:g}): later labels find nothing; "
@@ -247,7 +320,7 @@ def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator
     if days > 1:
         yield (
             f"reference.first_windows: {task.reference.first_windows} windows of {model} take "
-            f"{_figure(days)} days; until then it is warming up, and nothing alarms"
+            f"{figure(days)} days; until then it is warming up, and nothing alarms"
         )
 
 
@@ -260,70 +333,14 @@ def _shared_models(config: Config) -> Iterator[str]:
                 yield f"tasks.{name}.models.{model}: {first} has it too; its records must name their task"
 
 
-def render(report: CheckReport) -> str:
-    """The report as text for a terminal: a line a chart, the sum, and a line a warning.
+def figure(value: float | None) -> str:
+    """A figure of a forecast: two digits are as much as it is worth.
 
     Examples
     --------
-    >>> models = {"erm": {"answers_per_day": 50_000}}
-    >>> task = {"models": models, "metrics": ["accuracy"], "calibration": {"method": "none"}}
-    >>> task["labels"] = {"max_answers": 1_000_000, "horizon_days": 14}
-    >>> print(render(check(Config(tasks={"toxicity": task}, sources=[{"kind": "stdin"}]))))
-    The configuration is valid. False alarms to expect while the models are as good as in the reference:
-      toxicity, erm, accuracy: 1.9 a week (100 windows a day)
-    All charts together: 1.9 a week.
+    >>> figure(3.7819), figure(12345.6), figure(None)
+    ('3.8', '12,346', 'unknown')
     """
-    lines = [
-        "The configuration is valid. False alarms to expect while the models are as good as in the reference:"
-        if report.charts
-        else "The configuration is valid. Nothing is charted, so nothing will alarm."
-    ]
-    lines += [f"  {_chart_line(chart)}" for chart in report.charts]
-    lines += [f"  {line}" for line in _group_lines(report)]
-    if report.charts:
-        lines.append(_total_line(report))
-    if report.warnings:
-        lines += ["", "Warnings:"] + [f"  {warning}" for warning in report.warnings]
-    return "\n".join(lines)
-
-
-def _chart_line(chart: ChartRate) -> str:
-    who = f"{chart.task}, {chart.model or 'each model'}, {chart.metric}"
-    if chart.windows_per_day is None:
-        return f"{who}: {_per_thousand(chart)} in 1,000 windows (answers_per_day is not given)"
-    windows = _figure(chart.windows_per_day)
-    return f"{who}: {_figure(chart.false_alarms_per_week)} a week ({windows} windows a day)"
-
-
-def _group_lines(report: CheckReport) -> Iterator[str]:
-    """How many values a group has is not known before the records come."""
-    seen = set()
-    for chart in report.charts:
-        for group in report.groups.get(chart.task, ()):
-            if (chart.task, group, chart.metric) not in seen:
-                seen.add((chart.task, group, chart.metric))
-                yield (
-                    f"{chart.task}, each model and value of {group}, {chart.metric}: "
-                    f"{_per_thousand(chart)} in 1,000 windows of its own"
-                )
-
-
-def _total_line(report: CheckReport) -> str:
-    total = report.false_alarms_per_week
-    without = sum(chart.windows_per_day is None for chart in report.charts)
-    if total is None:
-        return "All charts together: give answers_per_day of the models to have false alarms a week."
-    rest = [f"{without} of unknown traffic"] if without else []
-    rest += ["those of groups"] if report.groups else []
-    return f"All charts together: {_figure(total)} a week{', without ' + ' and '.join(rest) if rest else ''}."
-
-
-def _per_thousand(chart: ChartRate) -> str:
-    return _figure(1000 * chart.false_alarms_per_window)
-
-
-def _figure(value: float | None) -> str:
-    """Two digits are as much as such a forecast is worth."""
     if value is None:
         return "unknown"
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

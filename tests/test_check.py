@@ -5,7 +5,8 @@ import math
 import pytest
 
 from monitor.charts.limits import false_alarm_rate
-from monitor.check import ChartRate, charted_metrics, check, render, window_rows
+from monitor.check import ChartRate, charted_metrics, check, unmatched_models, window_rows
+from monitor.checktext import render
 from monitor.config import ChartConfig, Config, Task
 from monitor.configfile import load_config
 from monitor.errors import ConfigError
@@ -15,7 +16,13 @@ QUIET = {"reference": {"path": "r.csv"}, "labels": {"max_answers": 500_000_000}}
 
 
 def report(reference_windows=None, **task):
-    return check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), reference_windows or {"t": 40})
+    known = reference_windows or windows_of(task)
+    return check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), known)
+
+
+def windows_of(task, windows=40):
+    """A reference that holds what the task lists."""
+    return {"t": dict.fromkeys(task.get("models", ["m"]), windows)}
 
 
 def test_false_alarms_a_week_are_windows_times_the_rate():
@@ -79,7 +86,7 @@ def test_windows_close_by_size_by_age_or_at_the_least_size(answers_per_day, rows
 
 def test_sigmas_and_rules_go_through_the_charts_own_arithmetic():
     chart = ChartConfig(sigmas=3, rules=["we1", "we2", "we3", "we4"])
-    found = report({"t": 20}, chart=chart, metrics=["accuracy"])
+    found = report({"t": {"m": 20}}, chart=chart, metrics=["accuracy"])
     assert found.charts[0].false_alarms_per_window == false_alarm_rate(chart, 20)
     assert 1 / 92 < found.charts[0].false_alarms_per_window < 1 / 40
 
@@ -93,11 +100,11 @@ def test_a_reference_file_that_was_not_read_is_taken_to_be_long():
         "tasks.t.reference.path: not read; the charts want 20 windows or more, "
         "so 10,000 labelled rows a model",
     )
-    assert check(config, {"t": 30}).warnings == ()
+    assert check(config, {"t": {"m": 30}}).warnings == ()
 
 
 def test_calibration_errors_keep_shewhart_beside_a_p_chart():
-    found = report({"t": 20}, chart={"kind": "shewhart_p", "sigmas": 3})
+    found = report({"t": {"m": 20}}, chart={"kind": "shewhart_p", "sigmas": 3})
     p_chart, shewhart = (chart.false_alarms_per_window for chart in found.charts)
     assert shewhart == false_alarm_rate(ChartConfig(kind="shewhart", sigmas=3.0), 20)
     assert p_chart == false_alarm_rate(ChartConfig(kind="shewhart_p", sigmas=3.0), 20) != shewhart
@@ -119,7 +126,7 @@ def test_calibration_errors_are_charted_only_with_a_calibration(task, charted):
 
 def test_an_arl0_out_of_reach_is_refused_with_its_key():
     with pytest.raises(ConfigError, match=r"^tasks\.t\.chart: arl0: got 370.*we4 reach at most"):
-        report({"t": 20}, chart={"arl0": 370, "rules": ["we4"]})
+        report({"t": {"m": 20}}, chart={"arl0": 370, "rules": ["we4"]})
 
 
 FIRST = {"first_windows": 20}
@@ -180,10 +187,57 @@ FIRST = {"first_windows": 20}
     ],
 )
 def test_what_cannot_work_as_meant_is_told_once(task, warning):
-    windows = None if task.get("reference", {}).get("first_windows") else {"t": 40}
+    windows = None if task.get("reference", {}).get("first_windows") else windows_of(task)
     found = check(Config(tasks={"t": {**QUIET, **task}}, sources=STDIN), windows)
     assert found.warnings == (f"tasks.t.{warning}",)
     assert f"\nWarnings:\n  tasks.t.{warning}" in render(found)
+
+
+SHADOW = {"models": {"erm": {}, "shadow": {"answers_per_day": 5e4}}, "labels": {"max_answers": 500_000_000}}
+
+
+@pytest.mark.parametrize(
+    ("task", "warning"),
+    [
+        ({}, "it will not be calibrated, its ece stays unknown; give it some"),
+        ({"metrics": ["accuracy"]}, "it will not be calibrated; give it some"),
+        (
+            {"metrics": ["accuracy"], "calibration": {"method": "none"}},
+            "its charts are drawn from the stream's first windows; give it some",
+        ),
+    ],
+)
+def test_a_model_that_the_reference_lacks_is_told_and_has_no_chart_of_calibration(task, warning):
+    found = report({"t": {"erm": 40}}, **SHADOW, **task)
+    told = f"tasks.t.models.shadow: the reference has no rows of it: {warning}"
+    assert found.warnings == (told,)
+    charts = [(chart.model, chart.metric) for chart in found.charts if chart.model == "shadow"]
+    assert charts == [("shadow", "accuracy")]
+    assert {chart.metric for chart in found.charts if chart.model == "erm"} == set(
+        task.get("metrics", ["accuracy", "ece"])
+    )
+    config = Config(tasks={"t": {**QUIET, **SHADOW, **task}})
+    assert unmatched_models(config, {"t": {"erm": 40}}) == [told]
+    assert unmatched_models(config, {}) == []
+
+
+def test_a_model_that_only_the_reference_knows_is_told():
+    found = report({"t": {"erm": 40, "old": 40}}, models={"erm": {}})
+    assert found.warnings == (
+        "tasks.t.models: the reference has rows of old, which is not listed; list it if it is to answer",
+    )
+    assert report({"t": {"erm": 40, "old": 40}}).warnings == (), "without a list every model may answer"
+
+
+def test_each_model_has_the_false_alarms_of_its_own_reference():
+    chart = {"sigmas": 3}
+    found = report({"t": {"a": 20, "b": 200}}, models={"a": {}, "b": {}}, metrics=["accuracy"], chart=chart)
+    rates = {chart.model: chart.false_alarms_per_window for chart in found.charts}
+    for model, windows in (("a", 20), ("b", 200)):
+        assert rates[model] == false_alarm_rate(ChartConfig(**chart), windows)
+    assert rates["a"] > rates["b"]
+    unnamed = report({"t": {"a": 20, "b": 200}}, metrics=["accuracy"], chart=chart)
+    assert unnamed.charts[0].false_alarms_per_window == rates["a"], "that of the shortest"
 
 
 def test_an_objective_of_what_stays_unknown_cannot_be_judged():
@@ -218,7 +272,7 @@ def test_nothing_charted_is_said():
 
 def test_a_model_of_two_tasks_and_a_missing_source_are_told():
     task = {**QUIET, "models": {"m": {}}}
-    found = check(Config(tasks={"a": task, "b": task}), {"a": 40, "b": 40})
+    found = check(Config(tasks={"a": task, "b": task}), {"a": {"m": 40}, "b": {"m": 40}})
     assert found.warnings == (
         "sources: there are none; `run` needs one, `replay` does not",
         "tasks.b.models.m: a has it too; its records must name their task",

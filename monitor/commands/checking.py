@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from connectors.build import build_source
-from monitor.check import check, render
+from monitor.check import check
+from monitor.checktext import render
 from monitor.commands.daemon import engine_settings, reference_windows
+from monitor.config import Config
 from monitor.configfile import load_config
+from monitor.export.reports import why_not_writable
 
 
 def check_file(path: str) -> str:
@@ -20,4 +26,13 @@ def check_file(path: str) -> str:
     for source in config.sources:
         build_source(source)
     settings = engine_settings(config)
-    return render(check(config, reference_windows(settings)))
+    report = check(config, reference_windows(settings))
+    return render(replace(report, warnings=(*report.warnings, *_unwritable(config))))
+
+
+def _unwritable(config: Config) -> Iterator[str]:
+    """A warning and no refusal: the agent may run on another machine, or as another user."""
+    for key, section in (("reports", config.reports), ("rejects", config.rejects)):
+        problem = None if section is None else why_not_writable(section.path)
+        if problem is not None:
+            yield f"{key}.path: {problem}"

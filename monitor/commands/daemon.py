@@ -14,6 +14,7 @@ from types import FrameType
 from connectors.build import build_inputs, read_references
 from monitor.agent import Agent
 from monitor.check import check
+from monitor.classorder import refuse_reversed_classes
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
@@ -48,13 +49,15 @@ def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
     Raises
     ------
     ConfigError
-        A reference cannot be used, or cannot carry its calibration; a chart cannot keep its promise.
+        A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
+        way round; a chart cannot keep its promise.
     """
     settings = EngineSettings(config.tasks, read_references(config), event_time)
     for name, task in settings.tasks.items():
         for model, reference in settings.references.get(name, {}).items():
             charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
             groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
+            refuse_reversed_classes(name, task.classes, model, reference)
             for group in ("", *groups):
                 _try_series(SeriesSettings(name, model, group, task), reference)
     check(config, reference_windows(settings))
@@ -75,10 +78,13 @@ def _stamp(path: str) -> Stamp:
     return found.st_mtime_ns, found.st_size
 
 
-def reference_windows(settings: EngineSettings) -> dict[str, int]:
-    """Windows in each task's reference file, of the model that has fewest."""
+def reference_windows(settings: EngineSettings) -> dict[str, dict[str, int]]:
+    """Windows in each task's reference file, by model."""
     return {
-        name: min(len(reference.labels) for reference in models.values()) // settings.tasks[name].window.size
+        name: {
+            model: len(reference.labels) // settings.tasks[name].window.size
+            for model, reference in models.items()
+        }
         for name, models in settings.references.items()
     }
 
