@@ -230,7 +230,7 @@ def _model_warnings(task: Task, windows: Mapping[str, int] | None) -> Iterator[s
             yield f"models.{model}: the reference has no rows of it: {what}; give it some"
     for model in windows:
         if model not in task.models:
-            yield f"models: the reference has rows of {model}, which is not listed; list it if it is to answer"
+            yield f"models: the reference has rows of {model}, which is not listed; list it if it answers"
 
 
 def _data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[str]:

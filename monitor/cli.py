@@ -25,6 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
@@ -32,8 +33,18 @@ ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="The configura
 _debug = False
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debugging lines.")] = False,
 ) -> None:
     global _debug

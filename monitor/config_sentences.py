@@ -224,6 +224,8 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
     kind = node.get("type")
     if kind == "string" and "enum" not in node and isinstance(value, bool):
         return ": YAML reads yes, no, on, off, true and false as true or false; put the word in quotes"
+    if path[-1:] == ("listen",) and isinstance(value, int) and not isinstance(value, bool):
+        return f": write '127.0.0.1:{value}'"  # the port alone, in quotes, would be refused next
     if kind == "string" and "enum" not in node and isinstance(value, int | float | datetime.date):
         return ": put it in quotes"
     if kind in ("integer", "number") and isinstance(value, str):

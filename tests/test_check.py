@@ -224,7 +224,7 @@ def test_a_model_that_the_reference_lacks_is_told_and_has_no_chart_of_calibratio
 def test_a_model_that_only_the_reference_knows_is_told():
     found = report({"t": {"erm": 40, "old": 40}}, models={"erm": {}})
     assert found.warnings == (
-        "tasks.t.models: the reference has rows of old, which is not listed; list it if it is to answer",
+        "tasks.t.models: the reference has rows of old, which is not listed; list it if it answers",
     )
     assert report({"t": {"erm": 40, "old": 40}}).warnings == (), "without a list every model may answer"
 

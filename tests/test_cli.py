@@ -50,8 +50,9 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     logging.getLogger("blindsight").setLevel(level)
 
 
-def test_version() -> None:
-    done = command("version")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version(word: str) -> None:
+    done = command(word)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"blindsight {__version__}\n", "")
 
 
@@ -222,8 +223,47 @@ def test_wrong_usage(words: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_help_names_every_command() -> None:
-    done = command("--help")
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_names_every_command(word: str) -> None:
+    done = command(word)
     assert done.returncode == 0
     for name in ("run", "demo", "replay", "check", "schema", "version"):
         assert f"│ {name} " in done.stdout
+
+
+def test_help_of_a_command_has_a_short_form_too() -> None:
+    done = command("check", "-h")
+    assert done.returncode == 0
+    assert "Usage:" in done.stdout
+    assert "CONFIG" in done.stdout
+
+
+def test_check_says_which_files_cannot_be_written(folder: Path) -> None:
+    config = configuration(
+        sources=SOURCES, reports={"path": "no/windows.ndjson"}, rejects={"path": "rejects.ndjson"}
+    )
+    done = command("check", write_configuration(folder, config))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        f"  reports.path: cannot write '{folder}/no/windows.ndjson': there is no folder '{folder}/no'; "
+        "make it or give another path\n"
+    ) in done.stdout
+    assert "rejects.path" not in done.stdout
+    assert not (folder / "rejects.ndjson").exists(), "it only looks"
+
+
+def test_check_and_run_tell_a_model_that_the_reference_lacks(folder: Path) -> None:
+    (folder / "ref.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 600, labelled=True)))
+    task = {"reference": {"path": "ref.ndjson"}, "models": {"erm": {}, "shadow": {}}}
+    told = "tasks.t.models.shadow: the reference has no rows of it: it will not be calibrated; give it some"
+    config = write_configuration(folder, configuration(sources=SOURCES, task=task))
+    assert f"  {told}\n" in command("check", config).stdout
+    done = command("run", config)
+    assert done.returncode == 0
+    assert done.stderr.count(f"WARNING {told}.\n") == 1
+
+
+def test_a_port_alone_is_answered_with_the_address_to_write(run: Run) -> None:
+    code, text = run(export={"listen": 9109})
+    assert code == 2
+    assert "export.listen: expected text, got 9109: write '127.0.0.1:9109'" in text

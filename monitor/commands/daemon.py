@@ -13,8 +13,9 @@ from types import FrameType
 
 from connectors.build import build_inputs, read_references
 from monitor.agent import Agent
-from monitor.check import check
+from monitor.check import check, unmatched_models
 from monitor.classorder import refuse_reversed_classes
+from monitor.commands.journal import Journal, JournalSinks
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
@@ -104,7 +105,8 @@ class Daemon:
     ----------
     config : Config
     watch : callable, optional
-        Shown the closed windows, in the engine's thread.
+        Shown the closed windows, in the engine's thread. Without it a `Journal` logs what changes in them,
+        and what could not be used.
     """
 
     def __init__(self, config: Config, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
@@ -112,8 +114,13 @@ class Daemon:
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
         reports = ReportWriter(config.reports.path) if config.reports else None
         rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
-        self._sinks = FileSinks(reports, rejects, watch)
-        self.agent = Agent(engine_settings(config).build(), build_inputs(config), self._sinks)
+        self._sinks = (
+            FileSinks(reports, rejects, watch) if watch else JournalSinks(reports, rejects, Journal())
+        )
+        settings = engine_settings(config)
+        for warning in unmatched_models(config, reference_windows(settings)):
+            log.warning("%s.", warning)
+        self.agent = Agent(settings.build(), build_inputs(config), self._sinks)
         metrics = registry(self.agent.view, config.export.max_series)
         self.server = HttpServer(build_app(self.agent.view, metrics, render_page), config.export.listen)
 

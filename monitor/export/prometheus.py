@@ -7,6 +7,7 @@ timestamp, so that a series that ends goes stale at once (the exporter rules are
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +24,12 @@ from monitor.report import finite
 from monitor.result import Unknown
 from monitor.view import AgentView, EngineView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 
+log = logging.getLogger("blindsight")
+
 PREFIX = "blindsight_"
 GROUP_PREFIX = "blindsight_group_"
+
+_CUT_SHOWN = 5
 
 Row = tuple[str, dict[str, str], float]
 """Key in `FAMILIES`, labels, value."""
@@ -144,6 +149,7 @@ class BlindsightCollector(Collector):
         self._view = view
         self._max_series = max_series
         self._cut: set[tuple[str, str, str]] = set()  # as large as the engine's own cap on series at most
+        self._cut_told = 0
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Metric]:
@@ -163,12 +169,28 @@ class BlindsightCollector(Collector):
         models, groups, cut = _fit(view.engine.series, room)
         with self._lock:
             self._cut.update(cut)
+            self._tell_cut(cut)
             dropped = view.engine.series_dropped + len(self._cut)
         agent.append(("series_dropped", {}, dropped))
         for key in (found := _by_family(models + agent)):
             yield _metric(PREFIX, key, found[key])
         for key in (found := _by_family(groups)):
             yield _metric(GROUP_PREFIX, key, found[key])
+
+    def _tell_cut(self, cut: set[tuple[str, str, str]]) -> None:
+        """Log who was left out: at the first time, and when it has become twice as many."""
+        if len(self._cut) < max(2 * self._cut_told, 1):
+            return
+        self._cut_told = len(self._cut)
+        names = [" ".join(filter(None, who)) for who in sorted(cut)[:_CUT_SHOWN]]
+        more = f" and {len(cut) - len(names)} more" if len(cut) > len(names) else ""
+        log.warning(
+            "export.max_series: %d series are too few for every model and group; left out of /metrics: %s%s. "
+            "Raise it, or watch fewer groups.",
+            self._max_series,
+            ", ".join(names),
+            more,
+        )
 
 
 def registry(view: Callable[[], AgentView], max_series: int) -> CollectorRegistry:

@@ -353,6 +353,28 @@ def test_the_count_of_dropped_series_never_falls() -> None:
     assert counts[2] > (counts[0] or 0)
 
 
+def test_who_is_left_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    now = [crowd(5, 4)]
+    found = CollectorRegistry()
+    found.register(BlindsightCollector(lambda: now[0], 333))
+    for _ in range(3):
+        left_out = 25 - len(whom(samples_of(found)))
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(
+        "export.max_series: 333 series are too few for every model and group; left out of "
+    )
+    assert line.endswith(f" and {left_out - 5} more. Raise it, or watch fewer groups.")
+    assert line.count("region=") == 5
+    now[0] = crowd(40, 4)
+    samples_of(found)
+    assert len(caplog.records) == 2, "again once it has become twice as many"
+
+
+def test_nothing_is_logged_while_nothing_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    samples(crowd(3, 1))
+    assert caplog.records == []
+
+
 def test_concurrent_scrapes_do_not_mix() -> None:
     found = exposed(crowd(5, 4), 400)
     alone = generate_latest(found)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from monitor.errors import SinkError
-from monitor.export.reports import ReportWriter, cannot_write
+from monitor.export.rejects import RejectWriter
+from monitor.export.reports import ReportWriter, cannot_write, why_not_writable
 
 
 def lines(count: int, start: int = 0) -> list[bytes]:
@@ -259,3 +260,35 @@ def test_closing_twice_is_no_error(tmp_path: Path) -> None:
     writer.start()
     assert writer.close(timeout=10)
     assert writer.close(timeout=10)
+
+
+@pytest.mark.parametrize(("umask", "reports", "rejects"), [(0o022, 0o644, 0o640), (0o077, 0o600, 0o600)])
+def test_new_files_follow_the_umask_and_rejects_are_not_for_everyone(
+    tmp_path: Path, umask: int, reports: int, rejects: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        for writer in (
+            ReportWriter(str(tmp_path / "windows.ndjson")),
+            RejectWriter(str(tmp_path / "rejects.ndjson"), max_bytes=10_000),
+        ):
+            writer.start()
+            assert writer.close(5.0)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"windows.ndjson": reports, "rejects.ndjson": rejects}
+
+
+def test_whether_a_file_can_be_written_is_seen_without_touching_it(tmp_path: Path) -> None:
+    file, there = tmp_path / "windows.ndjson", tmp_path / "there"
+    there.write_bytes(b"x")
+    assert why_not_writable(str(file)) is None
+    assert why_not_writable(str(there)) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+    for path, why in (
+        (tmp_path, "it is a folder; give the path of a file"),
+        (tmp_path / "no" / "w", f"there is no folder '{tmp_path}/no'; make it or give another path"),
+        (there / "w", f"'{there}' is not a folder; give another path"),
+    ):
+        assert why_not_writable(str(path)) == f"cannot write '{path}': {why}"
