@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,14 +18,22 @@ from monitor.records import Floats
 from monitor.report import WindowReport
 from monitor.result import Estimate
 
-_FIGURES = 10  # of a window: its number, its end; estimate, limits, each of three; rules broken, alarm
+# Of a window: its number, its end; estimate, limits, each of three; rules broken, alarm, version.
+_FIGURES = 11
+
+
+class Alarm(NamedTuple):
+    """An alarm that was raised: the window's number and its end, seconds since the epoch."""
+
+    window: int
+    time: float
 
 
 @dataclass(slots=True)
 class History:
     """The windows of one series and metric in the order of their numbers.
 
-    Figures only, 80 bytes a window and up to an eighth more for growth: a replay may close millions.
+    Figures only, 88 bytes a window and up to an eighth more for growth: a replay may close millions.
 
     Parameters
     ----------
@@ -39,6 +48,7 @@ class History:
     objective: float = math.nan
     is_floor: bool = True
     _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
+    _versions: dict[str, int] = field(default_factory=dict, init=False)
 
     def add(self, metric: str, report: WindowReport) -> None:
         """Take the estimate, limits and alarm of a window."""
@@ -62,7 +72,8 @@ class History:
             *((found.value, found.lower, found.upper) if found else (math.nan,) * 3),
             *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
             bool(chart and chart.rules),
-            bool(chart and chart.out_of_control),
+            chart.out_of_control if chart else math.nan,
+            self._versions.setdefault(report.version, len(self._versions)),
         )
         place = self._place(report.window)
         # A revision takes the place of its window; any other is put in before those that follow it.
@@ -79,12 +90,41 @@ class History:
         return bisect_left(range(len(self)), float(window), key=lambda place: self._rows[place * _FIGURES])
 
     def columns(self) -> Floats:
-        """(10, windows) float64
+        """(11, windows) float64
 
         Number and end of the window; value, lower, upper of its estimate; center, lower, upper of its
-        chart; whether it broke a rule, and whether the alarm stood. NaN for what was unknown.
+        chart; whether it broke a rule, whether the alarm stood, and the version, counted in order of
+        appearance. NaN for what was unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
+
+    @property
+    def known(self) -> bool:
+        """Whether any window has an estimate."""
+        return not np.isnan(self.columns()[2]).all()
+
+    def versions(self) -> tuple[tuple[int, str], ...]:
+        """Places among the windows where another version begins, with its name."""
+        code = self.columns()[-1].astype(int)
+        names = list(self._versions)
+        return tuple((place, names[code[place]]) for place in (np.flatnonzero(np.diff(code)) + 1).tolist())
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """The alarms that were raised, one for each time that it latched.
+
+        A window that the chart could not judge leaves the latch as it was; a new version's chart begins
+        without one.
+        """
+        number, end, *_, alarm, version = self.columns()
+        found: list[Alarm] = []
+        latched, current = False, math.nan
+        for row in zip(number.tolist(), end.tolist(), alarm.tolist(), version.tolist(), strict=True):
+            latched = latched and row[3] == current
+            current = row[3]
+            if row[2] == 1 and not latched:
+                found.append(Alarm(int(row[0]), row[1]))
+            latched = latched if math.isnan(row[2]) else row[2] == 1
+        return tuple(found)
 
 
 class Histories:
@@ -107,6 +147,23 @@ class Histories:
             for metric in dict.fromkeys([*series, *(e.metric for e in report.estimates)]):
                 series.setdefault(metric, History()).add(metric, report)
 
+    def alarms(self) -> dict[tuple[str, str, str], dict[str, tuple[Alarm, ...]]]:
+        """For each series the alarms of each metric; metrics without one are left out."""
+        return {
+            series: {metric: raised for metric, history in metrics.items() if (raised := history.alarms())}
+            for series, metrics in self._found.items()
+        }
+
+    def chart(self, series: tuple[str, str, str], metric: str) -> ControlChartData:
+        """One metric of one series, without labels.
+
+        Raises
+        ------
+        KeyError
+            No window has said anything of it.
+        """
+        return _chart(series, metric, self._found[series][metric], {}, "realised")
+
     def charts(
         self,
         labelled: dict[tuple[str, str, str], dict[int, tuple[int, int]]],
@@ -125,7 +182,7 @@ class Histories:
             series: [
                 _chart(series, metric, history, labelled.get(series, {}), realised_name)
                 for metric, history in metrics.items()
-                if not np.isnan(history.columns()[2]).all()
+                if history.known
             ]
             for series, metrics in self._found.items()
         }
@@ -138,7 +195,7 @@ def _chart(
     labelled: dict[int, tuple[int, int]],
     realised_name: str,
 ) -> ControlChartData:
-    number, end, value, lower, upper, center, limit_lower, limit_upper, broken, alarm = history.columns()
+    number, end, value, lower, upper, center, limit_lower, limit_upper, broken, alarm, _ = history.columns()
     places = {window: place for place, window in enumerate(number.astype(int).tolist())}
     realised = np.full((3, len(history)), np.nan)
     if metric == "accuracy":
@@ -168,4 +225,5 @@ def _chart(
         level=history.level,
         estimate_name="average confidence",
         realised_name=realised_name,
+        versions=history.versions(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def test_every_answer_is_in_one_window_of_its_model_and_of_its_group(
         ("irm", "region=eu"): [100] * 7,
     }
     assert plain[1].windows == len(windows) == 22
-    assert plain[1].rejects == ()
+    assert plain[1].unused.first == []
 
 
 def test_the_same_files_give_the_same_bytes(plain: tuple[Path, Replayed]) -> None:
@@ -113,7 +114,7 @@ def test_the_format_of_the_file_does_not_matter(name: str, plain: tuple[Path, Re
     folder, _ = plain
     WRITERS[name](stream(), folder / name)
     done = replayed(folder, folder / name, out=name + ".out")
-    assert done.rejects == ()
+    assert done.unused.first == []
     expected = without_positions(folder / "out" / "windows.ndjson")
     assert without_positions(folder / (name + ".out") / "windows.ndjson") == expected
 
@@ -170,7 +171,12 @@ def test_what_could_not_be_used_is_counted_and_the_first_are_shown(tmp_path: Pat
     (tmp_path / "a.ndjson").write_bytes(ndjson([*stream()[:100], *broken, *stream()[100:200]]))
     done = replayed(tmp_path, tmp_path / "a.ndjson")
     assert sum(done.view.rejected.values()) == 12
-    assert len(done.rejects) == 5
+    assert len(done.unused.first) == 5
+    assert done.unused.answers == {"encoding": 1, "no_scores": 1, "too_large": 1, "wrong_type": 9}
+    start = len(ndjson(stream()[:100]))
+    assert done.unused.first[1].startswith(f"{tmp_path}/a.ndjson: byte {start + 5}: $")
+    assert not done.unused.everything
+    assert done.rejects is None
     assert sum(w["size"] for w in read_windows(tmp_path / "out" / "windows.ndjson") if not w["group"]) == 200
 
 
@@ -184,8 +190,101 @@ def test_the_command_prints_a_summary_and_nothing_else_where_nobody_looks(tmp_pa
     assert "[red]erm[/red]" in done.stdout
     assert "\x1b" not in done.stdout
     assert f"Windows: 2, in {tmp_path}/o [u]/windows.ndjson. Pictures beside it: 1." in lines
-    assert "Not used: 1 answers, 1 labels. The first of them:" in lines
-    assert sum(f"{tmp_path}/a [b].ndjson: " in line for line in lines) == 2
+    assert "Not used: 1 answer, 1 label." in lines
+    assert {"  malformed: 1", "  unknown class: 1"} <= set(lines)
+    start = len(ndjson(rows))
+    assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start}: ") for line in lines) == 1
+    assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start + 9}: ") for line in lines) == 1
+    assert lines[-1] == "For all of them, name a file under `rejects:` in the configuration."
+
+
+def test_a_table_names_rows_instead_of_bytes(tmp_path: Path) -> None:
+    rows = stream()[:20]
+    as_csv([*rows, rows[0] | {"id": "other", "label": "none of them"}], tmp_path / "a.csv")
+    done = replayed(tmp_path, tmp_path / "a.csv")
+    assert [line.partition(": $")[0] for line in done.unused.first] == [f"{tmp_path}/a.csv: row 20"]
+
+
+def worse(folder: Path) -> Path:
+    """Twelve good windows of 100, then eight in which the model is sure of little; half of them labelled."""
+    rng = np.random.default_rng(11)
+    rows = answers(rng, 1200, labelled=True) + answers(rng, 800, weights=(0.5, 0.4, 0.1), start=1.8e9)
+    (folder / "a.ndjson").write_bytes(ndjson(rows))
+    return folder / "a.ndjson"
+
+
+def test_the_summary_tells_alarms_objectives_and_what_realised_rests_on(tmp_path: Path) -> None:
+    task = {"objective": {"accuracy": {"min": 0.9}}}
+    path = write_configuration(tmp_path, configuration(task=task))
+    done = command("replay", path, worse(tmp_path), "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    windows = read_windows(tmp_path / "out" / "windows.ndjson")
+    latched = [bool(w["charts"]) and w["charts"][0]["out_of_control"] for w in windows]
+    first = latched.index(True)
+    assert first >= 12
+    assert f"  t erm: 1 accuracy alarm, the first in window {first} (to {stamp(windows[first])})" in lines
+    row = next(line for line in lines if line.startswith("erm"))
+    assert re.search(r"out of control: accuracy +\d+\.\d \(.*\) +\d+\.\d \(.*\) of 100", row), row
+    assert lines.index("Objectives at risk or breached:") == lines.index("  t erm: accuracy breached") - 1
+    assert "Realised is of the newest window that labels have reached, and of how many labels." in lines
+    assert max(map(len, lines[: lines.index(row) + 1])) <= 80
+
+
+def stamp(window: Record) -> str:
+    return str(window["end_time"])[:19].replace("T", " ") + " UTC"
+
+
+def test_a_replay_without_alarm_and_without_rejects_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 300)))
+    done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert "No alarm was raised." in done.stdout.splitlines()
+    assert "Not used" not in done.stdout
+
+
+def test_when_nothing_could_be_used_the_command_fails_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ndjson([b"[1]", b"{", b'{"id": "a", "label": "none of them"}']))
+    done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "blindsight: not one of the 3 answers and labels could be used; compare the first messages with the "
+        f"tasks in {tmp_path}/config.yaml\n"
+    )
+    assert "Not used: 2 answers, 1 label." in done.stdout.splitlines()
+
+
+def test_an_empty_file_is_no_failure_and_said(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(b"")
+    done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "There was no record in what was read." in done.stdout.splitlines()
+
+
+def test_rejects_are_written_beside_the_windows_where_the_configuration_wants_them(tmp_path: Path) -> None:
+    theirs = tmp_path / "the-daemons.ndjson"
+    path = write_configuration(tmp_path, configuration(rejects={"path": str(theirs)}))
+    (tmp_path / "a.ndjson").write_bytes(ndjson([*stream()[:50], *[b"[1]"] * 7000]))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "rejects.ndjson").write_text("of an earlier replay\n")
+    done = command("replay", path, tmp_path / "a.ndjson", "--out", out)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == (
+        f"All of them, as far as rejects.max_bytes allows: {out}/rejects.ndjson"
+    )
+    written = [json.loads(line) for line in (out / "rejects.ndjson").read_text().splitlines()]
+    start = len(ndjson(stream()[:50]))
+    assert [line["position"] for line in written] == [start + 4 * place for place in range(7000)]
+    assert {line["reason"] for line in written} == {"wrong_type"}
+    assert not theirs.exists()
+
+
+def test_rejects_never_replace_a_file_that_is_to_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.ndjson"
+    path.write_bytes(ndjson(stream()[:50]))
+    with pytest.raises(ConfigError, match=r"--out: rejects\.ndjson would replace .*give another folder"):
+        replayed(tmp_path, path, out=".")
+    assert path.read_bytes() == ndjson(stream()[:50])
 
 
 def test_a_missing_file_is_told_before_anything_is_replaced(plain: tuple[Path, Replayed]) -> None:
@@ -215,7 +314,7 @@ def test_the_reports_never_replace_a_file_that_is_to_be_read(plain: tuple[Path, 
     folder, _ = plain
     reports = folder / "out" / "windows.ndjson"
     before = reports.read_bytes()
-    with pytest.raises(ConfigError, match=r"--out: the reports would replace .*give another folder"):
+    with pytest.raises(ConfigError, match=r"--out: windows.ndjson would replace .*give another folder"):
         replayed(folder, reports)
     assert reports.read_bytes() == before
 

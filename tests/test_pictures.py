@@ -12,7 +12,7 @@ import pytest
 
 from monitor.estimate import wilson
 from monitor.export.svg import ControlChartData, stacked_svg
-from monitor.pictures import Histories, History
+from monitor.pictures import Alarm, Histories, History
 from monitor.report import WindowReport
 from monitor.result import Estimate, Unknown
 from monitor.view import MetricEstimate
@@ -183,7 +183,7 @@ def test_a_window_costs_what_history_says(reports: list[WindowReport]) -> None:
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(history) == windows
-    assert 80 * windows <= used < 92 * windows
+    assert 88 * windows <= used < 101 * windows
 
 
 def test_a_metric_that_was_never_known_is_not_drawn(reports: list[WindowReport]) -> None:
@@ -202,6 +202,52 @@ def test_time_never_runs_back_in_a_picture(reports: list[WindowReport]) -> None:
     (found,) = histories.charts({})[SERIES]
     assert (np.diff(found.x) >= 0).all()
     assert math.isclose(found.x[-1], whole[-1].end_time)
+
+
+def test_the_alarms_are_the_windows_at_which_the_latch_closed(
+    chart: ControlChartData, reports: list[WindowReport]
+) -> None:
+    histories = Histories()
+    histories.add(own(reports))
+    first = int(np.flatnonzero(chart.out_of_control)[0])
+    assert histories.alarms() == {SERIES: {"accuracy": (Alarm(first, own(reports)[first].end_time),)}}
+
+
+def test_an_unknown_window_leaves_the_latch_and_a_new_version_opens_it(reports: list[WindowReport]) -> None:
+    whole = own(reports)
+    whole[13] = replace(whole[13], charts=())
+    whole[16:] = [replace(report, version="8") for report in whole[16:]]
+    history = History()
+    for report in whole:
+        history.add("accuracy", report)
+    assert [alarm.window for alarm in history.alarms()] == [10, 16]
+
+
+def test_a_latch_that_opened_can_close_again(reports: list[WindowReport]) -> None:
+    whole = own(reports)
+    whole[14] = replace(whole[14], charts=whole[7].charts)
+    history = History()
+    for report in whole:
+        history.add("accuracy", report)
+    assert [alarm.window for alarm in history.alarms()] == [10, 15]
+
+
+def test_versions_are_marked_where_they_begin(reports: list[WindowReport]) -> None:
+    whole = own(reports)
+    whole[4:9] = [replace(report, version="7") for report in whole[4:9]]
+    histories = Histories()
+    histories.add([whole[i] for i in np.random.default_rng(4).permutation(20)])
+    found = histories.chart(SERIES, "accuracy")
+    assert found.versions == ((4, "7"), (9, ""))
+    root = ElementTree.fromstring(stacked_svg([found]))
+    assert [text.text for text in root.iter() if text.get("class") == "version-name"][:1] == ["version 7"]
+
+
+def test_a_chart_of_which_nothing_is_known_is_a_key_error(reports: list[WindowReport]) -> None:
+    histories = Histories()
+    histories.add(reports)
+    with pytest.raises(KeyError):
+        histories.chart(SERIES, "ece")
 
 
 def test_what_comes_out_is_well_formed_and_holds_no_value_that_is_none(chart: ControlChartData) -> None:

@@ -2,68 +2,82 @@
 
 from __future__ import annotations
 
+import errno
 import socket
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from monitor.agent import Agent
+from monitor.commands import series_table
 from monitor.commands.daemon import Daemon
-from monitor.commands.replay_screen import shown
-from monitor.config import Config, FileSource
+from monitor.config import Config, FileSource, listen_address
 from monitor.configfile import load_config
+from monitor.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
 from monitor.demo.pour import Pour
-from monitor.demo.stream import TASK, DemoData, prepare
-from monitor.demo.summary import ModelSummary, accuracy_charts, sentences, summarise
-from monitor.errors import SinkError
-from monitor.export.http import parse_listen
+from monitor.demo.stream import METRICS, TASK, DemoData, prepare
+from monitor.demo.summary import WHY, ModelSummary, metric_charts, sentences, summarise
+from monitor.errors import ConfigError, SinkError
 from monitor.export.reports import cannot_write
 from monitor.export.svg import stacked_svg
 from monitor.pictures import Histories
-from monitor.view import AgentView, SeriesState, SeriesView
+from monitor.view import AgentView, SeriesView
 
-PICTURE = "control-charts.svg"
-GROWING = "flights-so-far.ndjson"
+PICTURES = {"accuracy": "control-charts.svg", "ece": "control-charts-ece.svg"}
 _FRAME_SECONDS = 0.25
 _DRAIN_SECONDS = 10.0
-_STYLES = {
-    SeriesState.IN_CONTROL: "green",
-    SeriesState.OUT_OF_CONTROL: "bold red",
-    SeriesState.WARMING_UP: "yellow",
-    SeriesState.SILENT: "dim",
-}
 
 
 def run_demo(folder: Path, listen: str, seconds: float) -> int:
-    """Prepare the flights, run the agent on them, say how its estimates did; the exit code."""
-    console = Console()
+    """Prepare the flights, run the agent on them, say how its estimates did; the exit code.
+
+    Raises
+    ------
+    ConfigError
+        `listen` is not an address that can be had; nothing was written.
+    SinkError
+        The folder cannot be written.
+    """
+    _free(listen)
+    console = series_table.output()
     with console.status("") as status:
         data = prepare(folder, progress=lambda step: status.update(f"{step} …"))
     console.print(_opening(data), highlight=False)
     histories = Histories()
-    live = data.stream.with_name(GROWING)
-    config = _configured(load_config(data.config), live, _free(listen))
-    pour = Pour(data.stream, live, seconds)
-    try:
-        pour.start()
+    config = _configured(load_config(data.config), data.stream, _free(listen))
+    with _poured(data.stream, seconds) as pour:
         daemon = Daemon(config, watch=histories.add)
         with daemon.running() as agent:
-            console.print(f"The agent follows {live.name}: http://127.0.0.1:{daemon.server.port}/metrics")
+            console.print(
+                f"The agent follows {data.stream.name}: http://127.0.0.1:{daemon.server.port}/metrics"
+            )
             _watch(console, agent, pour, len(data) * len(data.models))
-    except OSError as error:
-        raise SinkError(cannot_write(str(live), error)) from error
-    finally:
-        pour.stop()
-        live.unlink(missing_ok=True)
     if agent.failure is not None:
         return 1
-    _close(console, data, histories, config.reports.path if config.reports else "")
+    _close(console, data, histories)
     return 0
+
+
+@contextmanager
+def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
+    """The stream, growing under its own name, so that the positions in the reports stay true of it."""
+    whole = stream.with_name(f"{stream.name}.whole")
+    try:
+        stream.replace(whole)
+        pour = Pour(whole, stream, seconds)
+        try:
+            pour.start()
+            yield pour
+        finally:
+            pour.stop()
+            whole.replace(stream)  # the same bytes, and all of them also where the demo was interrupted
+    except OSError as error:
+        raise SinkError(cannot_write(str(stream), error)) from error
 
 
 def _configured(config: Config, live: Path, listen: str) -> Config:
@@ -78,12 +92,12 @@ def _watch(console: Console, agent: Agent, pour: Pour, expected: int) -> None:
     with Live(console=console, refresh_per_second=1 / _FRAME_SECONDS) as live:
         while not agent.wait(_FRAME_SECONDS):
             view = agent.view()
-            live.update(_screen(view))
+            live.update(_screen(view, console.width))
             if pour.done and (pour.error or sum(view.engine.received.values()) >= expected):
                 break
         agent.stop()
         agent.wait(_DRAIN_SECONDS)
-        live.update(_screen(agent.view()))
+        live.update(_screen(agent.view(), console.width))
     if pour.error:
         raise pour.error
 
@@ -100,74 +114,108 @@ def _opening(data: DemoData) -> str:
 
 def _free(listen: str) -> str:
     """The address, or a free port on it where somebody has it already."""
-    host, port = parse_listen(listen)
+    try:
+        host, port = listen_address(listen)
+    except ValueError as error:
+        raise ConfigError(f"--listen: {error}") from error
     with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return f"{listen.rpartition(':')[0]}:0"
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return f"{listen.rpartition(':')[0]}:0"
+            raise ConfigError(
+                f"--listen: cannot listen on {listen!r}: {error.strerror}; give another address, "
+                "such as '127.0.0.1:9109'"
+            ) from error
     return listen
 
 
-def _screen(view: AgentView) -> Group:
-    table = Table(
-        "task", "model", "window", "estimate (95 %)", "realised so far", "chart", "objective", "until"
-    )
-    for series in view.engine.series:
-        table.add_row(
-            series.task,
-            series.model,
-            str(series.windows_closed),
-            shown(series, "average_confidence"),
-            _so_far(series),
-            Text(series.state.value, style=_STYLES[series.state]),
-            next((o.state.value for o in series.objectives if o.state), "–"),
-            _day(series.window_end_time),
-        )
+def _screen(view: AgentView, width: int) -> Group:
+    """The live table: what is left out on a narrow terminal is what the demo can do without."""
+    series = view.engine.series
+    columns = {
+        "task": [Text(one.task) for one in series],
+        "model": [Text(one.model) for one in series],
+        "window": [Text(str(one.windows_closed)) for one in series],
+        "accuracy, %": [series_table.accuracy(one, "average_confidence") for one in series],
+        "realised": [_so_far(one) for one in series],
+        "labels": [Text(f"{one.labelled:,}") for one in series],
+        "chart": [series_table.state(one) for one in series],
+        "objective": [series_table.objective(one) for one in series],
+        "until": [Text(_day(one.window_end_time)) for one in series],
+    }
+    expendable = series_table.expendable(series, "until", "objective", "window", "labels", "realised")
     received = sum(view.engine.received.values())
     labels = sum(view.engine.labels.values())
-    return Group(table, Text(f"{received:,} answers, {labels:,} labels", style="dim"))
+    return Group(
+        series_table.fitted(columns, expendable, width),
+        Text(f"{received:,} answers, {labels:,} labels", style="dim"),
+    )
 
 
-def _so_far(series: SeriesView) -> str:
-    if not series.labelled:
-        return "no labels yet"
-    return f"{100 * series.correct / series.labelled:.1f} % of {series.labelled:,}"
+def _so_far(series: SeriesView) -> Text:
+    return Text(f"{100 * series.correct / series.labelled:.1f}" if series.labelled else "–")
 
 
 def _day(seconds: float | None) -> str:
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b")
 
 
-def _close(console: Console, data: DemoData, histories: Histories, reports: str) -> None:
-    """Hold the estimates against the truth, in words and in a picture."""
-    charts = accuracy_charts(data, histories)
-    picture = data.config.parent / PICTURE
-    try:
-        picture.write_text(stacked_svg(charts), encoding="utf-8")
-    except OSError as error:
-        raise SinkError(cannot_write(str(picture), error)) from error
+def _close(console: Console, data: DemoData, histories: Histories) -> None:
+    """Hold the estimates against the truth, in words and in pictures."""
+    folder = data.config.parent
+    charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
+    for metric, name in PICTURES.items():
+        try:
+            (folder / name).write_text(stacked_svg(charts[metric]), encoding="utf-8")
+        except OSError as error:
+            raise SinkError(cannot_write(str(folder / name), error)) from error
+    alarms = histories.alarms()
     summaries = [
-        summarise(chart, model, float(accuracy))
-        for chart, model, accuracy in zip(charts, data.models, data.reference_accuracy, strict=True)
+        summarise(chart, model, float(accuracy), alarms[TASK, model, ""])
+        for chart, model, accuracy in zip(
+            charts["accuracy"], data.models, data.reference_accuracy, strict=True
+        )
     ]
     console.print()
-    console.print(_by_month(summaries))
-    console.print("[bold]Where the estimates were wrong[/bold]")
-    for sentence in sentences(summaries):
-        console.print(f"* {sentence}", highlight=False, markup=False)
-    console.print(f"Control charts: {picture}\nWindows: {reports}", highlight=False, markup=False)
+    console.print(_by_month(summaries, console.width))
+    calibrations = summarise_calibration(data, charts["ece"])
+    _print_points(console, "Where the estimates were wrong", [*sentences(summaries), WHY])
+    said = [calibration_sentence(found) for found in calibrations]
+    _print_points(console, "And the calibration error (ECE), which has a chart too", [*said, CALIBRATION_WHY])
+    for line in _left_behind(folder, data):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _by_month(summaries: list[ModelSummary]) -> Table:
+def _print_points(console: Console, heading: str, points: list[str]) -> None:
+    console.print(f"[bold]{heading}[/bold]")
+    for point in points:
+        console.print(f"* {point}", highlight=False, markup=False)
+
+
+def _left_behind(folder: Path, data: DemoData) -> list[str]:
+    """What the demo leaves on the disk, and how much of it."""
+    megabytes = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) / 1e6
+    pictures = ", ".join(str(folder / name) for name in PICTURES.values())
+    return [
+        f"Control charts: {pictures}",
+        f"Windows: {data.reports}",
+        f"The stream, the reports and the pictures stay in {folder}: {megabytes:.0f} MB. "
+        "Delete the folder when you have seen enough.",
+    ]
+
+
+def _by_month(summaries: list[ModelSummary], width: int) -> Group:
     """Estimate and truth by month; a gap of two points or more stands out."""
-    table = Table("month", *(found.model for found in summaries), title=f"{TASK}: estimated → turned out, %")
-    for place, month in enumerate(summaries[0].months):
+    columns = {"": [Text(month.name[:3]) for month in summaries[0].months]}
+    for found in summaries:
         cells = []
-        for found in summaries:
-            estimate, realised = 100 * found.months[place].estimate, 100 * found.months[place].realised
+        for month in found.months:
+            estimate, realised = 100 * month.estimate, 100 * month.realised
             style = "bold red" if abs(estimate - realised) >= 2 else ""
             cells.append(Text(f"{estimate:.1f} → {realised:.1f}", style=style))
-        table.add_row(month.name, *cells)
-    return table
+        columns[found.model] = cells
+    title = Text(f"Accuracy of {TASK} predictions by month, %: estimated → turned out", style="bold")
+    return Group(title, series_table.fitted(columns, (), width))

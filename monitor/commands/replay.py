@@ -151,7 +151,11 @@ class _Written:
         _begin(self._reports, out / REPORTS)
         if config.rejects:
             self._rejects = RejectWriter(str(out / REJECTS), config.rejects.max_bytes)
-            _begin(self._rejects, out / REJECTS)
+            try:
+                _begin(self._rejects, out / REJECTS)
+            except ConfigError:
+                self._reports.close(_WRITE_SECONDS)
+                raise
 
     def closed(self, reports: Sequence[WindowReport]) -> None:
         for report in reports:
@@ -160,13 +164,17 @@ class _Written:
         self.windows += len(reports)
 
     def rejected(self, chunk: Chunk) -> None:
-        for reject in chunk.rejects if self._rejects else ():
+        if self._rejects is None:
+            return
+        for reject in chunk.rejects:
             self._rejects.write((reject, chunk.source), wait_seconds=_WRITE_SECONDS)
 
     def close(self) -> bool:
         """Whether every line is on the disk."""
-        writers = [writer for writer in (self._reports, self._rejects) if writer]
-        return all([writer.close(_WRITE_SECONDS) and not writer.lost for writer in writers])
+        complete = self._reports.close(_WRITE_SECONDS) and not self._reports.lost
+        if self._rejects is None:
+            return complete
+        return self._rejects.close(_WRITE_SECONDS) and not self._rejects.lost and complete
 
 
 def _check(files: Sequence[Path], out: Path) -> None:

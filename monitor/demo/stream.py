@@ -20,6 +20,7 @@ from monitor.errors import SinkError
 from monitor.records import Floats, Ints
 
 TASK = "delay"
+METRICS = ("accuracy", "ece")
 WINDOW_SIZE = 500
 
 LABELLED_SHARE = 0.2
@@ -41,7 +42,7 @@ tasks:
     window: {{size: {size}, min_size: 50, max_age_seconds: 172800}}   # 500 departures take about 14 hours
     reference: {{path: {reference}}}
     calibration: {{method: isotonic}}
-    metrics: [accuracy, ece]
+    metrics: [{metrics}]
     estimators: [average_confidence, realised]
     level: 0.95
     chart: {{estimator: average_confidence, kind: shewhart, arl0: 370, rules: [we1]}}
@@ -72,6 +73,10 @@ class DemoData:
         Flights that the models were trained on, and held out.
     reference_accuracy : (M,) float64
         Each model's accuracy on the held-out days.
+    reference_scores : (r, M) float64
+        Probability of `late` on the held-out days, as written in the reference, in order of departure.
+    reference_late : (r,) int64
+        1 late, 0 not.
     floor : float
         The objective's accuracy: the middle model's on the reference less two points, in whole percent.
     id : (n,) bytes
@@ -100,6 +105,8 @@ class DemoData:
     trained_on: int
     reference_flights: int
     reference_accuracy: Floats
+    reference_scores: Floats
+    reference_late: Ints
     floor: float
     id: Any
     time: Floats
@@ -195,6 +202,8 @@ def _assemble(flights: Flights, scored: Scored, paths: dict[str, Path], seed: in
         trained_on=scored.trained_on,
         reference_flights=len(scored.reference_rows),
         reference_accuracy=accuracy,
+        reference_scores=np.round(scored.reference_scores, _SCORE_DECIMALS),
+        reference_late=flights.late[scored.reference_rows],
         floor=round(float(np.median(accuracy)) - _FLOOR_SLACK, 2),
         id=np.array(flights.ids(rows), dtype=np.bytes_),
         time=flights.departed[rows],
@@ -223,6 +232,7 @@ def _config(data: DemoData) -> str:
         classes=", ".join(data.classes),
         positive=data.classes[-1],
         size=WINDOW_SIZE,
+        metrics=", ".join(METRICS),
         floor=data.floor,
         reference=data.reference.name,
         stream=data.stream.name,

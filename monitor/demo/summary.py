@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
-from monitor.demo.stream import TASK, WINDOW_SIZE, DemoData
+from monitor.demo.calibration import turned_out_calibration
+from monitor.demo.stream import METRICS, TASK, WINDOW_SIZE, DemoData
 from monitor.export.svg import ControlChartData
-from monitor.pictures import Histories
+from monitor.pictures import Alarm, Histories
 from monitor.records import Floats
 
 WHY = (
@@ -47,8 +47,8 @@ class ModelSummary:
     error, error_of_reference : float
         Mean absolute difference from the realised accuracy: the estimate's, and that of always
         saying what the reference showed.
-    alarms : tuple of float
-        Times at which an alarm was raised, seconds since the epoch.
+    alarms : mapping of str to tuple of Alarm
+        By metric; metrics without one may be left out.
     months : tuple of Month
     """
 
@@ -58,7 +58,7 @@ class ModelSummary:
     level: float
     error: float
     error_of_reference: float
-    alarms: tuple[float, ...]
+    alarms: Mapping[str, tuple[Alarm, ...]]
     months: tuple[Month, ...]
 
     @property
@@ -76,18 +76,18 @@ def turned_out(data: DemoData, model: int, windows: int) -> Floats:
     return np.asarray(right.sum(axis=1) / known.sum(axis=1), dtype=np.float64)
 
 
-def accuracy_charts(data: DemoData, histories: Histories) -> list[ControlChartData]:
-    """The accuracy of each model with what turned out true, for the picture; whole windows only."""
+def metric_charts(data: DemoData, histories: Histories, metric: str) -> list[ControlChartData]:
+    """One metric of each model with what turned out true, for the picture; whole windows only."""
+    whole = len(data) // WINDOW_SIZE
+    truth = turned_out if metric == "accuracy" else turned_out_calibration
     charts = []
     for column, model in enumerate(data.models):
-        chart = histories.charts({})[TASK, model, ""][0]
-        whole = len(data) // WINDOW_SIZE
         charts.append(
             replace(
-                _cut(chart, whole),
-                title=f"{model}: accuracy of {TASK} predictions",
+                _cut(histories.chart((TASK, model, ""), metric), whole),
+                title=f"{model}: {metric} of {TASK} predictions",
                 subtitle=f"{whole} windows of {WINDOW_SIZE} flights, April to December 2013",
-                realised=turned_out(data, column, whole),
+                realised=truth(data, column, whole),
                 realised_name="turned out (all flights)",
             )
         )
@@ -112,7 +112,9 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
     return replace(chart, **columns, realised=unknown, realised_lower=unknown, realised_upper=unknown)
 
 
-def summarise(chart: ControlChartData, model: str, reference_accuracy: float) -> ModelSummary:
+def summarise(
+    chart: ControlChartData, model: str, reference_accuracy: float, alarms: Mapping[str, tuple[Alarm, ...]]
+) -> ModelSummary:
     """Hold a model's chart, with what turned out true in it, against the truth."""
     inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
     return ModelSummary(
@@ -122,13 +124,9 @@ def summarise(chart: ControlChartData, model: str, reference_accuracy: float) ->
         level=chart.level,
         error=float(np.abs(chart.value - chart.realised).mean()),
         error_of_reference=float(np.abs(reference_accuracy - chart.realised).mean()),
-        alarms=tuple(chart.x[_starts(chart.out_of_control)].tolist()),
+        alarms=alarms,
         months=tuple(_months(chart)),
     )
-
-
-def _starts(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    return np.asarray(flags & ~np.concatenate([[False], flags[:-1]]), dtype=bool)
 
 
 def _months(chart: ControlChartData) -> Iterator[Month]:
@@ -144,7 +142,7 @@ def _months(chart: ControlChartData) -> Iterator[Month]:
 
 
 def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
-    """Where each model's estimates were wrong, and why."""
+    """Where each model's estimates were wrong."""
     for found in summaries:
         worst = found.worst
         gap = 100 * (worst.estimate - worst.realised)
@@ -156,11 +154,18 @@ def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
             "points a window on average; always saying the reference's accuracy is off by "
             f"{100 * found.error_of_reference:.1f}. {_alarms(found.alarms)}"
         )
-    yield WHY
 
 
-def _alarms(times: Sequence[float]) -> str:
-    if not times:
-        return "No alarm."
-    first = datetime.fromtimestamp(times[0], UTC).strftime("%-d %B")
-    return f"{len(times)} alarm{'s' if len(times) > 1 else ''}, the first on {first}."
+def _alarms(alarms: Mapping[str, Sequence[Alarm]]) -> str:
+    """Every metric's: a chart that is left out here would contradict the table and the metrics."""
+    said = []
+    for metric in METRICS:
+        name = metric.upper() if metric == "ece" else metric
+        raised = alarms.get(metric, ())
+        if raised:
+            first = datetime.fromtimestamp(raised[0].time, UTC).strftime("%-d %B")
+            said.append(f"{len(raised)} {name} alarm{'s' if len(raised) > 1 else ''}, the first on {first}")
+        else:
+            said.append(f"no {name} alarm")
+    sentence = "; ".join(said)
+    return f"{sentence[0].upper()}{sentence[1:]}."

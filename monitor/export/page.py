@@ -1,6 +1,7 @@
 """The landing page: what the agent sees, as plain HTML made on the server.
 
 No script, no request to anywhere else, no image: it opens where nothing but the agent can be reached.
+The browser asks for it anew by itself, so that it can be left open on a wall.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from html import escape
 
 from monitor import __version__
 from monitor.report import finite, rfc3339
-from monitor.result import Unknown
+from monitor.result import Estimate, Unknown
+from monitor.series import REALISED
 from monitor.view import (
     AgentView,
     ChartView,
@@ -20,6 +22,9 @@ from monitor.view import (
     ObjectiveView,
     SeriesView,
 )
+
+REFRESH_SECONDS = 15
+"""Between two loads of an open page: Prometheus' usual scrape interval, so both show the same windows."""
 
 MOST_SERIES = 500
 """Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
@@ -75,6 +80,8 @@ def render_page(view: AgentView) -> str:
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            # In the page and not as a header: it stays with a page that a proxy or a saved file hands on.
+            f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">',
             f'<title>Blindsight</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head><body>',
             f"<h1>Blindsight <small>{_text(__version__)}</small></h1>",
             "<p>How good the deployed models are now, estimated without waiting for labels.</p>",
@@ -169,9 +176,16 @@ def _estimates(estimates: Iterable[MetricEstimate], metric: str) -> str:
             said = f"unknown, {_text(result.reason)}"
         else:
             interval = f"{_percent(result.lower)} to {_percent(result.upper)}"
-            said = f'<b>{_percent(result.value)} %</b> <span class="nowrap">({interval})</span>'
+            said = f'<b>{_percent(result.value)} %</b> <span class="nowrap">({interval})</span>{_rests_on(e)}'
         lines.append(f'<span class="soft">{_text(e.estimator.replace("_", " "))}:</span> {said}')
     return "<br>".join(lines)
+
+
+def _rests_on(e: MetricEstimate) -> str:
+    """Labels come late: realised is of an older window than the estimate beside it, and of few rows."""
+    if e.estimator != REALISED or not isinstance(e.result, Estimate):
+        return ""
+    return f' <span class="soft">by {e.result.n:,} labels of the newest labelled window</span>'
 
 
 def _limits(charts: Iterable[ChartView], metric: str) -> str:
@@ -180,6 +194,8 @@ def _limits(charts: Iterable[ChartView], metric: str) -> str:
             verdict = chart.verdict
             limits = f"{_percent(verdict.lower)} to {_percent(verdict.upper)} %"
             broken = f", breaks {_text(', '.join(verdict.rules))}" if verdict.rules else ""
+            if verdict.out_of_control:
+                broken = f", latched{broken or ', this window breaks no rule'}"
             tone = "bad" if verdict.out_of_control else "good"
             word = "out of control" if verdict.out_of_control else "in control"
             return f'<span class="nowrap">{limits}</span><br><span class="{tone}">{word}</span>{broken}'

@@ -57,11 +57,15 @@ class ControlChartData:
     x_is_time : bool
     estimate_name, realised_name : str
         For the legend.
+    versions : tuple of (int, str)
+        Windows, as places in `x`, at which another version of the model begins, rising, and its name:
+        there the limits end and others begin.
 
     Raises
     ------
     ValueError
-        The arrays do not have one length, or `x` is not finite and rising.
+        The arrays do not have one length, `x` is not finite and rising, or a version begins outside of
+        the windows.
     """
 
     title: str
@@ -84,6 +88,7 @@ class ControlChartData:
     subtitle: str = ""
     estimate_name: str = "estimate"
     realised_name: str = "realised"
+    versions: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.x)
@@ -98,6 +103,9 @@ class ControlChartData:
                 )
         if not np.isfinite(self.x).all() or (np.diff(self.x) < 0).any():
             raise ValueError("x: expected finite numbers that never fall; sort the windows by x")
+        places = [place for place, _ in self.versions]
+        if places != sorted(set(places)) or not all(0 <= place < n for place in places):
+            raise ValueError(f"versions: expected rising places from 0 to {n - 1}, got {places}")
 
 
 def control_chart_svg(chart: ControlChartData) -> str:
@@ -165,6 +173,7 @@ class _Picture:
             *self._axes(),
             f"<svg {frame.PLOT}>",  # clips without an id; ids would clash where pictures share a page
             *self._alarms(),
+            *self._versions(),
             *self._lines(),
             *self._realised(),
             *_path("estimate", marks.line(self._x, self._edges, self._y["value"], _MOST_POINTS)),
@@ -204,6 +213,19 @@ class _Picture:
             parts += _path(kind, marks.steps(self._edges, y[name], _MOST_POINTS))
         if self._objective is not None:
             parts += _path("objective", f"M0 {marks.number(self._height(self._objective))}H{PLOT_WIDTH}")
+        return parts
+
+    def _versions(self) -> list[str]:
+        """A line where a version begins; its name where the one before leaves room for it."""
+        places = np.unique(np.round(self._edges[[place for place, _ in self._chart.versions]]))
+        parts = _path("version", "".join(f"M{marks.number(x)} 0v{PLOT_HEIGHT}" for x in places))
+        free = 0.0
+        for place, name in self._chart.versions:
+            x = float(self._edges[place])
+            words, right = frame.version_name(x, name)
+            if x >= free and right <= PLOT_WIDTH:
+                parts += words
+                free = right
         return parts
 
     def _alarms(self) -> list[str]:
@@ -281,6 +303,7 @@ class _Picture:
             ("objective", "objective", self._objective is not None),
             ("violation", "breaks a rule", chart.violated.any()),
             ("alarm", "out of control", chart.out_of_control.any()),
+            ("version", "another version", len(chart.versions) > 0),
             ("unknown", "unknown", not np.isfinite(self._y["value"]).all()),
         ]
         return [(kind, words) for kind, words, present in shown if present]

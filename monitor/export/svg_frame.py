@@ -27,13 +27,15 @@ STYLES = {
     "violation": f'fill="{_VERMILION}" stroke="#ffffff" stroke-width="0.8"',
     "alarm": f'fill="{_ORANGE}" fill-opacity="0.17"',
     "alarm-bar": f'fill="{_ORANGE}"',
+    "version": f'stroke="{INK}" stroke-width="1" stroke-dasharray="1.5 3" fill="none"',
     "unknown": f'stroke="{_QUIET}" stroke-width="1.5" fill="none"',
 }
 
 _LABEL_PIXELS = 14.0
 _CHARACTER_PIXELS = 6.3  # mean width of a letter at 12 px
 _TITLE_CHARACTERS, _SUBTITLE_CHARACTERS, _LEGEND_CHARACTERS = 70, 70, 38
-_POINTS = ("realised", "violation", "unknown")
+_VERSION_CHARACTERS = 24
+_POINTS = ("realised", "violation", "version", "unknown")
 
 
 def title(words: str, more: str) -> list[str]:
@@ -111,6 +113,16 @@ def legend(entries: Sequence[tuple[str, str]]) -> list[str]:
     return parts
 
 
+def version_name(x: float, name: str) -> tuple[list[str], float]:
+    """A version's name right of its line, pixels from the plot's left, and where it ends."""
+    words = _cut(f"version {name}" if name else "no version", _VERSION_CHARACTERS)
+    place = f'x="{marks.number(x + 4)}" y="18"'
+    # A halo keeps the letters apart from the lines behind them.
+    style = f'font-size="11" fill="{INK}" stroke="#ffffff" stroke-width="3" paint-order="stroke"'
+    text = f'<text class="version-name" {place} {style}>{marks.text(words)}</text>'
+    return [text], x + 8 + len(words) * _CHARACTER_PIXELS
+
+
 def diamond(x: float, y: float) -> str:
     """A window that broke a rule."""
     return f'<path d="M{marks.number(x)} {marks.number(y - 5.5)}l5 5.5l-5 5.5l-5 -5.5z"/>'
@@ -127,6 +139,8 @@ def _sample(kind: str) -> str:
     if kind == "alarm":
         bar = f'<rect y="-7" width="26" height="4" {STYLES["alarm-bar"]}/>'
         return f'<rect y="-7" width="26" height="14" {style}/>{bar}'
+    if kind == "version":
+        return f'<path {style} d="M7 -7V7"/>'
     if kind == "unknown":
         return f'<path {style} d="M7 5v-9"/>'
     return f'<path {style} d="M0 0H26"/>'

@@ -97,7 +97,20 @@ def test_a_model_is_told_in_full() -> None:
         " · calibration isotonic, of another version"
     ) in text
     assert "|accuracy|average confidence: 91.3 % (88.8 to 93.6)\nrealised: unknown, no labels yet" in text
-    assert "|92.0 to 96.0 %\nout of control, breaks we1, we4|at least 90.0 %\nat risk" in text
+    assert "|92.0 to 96.0 %\nout of control, latched, breaks we1, we4|at least 90.0 %\nat risk" in text
+
+
+def test_a_latched_alarm_is_told_from_a_window_that_breaks_a_rule() -> None:
+    verdict = Verdict(0.94, 0.92, 0.96, (), True)
+    text = read(of(dataclasses.replace(MODEL, charts=(ChartView("accuracy", verdict),)))).text
+    assert "out of control, latched, this window breaks no rule|" in text
+
+
+def test_realised_says_what_it_rests_on() -> None:
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.9, 0.85, 0.94, 0.95, 1087))
+    text = read(of(dataclasses.replace(MODEL, estimates=(*MODEL.estimates[:1], realised)))).text
+    assert "realised: 90.0 % (85.0 to 94.0) by 1,087 labels of the newest labelled window|" in text
+    assert "average confidence: 91.3 % (88.8 to 93.6)\n" in text
 
 
 def test_a_ceiling_and_an_unjudged_objective_are_told() -> None:
@@ -242,7 +255,9 @@ def test_nothing_is_asked_for_from_elsewhere_and_nothing_runs() -> None:
     ]
     assert links == ["data:,", "metrics", "-/healthy", "-/ready"]
     assert {tag for tag, _ in page.tags} & {"script", "img", "iframe", "form", "object"} == set()
-    assert not any(name.startswith("on") or name == "http-equiv" for _, attrs in page.tags for name in attrs)
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    refreshes = [attrs["content"] for _, attrs in page.tags if "http-equiv" in attrs]
+    assert refreshes == ["15"], "it loads itself anew, and nothing else"
     style = render_page(of()).partition("<style>")[2].partition("</style>")[0]
     assert "url(" not in style
     assert "@import" not in style

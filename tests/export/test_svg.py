@@ -286,3 +286,29 @@ def test_side_labels_keep_apart(wanted: list[float]) -> None:
     placed = svg_marks.spread(wanted, 14.0, 100.0)
     assert all(b - a >= 14 - 1e-9 for a, b in zip(sorted(placed), sorted(placed)[1:], strict=False))
     assert all(-1e-9 <= y <= 100 for y in placed)
+
+
+def test_another_version_is_a_line_with_its_name_where_its_windows_begin() -> None:
+    root = parsed(chart(10, versions=((4, "v<2>"),)))
+    (line,) = of_class(root, "version")
+    assert line.get("d") == f"M{PLOT_WIDTH * 4 // 10 + 1} 0v{PLOT_HEIGHT}"
+    (name,) = of_class(root, "version-name")
+    assert name.text == "version v<2>"
+    assert float(name.get("x", "")) == pytest.approx(PLOT_WIDTH * 0.4 + 4, abs=0.01)
+    assert "another version" in texts(root)
+    assert of_class(parsed(chart(10)), "version") == []
+
+
+def test_names_of_versions_never_lie_on_each_other_and_every_version_has_its_line() -> None:
+    root = parsed(chart(500, versions=tuple((place, f"build-{place}") for place in range(1, 500))))
+    assert starts(of_class(root, "version")[0]) == 499
+    begins = [float(name.get("x", "")) for name in of_class(root, "version-name")]
+    assert len(begins) >= 5
+    assert np.diff(begins).min() > 70
+    assert begins[-1] < PLOT_WIDTH - 60
+
+
+@pytest.mark.parametrize("versions", [((3, "b"),), ((-1, "b"),), ((2, "b"), (1, "c")), ((1, "b"), (1, "c"))])
+def test_a_version_that_begins_nowhere_is_refused(versions: tuple[tuple[int, str], ...]) -> None:
+    with pytest.raises(ValueError, match=r"versions: expected rising places from 0 to 2, got \["):
+        chart(3, versions=versions)
