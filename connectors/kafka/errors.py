@@ -40,7 +40,7 @@ def explain(error: BaseException, brokers: Sequence[str]) -> SourceError:
     --------
     >>> print(explain(kafka_errors.UnsupportedCodecError("no lz4"), ["one:9092"]))
     Kafka at one:9092: Reading messages compressed with lz4, snappy or zstd needs an optional package: \
-pip install 'blindsight[kafka-codecs]'
+pip install 'blindsight[kafka-codecs]' (from a checkout: pip install '.[kafka-codecs]')
     """
     ours = SourceError(f"Kafka at {', '.join(brokers)}: {_sentence(error)}")
     ours.__cause__ = error

@@ -101,7 +101,8 @@ def test_a_codec_that_is_not_installed_is_named_and_reading_can_go_on_once_it_is
             reader.until(2)
     assert str(caught.value) == (
         f"Kafka at {kafka_broker.address}: Reading messages compressed with lz4, snappy or zstd "
-        "needs an optional package: pip install 'blindsight[kafka-codecs]'"
+        "needs an optional package: pip install 'blindsight[kafka-codecs]' "
+        "(from a checkout: pip install '.[kafka-codecs]')"
     )
     assert not source.up
     reader.until(2)
