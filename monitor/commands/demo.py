@@ -48,15 +48,20 @@ def run_demo(folder: Path, listen: str, seconds: float) -> int:
     with console.status("") as status:
         data = prepare(folder, progress=lambda step: status.update(f"{step} …"))
     console.print(_opening(data), highlight=False)
+    return watch(console, data, _free(listen), seconds)
+
+
+def watch(console: Console, data: DemoData, listen: str, seconds: float) -> int:
+    """Run the agent on what was prepared, show it at work, hold it against the truth; the exit code."""
     histories = Histories()
-    config = _configured(load_config(data.config), data.stream, _free(listen))
+    config = _configured(load_config(data.config), data.stream, listen)
     with _poured(data.stream, seconds) as pour:
         daemon = Daemon(config, watch=histories.add)
         with daemon.running() as agent:
             console.print(
                 f"The agent follows {data.stream.name}: http://127.0.0.1:{daemon.server.port}/metrics"
             )
-            _watch(console, agent, pour, len(data) * len(data.models))
+            _show(console, agent, pour, len(data) * len(data.models))
     if agent.failure is not None:
         return 1
     _close(console, data, histories)
@@ -87,7 +92,7 @@ def _configured(config: Config, live: Path, listen: str) -> Config:
     return config.model_copy(update={"sources": (source,), "export": export})
 
 
-def _watch(console: Console, agent: Agent, pour: Pour, expected: int) -> None:
+def _show(console: Console, agent: Agent, pour: Pour, expected: int) -> None:
     """Show the agent's view until it has used everything that was poured."""
     with Live(console=console, refresh_per_second=1 / _FRAME_SECONDS) as live:
         while not agent.wait(_FRAME_SECONDS):

@@ -207,7 +207,8 @@ def _begin(writer: LineWriter[Any], path: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        path.with_name(f"{path.name}.1").unlink(missing_ok=True)
+        if path.name == REJECTS:
+            path.with_name(f"{REJECTS}.1").unlink(missing_ok=True)
         writer.start()
     except OSError as error:
         raise ConfigError(f"--out: {cannot_write(str(path), error)}") from error
