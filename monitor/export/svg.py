@@ -173,8 +173,8 @@ class _Picture:
             *self._axes(),
             f"<svg {frame.PLOT}>",  # clips without an id; ids would clash where pictures share a page
             *self._alarms(),
-            *self._versions(),
             *self._lines(),
+            *self._versions(),
             *self._realised(),
             *_path("estimate", marks.line(self._x, self._edges, self._y["value"], _MOST_POINTS)),
             *self._violations(),
