@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from monitor.changes import Changes, RingChange
 from monitor.config import Task
 from monitor.evaluate import evaluate
 from monitor.eventclock import EventClock
@@ -132,9 +133,36 @@ class Engine:
 
         It shares nothing with the engine, which may go on at once.
         """
+        return self._counts() | {"tasks": {name: task.snapshot() for name, task in self._tasks.items()}}
+
+    def changes(self) -> Changes:
+        """What changed since the last call, to be saved in one transaction with the reports since then.
+
+        Call `confirm` once it is saved, or `retract` if it could not be: then the next call gives it again.
+        The engine may go on meanwhile.
+        """
+        parts: dict[str, Any] = {"engine": self._counts()}
+        rings: list[RingChange] = []
+        for name, task in self._tasks.items():
+            of_task, of_rings = task.changes(name)
+            parts |= of_task
+            rings += of_rings
+        return Changes(parts, rings)
+
+    def confirm(self) -> None:
+        """What `changes` gave is saved."""
+        for task in self._tasks.values():
+            task.confirm()
+
+    def retract(self) -> None:
+        """What `changes` gave could not be saved."""
+        for task in self._tasks.values():
+            task.retract()
+
+    def _counts(self) -> dict[str, Any]:
+        """The snapshot without the tasks."""
         return {
             "format": SNAPSHOT_FORMAT,
-            "tasks": {name: task.snapshot() for name, task in self._tasks.items()},
             "sequence": self._sequence,
             "clock": self._clock.snapshot(),
             "positions": {source: dict(positions) for source, positions in self._positions.items()},
@@ -163,12 +191,16 @@ class Engine:
         list of WindowReport
             Of the windows closed.
         """
+        self._renewed(settings, fresh)  # what it raises, it raises before a window is closed
         closed = [(self._tasks[name], window) for name in fresh for window in self._tasks[name].close()]
         reports = self._report(closed, [])
+        return self._renewed(settings, fresh), reports
+
+    def _renewed(self, settings: EngineSettings, fresh: Collection[str]) -> Engine:
         state = self.snapshot()
         for name in fresh:
             state["tasks"][name] = without_baseline(state["tasks"][name])
-        return settings.build(state), reports
+        return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, tuple[int, int]]]:
         """By task, model and group: the labelled rows of each window, and how many of those were right."""

@@ -79,6 +79,8 @@ class Series:
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
         self._silent = False
+        self.changed = True
+        """Whether there is something that no checkpoint has saved yet."""
         self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
         self._judged_version: str = state.get("judged_version", "")
         self._calibration: Calibration
@@ -117,6 +119,7 @@ class Series:
         self, rows: Rows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
     ) -> tuple[list[ClosedWindow], Ints]:
         """Add rows; return the windows that closed, and the number of the window of each row."""
+        self.changed = True
         closed: list[ClosedWindow] = []
         numbers = np.empty(len(rows), dtype=np.int64)
         for start, stop, current, took_over in self._versions.stretches(version, names):
@@ -136,11 +139,24 @@ class Series:
         self._silent = (
             now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
         )
-        return self._windows.tick(now)
+        closed = self._windows.tick(now)
+        self.changed |= closed is not None
+        return closed
 
     def close(self) -> ClosedWindow | None:
         """Close the open window because the input has ended."""
+        self.changed = True
         return self._windows.close("end")
+
+    def add_labels(self, window: int, labelled: int, correct: int) -> None:
+        """Count labels that reached answers in a window."""
+        self.tally.add(window, labelled, correct)
+        self.changed = True
+
+    def add_duplicates(self, count: int) -> None:
+        """Count answers that had come before."""
+        self.duplicates += count
+        self.changed = True
 
     def request(self, window: ClosedWindow) -> Request:
         """What is to be estimated of a window."""
@@ -156,6 +172,7 @@ class Series:
 
     def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
         """The report of a window: its estimates, charts and objectives."""
+        self.changed = True
         self._follow_version(window.version)
         charts, objectives = self._judge.judge(evaluation, window.size)
         self._used += window.size

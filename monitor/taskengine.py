@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.changes import RingChange
 from monitor.config import Task
 from monitor.labels.along import labels_along, match_directly, merged
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
@@ -101,6 +102,7 @@ class TaskEngine:
         self.series: list[Series] = []
         self._index: dict[tuple[str, str], int] = {}
         self._groups = 0
+        self._given: list[int] = []
         self._dropped: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
         self.dropped: int = state.get("dropped_count", 0)
         for model, group, saved in state.get("series", ()):
@@ -116,6 +118,44 @@ class TaskEngine:
             "dropped": sorted([model, group] for model, group in self._dropped),
             "dropped_count": self.dropped,
         }
+
+    def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
+        """The pieces that changed since the last call, by name, and the rings' changes.
+
+        Call `confirm` once they are saved, or `retract` if they could not be.
+        """
+        parts: dict[str, Any] = {}
+        changed = [i for i, series in enumerate(self.series) if series.changed]
+        for i in changed:
+            series = self.series[i]
+            series.changed = False
+            parts[f"series/{i}/{name}"] = [
+                series.settings.model,
+                series.settings.group,
+                series.snapshot(),
+            ]
+        self._given = changed
+        parts[f"task/{name}"] = {
+            "join": self.join.counts(),
+            "dropped": sorted([model, group] for model, group in self._dropped),
+            "dropped_count": self.dropped,
+        }
+        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
+        return parts, [ring for ring in rings if ring is not None]
+
+    def confirm(self) -> None:
+        """What `changes` gave is saved."""
+        self._given = []
+        for ring in self.join.rings.values():
+            ring.confirm()
+
+    def retract(self) -> None:
+        """What `changes` gave could not be saved."""
+        for i in self._given:
+            self.series[i].changed = True
+        self._given = []
+        for ring in self.join.rings.values():
+            ring.retract()
 
     def absorb(
         self,
@@ -141,8 +181,14 @@ class TaskEngine:
             series = self._whole_models(batch)
             step = self._take_answers(answers, series, partitions, sequence + batch.order)
             shed = series < 0
-            self.join.outcomes[LabelOutcome.SHED] += int((shed & (batch.label >= 0)).sum())
-            along = labels_along(replace(batch, time=np.minimum(batch.time, arrival)), np.flatnonzero(~shed))
+            # A record of several models holds its label once: it counts where any of them is watched.
+            reached = ~shed
+            if shed.any():
+                reached = ~shed | np.isin(batch.key, batch.key[~shed & (batch.key != NO_ID)])
+            self.join.outcomes[LabelOutcome.SHED] += int((~reached & (batch.label >= 0)).sum())
+            along = labels_along(
+                replace(batch, time=np.minimum(batch.time, arrival)), np.flatnonzero(reached)
+            )
             labels = along if labels is None else merged(along, labels)
         if labels is not None and len(labels):
             step.matches.append(self._take_labels(labels, sequence + labels.order))
@@ -202,7 +248,7 @@ class TaskEngine:
         labelled = np.bincount(place.ravel(), weights=matches.labelled, minlength=len(cells))
         correct = np.bincount(place.ravel(), weights=matches.correct, minlength=len(cells))
         for (series, window), n, k in zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True):
-            self.series[series].tally.add(window, int(n), int(k))
+            self.series[series].add_labels(window, int(n), int(k))
 
     def tick(self, now: float) -> list[Closed]:
         """Close the windows that have grown old."""
@@ -232,7 +278,7 @@ class TaskEngine:
 
     def _count_duplicates(self, series: Ints) -> None:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
-            self.series[int(code)].duplicates += int(count)
+            self.series[int(code)].add_duplicates(int(count))
 
     def _whole_models(self, batch: Batch) -> Ints:
         """The series of each row's model, -1 beyond the cap."""

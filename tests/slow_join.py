@@ -161,7 +161,8 @@ def step(join: LabelJoinLogic, records: Sequence[tuple[int, Record]]) -> list[Ma
     if labels:
         models = np.array([one.model for _, one in labels])
         sequences = np.array([sequence for sequence, _ in labels])
-        given.append(join.add_labels(label_batch([one for _, one in labels]), models, np.arange(MODELS), sequences))
+        batch = label_batch([one for _, one in labels])
+        given.append(join.add_labels(batch, models, np.arange(MODELS), sequences))
     return given
 
 

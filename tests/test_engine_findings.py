@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -210,3 +212,23 @@ def test_a_time_far_ahead_of_the_clock_does_not_reach_the_reports():
     records[50]["time"] = 4e9
     (report,) = rig.feed(records, now=1.7e9 + 200)
     assert report.end_time == 1.7e9 + 200
+
+
+def test_a_label_of_several_models_counts_where_any_of_them_is_watched():
+    rig = Rig(task(max_series=1))
+    rig.feed(answers(np.random.default_rng(0), 1, "a"))
+    models = {"b": [0.7, 0.3], "a": [0.6, 0.4]}
+    rig.feed([{"id": f"q{i}", "time": 1.7e9, "models": models, "label": "ok"} for i in range(10)])
+    assert rig.engine.labelled()[("t", "a", "")] == {0: (10, 10)}
+    assert rig.engine.view().labels[("t", LabelOutcome.SHED)] == 0
+
+
+def test_a_reload_that_cannot_be_built_closes_no_window():
+    rig = Rig(task(reference={"first_windows": 5}))
+    rig.feed(answers(np.random.default_rng(0), 730))
+    settings = task(reference={"path": "r.ndjson"})
+    wrong = reference(settings)
+    wrong["t"]["erm"] = replace(wrong["t"]["erm"], labels=wrong["t"]["erm"].labels * 0 + 99)
+    with pytest.raises(ValueError, match=r"labels\[0\] must be a class index"):
+        rig.engine.reconfigured(Rig(settings, wrong).settings, fresh=("t",))
+    assert rig.engine.view().series[0].pending == 30

@@ -124,9 +124,16 @@ class LabelJoinLogic:
 
     def snapshot(self) -> dict[str, Any]:
         """All that is kept, as arrays and plain numbers. To be taken between two steps."""
+        return {**self.counts(), "answers": self._answers.snapshot(), "labels": self._labels.snapshot()}
+
+    @property
+    def rings(self) -> dict[str, KeyedRing]:
+        """What is kept row by row, by name."""
+        return {"answers": self._answers, "labels": self._labels}
+
+    def counts(self) -> dict[str, Any]:
+        """The snapshot without its rings."""
         return {
-            "answers": self._answers.snapshot(),
-            "labels": self._labels.snapshot(),
             "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
             "waiting": self.waiting,
             "named": self._named,
@@ -267,8 +274,8 @@ class LabelJoinLogic:
         self.outcomes[LabelOutcome.DUPLICATE] += int((~fresh & ~changed).sum())
         # Of several changes to one row the last stays: numpy assigns repeated places in their order.
         old = np.flatnonzero(changed & (rows >= 0))
-        self._labels["label"][rows[old]] = labels.label[old]
-        self._labels["sequence"][rows[old]] = labels.sequence[old]
+        self._labels.put("label", rows[old], labels.label[old])
+        self._labels.put("sequence", rows[old], labels.sequence[old])
         label, sequence = labels.label.copy(), labels.sequence.copy()
         moved = changed[again]
         label[first[moved]] = labels.label[again[moved]]
@@ -336,7 +343,7 @@ class LabelJoinLogic:
         old = self._answers["label"][answers]
         again, previous, _ = repeats(answers.astype(np.uint64))
         old[again] = new[previous]
-        self._answers["label"][answers] = new
+        self._answers.put("label", answers, new)
         predicted = self._answers["predicted"][answers]
         first = old == _NO_LABEL
         correct = (new == predicted).astype(np.int64) - (old == predicted)
@@ -355,7 +362,7 @@ class LabelJoinLogic:
         """Count those of these labels that still waited; -1 stands for none."""
         waiting = np.unique(rows[rows >= 0])
         waiting = waiting[~self._labels["settled"][waiting]]
-        self._labels["settled"][waiting] = True
+        self._labels.put("settled", waiting, True)
         self.outcomes[outcome] += len(waiting)
         self.waiting -= len(waiting)
 

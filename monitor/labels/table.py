@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from monitor.changes import RingChange
 from monitor.records import Ints, Keys
 
 _FIRST_CAPACITY = 1024
@@ -99,7 +100,11 @@ class KeyedRing:
             raise ValueError(f"capacity must be from 1 to {LARGEST:,}, got {capacity:,}")
         self._limit = capacity
         self._types = {name: np.dtype(kind) for name, kind in columns.items()}
-        self._added = 0  # rows ever added: the next stands at _added % _limit
+        self._base = 0  # absolute number of the row that was the first since the ring was made or resumed
+        self._added = 0  # rows added since: the next stands at _added % _limit
+        self._saved = 0  # of those, how many `changes` has given out
+        self._touched: list[Ints] = []  # rows changed after they were given out
+        self._given: tuple[int, list[Ints]] | None = None
         self._used = 0  # table entries in use, stale ones too
         self._allocate(min(capacity, _FIRST_CAPACITY))
         if resume is not None:
@@ -155,9 +160,19 @@ class KeyedRing:
         column[start : start + len(values)] = values[:fits]
         column[: max(0, len(values) - fits)] = values[fits:]
 
+    def put(self, column: str, rows: Ints, values: Any) -> None:
+        """Change a column of these rows; of repeated rows the last value stays."""
+        self._columns[column][rows] = values
+        self._touch(rows)
+
     def forget(self, rows: Ints) -> None:
         """Make these rows unfindable, so that their keys may be added again."""
         self._keys[rows] = 0
+        self._touch(rows)
+
+    def _touch(self, rows: Ints) -> None:
+        if len(rows):
+            self._touched.append(np.array(rows))
 
     def overwritten_by(self, rows: int) -> Ints:
         """The rows that adding so many would push out, oldest first."""
@@ -173,16 +188,61 @@ class KeyedRing:
     def snapshot(self) -> dict[str, Any]:
         """Keys and columns, oldest first; it shares nothing with the ring."""
         rows = self.live()
+        return {"first": self._oldest, **self._rows(rows)}
+
+    def changes(self, name: str) -> RingChange | None:
+        """What was added and changed since the last call, to be saved; None for nothing.
+
+        Call `confirm` once it is saved, or `retract` if it could not be: then the next call gives it again.
+        """
+        start = max(self._saved, self._added - len(self))
+        added = np.arange(start, self._added) % self._limit
+        changed = self._changed(start)
+        if not len(added) and changed is None:
+            return None
+        self._given = (self._saved, self._touched)
+        self._saved, self._touched = self._added, []
+        return RingChange(name, self._base + start, self._rows(added), changed, self._oldest)
+
+    def confirm(self) -> None:
+        """What `changes` gave is saved."""
+        self._given = None
+
+    def retract(self) -> None:
+        """What `changes` gave could not be saved."""
+        if self._given is not None:
+            self._saved, touched = self._given
+            self._touched = [*touched, *self._touched]
+            self._given = None
+
+    def _changed(self, start: int) -> dict[str, Any] | None:
+        """The rows touched that stood before `start` and still do."""
+        if not self._touched or start == self._added - len(self):
+            return None
+        rows = np.unique(np.concatenate(self._touched))
+        number = self._added - 1 - (self._added - 1 - rows) % self._limit
+        rows = rows[number < start]
+        if not len(rows):
+            return None
+        return {"rows": self._base + number[number < start], **self._rows(rows)}
+
+    @property
+    def _oldest(self) -> int:
+        """Absolute number of the oldest row."""
+        return self._base + self._added - len(self)
+
+    def _rows(self, rows: Ints) -> dict[str, Any]:
         columns = {name: column[rows] for name, column in self._columns.items()}
         return {"keys": self._keys[rows], "columns": columns}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
+        self._base = state["first"] + max(0, len(state["keys"]) - self._limit)
         keys = state["keys"][-self._limit :]
         self._allocate(max(self._capacity, len(keys)))
         self._keys[: len(keys)] = keys
         for name, column in self._columns.items():
             column[: len(keys)] = state["columns"][name][-self._limit :]
-        self._added = len(keys)
+        self._added = self._saved = len(keys)
         self._rebuild()
 
     def _allocate(self, capacity: int) -> None:

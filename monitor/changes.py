@@ -1,0 +1,80 @@
+"""What one checkpoint writes: the pieces of the state that changed since the last one.
+
+A piece has a name: ``engine``, ``task/toxicity``, ``series/0/toxicity``; a ring ``answers/toxicity``.
+`assembled` makes a snapshot of them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RingChange:
+    """What happened to one bounded ring of rows.
+
+    Parameters
+    ----------
+    name : str
+        ``answers/toxicity``.
+    first : int
+        Absolute number of the first row added.
+    added : mapping
+        Keys and columns of the rows added, as in a snapshot of the ring; empty arrays for none.
+    changed : mapping or None
+        Absolute numbers (`rows`), keys and columns of older rows that changed; None for none.
+    oldest : int
+        Absolute number of the oldest row still there: what lies before may be dropped.
+    """
+
+    name: str
+    first: int
+    added: Mapping[str, Any]
+    changed: Mapping[str, Any] | None
+    oldest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of an engine since its last checkpoint.
+
+    Parameters
+    ----------
+    parts : mapping of str to state
+        Pieces that are replaced whole.
+    rings : sequence of RingChange
+    """
+
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    rings: Sequence[RingChange] = ()
+
+
+def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The engine's snapshot from its saved pieces; None where nothing was saved.
+
+    Examples
+    --------
+    >>> assembled({}, {}) is None
+    True
+    """
+    if "engine" not in parts:
+        return None
+    tasks: dict[str, dict[str, Any]] = {}
+    for name, state in parts.items():
+        kind, _, task = name.partition("/")
+        if kind == "task":
+            join = {ring: rings.get(f"{ring}/{task}") for ring in ("answers", "labels")}
+            tasks[task] = state | {"join": state["join"] | join, "series": []}
+    series = [(*name.split("/", 2)[1:], state) for name, state in parts.items() if name.startswith("series/")]
+    for _, task, state in sorted(series, key=lambda found: int(found[0])):
+        if task in tasks:
+            tasks[task]["series"].append(state)
+    return {**parts["engine"], "tasks": tasks}
+
+
+def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
+    """The names of a task's pieces and rings."""
+    own = [name for name in parts if name == f"task/{task}" or name.split("/", 2)[2:] == [task]]
+    return [*own, f"answers/{task}", f"labels/{task}"]
