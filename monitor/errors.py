@@ -4,7 +4,8 @@
     ├── ConfigError        the configuration, or a file that it names, cannot be used   (exit code 2)
     ├── MissingExtraError  an optional package is needed; the message holds the pip line (exit code 2)
     ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
-    └── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
+    ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
+    └── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
 
 Foreign errors become one of these where they enter (a connector, a file), with the cause kept. The
 message is one sentence that says what to do; the command line prints it without a traceback.
@@ -49,4 +50,8 @@ class SourceError(BlindsightError):
 
 
 class SinkError(BlindsightError):
-    """A report, a picture or a state cannot be written."""
+    """A report or a picture cannot be written."""
+
+
+class StoreError(BlindsightError):
+    """The durable state cannot be opened, read or written."""

@@ -1,0 +1,42 @@
+"""One agent a store: a lock that the operating system lets go of when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from monitor.errors import StoreError
+
+
+class FolderLock:
+    """An exclusive lock on a folder, held until `release` or the end of the process.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Raises
+    ------
+    StoreError
+        Another process holds it; the sentence names its process id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "lock"
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self._file, 20).decode(errors="replace").strip() or "unknown"
+            os.close(self._file)
+            raise StoreError(
+                f"store.path: {folder} is in use by another agent (process {holder}); stop it, or give this "
+                "one a path of its own"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let go of the folder."""
+        os.close(self._file)

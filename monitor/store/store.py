@@ -1,0 +1,316 @@
+"""The store: what the agent knows, on disk, one transaction a checkpoint.
+
+A checkpoint is written in this order, all of it or nothing:
+
+1. the pieces of the state that changed, source positions among them;
+2. rows added to the rings of answers and labels, and changes to older rows;
+3. the windows that closed, as lines of the reports file;
+4. how far the reports file had been written;
+5. what is out of bounds goes: rows that the rings have overwritten, reports beyond `keep_reports`.
+
+Only then do the reports file and the sources hear of it. A process killed at any moment finds the state
+of its last whole checkpoint, with the positions that belong to it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monitor.changes import Changes, RingChange
+from monitor.errors import StoreError
+from monitor.report import WindowReport, to_json
+from monitor.store.codec import pack, unpack
+from monitor.store.lock import FolderLock
+from monitor.store.schema import prepare
+
+FILE = "blindsight.sqlite"
+_BUSY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a store held when it was opened.
+
+    Parameters
+    ----------
+    parts : mapping of str to state
+    rings : mapping of str to state
+        Each as a snapshot of the ring: `first`, `keys` and `columns`.
+    config : str
+        The configuration that it was written under, as JSON; ``""`` in a new store.
+    """
+
+    parts: Mapping[str, Any]
+    rings: Mapping[str, Any]
+    config: str
+
+
+class Store:
+    """An open store; used by one thread at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if absent.
+    keep_reports : int
+        Closed windows kept, oldest out first; those that no file has yet are never dropped.
+
+    Raises
+    ------
+    StoreError
+        The folder cannot be written, another agent holds it, the file is damaged, or no store of this
+        version.
+    """
+
+    def __init__(self, folder: Path, keep_reports: int = 100_000) -> None:
+        self.folder = folder
+        self.path = folder / FILE
+        self._keep = keep_reports
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(folder)
+        except OSError as error:
+            raise StoreError(
+                f"store.path: cannot write {folder}: {error.strerror}; change the permissions or give "
+                "another path"
+            ) from error
+        try:
+            with self._ours("be opened"):
+                self._connection = self._connect()
+                prepare(self._connection, str(self.path))
+                self._check()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def load(self) -> Saved:
+        """Everything that was saved; empty mappings in a new store."""
+        with self._ours("be read"):
+            parts = {
+                name: unpack(state)
+                for name, state in self._connection.execute("SELECT name, state FROM part")
+            }
+            names = [name for (name,) in self._connection.execute("SELECT DISTINCT ring FROM ring_rows")]
+            rings = {name: self._ring(name) for name in names}
+            found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
+        return Saved(parts, rings, found[0] if found else "")
+
+    def commit(
+        self,
+        changes: Changes,
+        reports: Sequence[WindowReport] = (),
+        written: Mapping[str, tuple[int, int]] | None = None,
+        config: str | None = None,
+    ) -> int:
+        """Write a checkpoint; return the id of the newest report.
+
+        Parameters
+        ----------
+        changes : Changes
+        reports : sequence of WindowReport
+            Closed since the last checkpoint, in order.
+        written : mapping of str to (int, int)
+            By file, the id of the last report in it and its size after that.
+        config : str, optional
+            The configuration as JSON, where it changed.
+
+        Raises
+        ------
+        StoreError
+            Nothing was written, and why; the same changes may be committed again.
+        """
+        with self._ours("be written"), self._connection:
+            run = self._connection
+            run.execute("BEGIN IMMEDIATE")
+            run.executemany(
+                "REPLACE INTO part VALUES (?, ?)",
+                [(name, pack(state)) for name, state in changes.parts.items()],
+            )
+            for ring in changes.rings:
+                self._write_ring(ring)
+            run.executemany(
+                "INSERT INTO report (task, model, grp, window, revision, line) VALUES (?, ?, ?, ?, ?, ?)",
+                [(r.task, r.model, r.group, r.window, r.revision, to_json(r)) for r in reports],
+            )
+            run.executemany(
+                "REPLACE INTO sink VALUES (?, ?, ?)",
+                [(name, last, place) for name, (last, place) in (written or {}).items()],
+            )
+            if config is not None:
+                run.execute("REPLACE INTO meta VALUES ('config', ?)", (config,))
+            return self._drop_old_reports()
+
+    def forget(self, prefixes: Sequence[str]) -> None:
+        """Drop the parts and rings whose names begin so: a task that cannot go on from what was saved."""
+        with self._ours("be written"), self._connection:
+            for prefix in prefixes:
+                for table, column in (("part", "name"), ("ring_rows", "ring"), ("ring_changes", "ring")):
+                    self._connection.execute(
+                        f"DELETE FROM {table} WHERE substr({column}, 1, ?) = ?", (len(prefix), prefix)
+                    )
+
+    def written(self, sink: str) -> tuple[int, int] | None:
+        """How far a file had been written: the last report's id, and the file's size after it.
+
+        None for one that was never written to.
+        """
+        with self._ours("be read"):
+            query = "SELECT last, place FROM sink WHERE name = ?"
+            found = self._connection.execute(query, (sink,)).fetchone()
+        return (found[0], found[1]) if found else None
+
+    def close(self) -> None:
+        """Close the file and let go of the folder."""
+        self._connection.close()
+        self._lock.release()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        # WAL: readers (backup, report) never wait for a checkpoint, nor it for them. NORMAL: a kill of the
+        # process loses nothing; a power cut may take the last checkpoints, never a part of one.
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _check(self) -> None:
+        (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StoreError(damaged(self.path, " ".join(verdict.split())))
+
+    def _ring(self, name: str) -> dict[str, Any]:
+        pieces = [
+            (first, unpack(rows))
+            for first, rows in self._connection.execute(
+                "SELECT first, rows FROM ring_rows WHERE ring = ? ORDER BY first", (name,)
+            )
+        ]
+        first = pieces[0][0]
+        keys = np.concatenate([rows["keys"] for _, rows in pieces])
+        columns = {
+            column: np.concatenate([rows["columns"][column] for _, rows in pieces])
+            for column in pieces[0][1]["columns"]
+        }
+        changes = self._connection.execute(
+            "SELECT rows FROM ring_changes WHERE ring = ? ORDER BY id", (name,)
+        )
+        for (blob,) in changes:
+            change = unpack(blob)
+            kept = change["rows"] >= first
+            place = change["rows"][kept] - first
+            keys[place] = change["keys"][kept]
+            for column, values in change["columns"].items():
+                columns[column][place] = values[kept]
+        return {"first": first, "keys": keys, "columns": columns}
+
+    def _write_ring(self, ring: RingChange) -> None:
+        run = self._connection
+        count = len(ring.added["keys"])
+        if count:
+            run.execute(
+                "REPLACE INTO ring_rows VALUES (?, ?, ?, ?)", (ring.name, ring.first, count, pack(ring.added))
+            )
+        if ring.changed is not None:
+            newest = int(ring.changed["rows"].max())
+            run.execute(
+                "INSERT INTO ring_changes (ring, newest, rows) VALUES (?, ?, ?)",
+                (ring.name, newest, pack(ring.changed)),
+            )
+        run.execute("DELETE FROM ring_rows WHERE ring = ? AND first + count <= ?", (ring.name, ring.oldest))
+        run.execute("DELETE FROM ring_changes WHERE ring = ? AND newest < ?", (ring.name, ring.oldest))
+
+    def _drop_old_reports(self) -> int:
+        newest = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()[0]
+        waiting = self._connection.execute("SELECT min(last) FROM sink").fetchone()[0]
+        oldest = min(newest - self._keep, newest if waiting is None else waiting)
+        self._connection.execute("DELETE FROM report WHERE id <= ?", (oldest,))
+        return int(newest)
+
+    @contextmanager
+    def _ours(self, what: str) -> Iterator[None]:
+        """SQLite's errors as ours, with what to do."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, what, error) from error
+
+
+class StoreReader:
+    """Reads closed windows from a store that another thread, or another process, writes.
+
+    Parameters
+    ----------
+    path : Path
+        Of the store's file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = sqlite3.connect(
+            f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS, check_same_thread=False
+        )
+
+    def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
+        """Reports with a larger id, in order: (id, line)."""
+        query = "SELECT id, line FROM report WHERE id > ? ORDER BY id LIMIT ?"
+        try:
+            return list(self._connection.execute(query, (last, most)))
+        except sqlite3.DatabaseError as error:
+            raise explained(self._path, "be read", error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def explained(path: Path, what: str, error: sqlite3.DatabaseError) -> StoreError:
+    """SQLite's error as a sentence."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StoreError(damaged(path, str(error)))
+    if name.startswith("SQLITE_FULL"):
+        return StoreError(f"{path} cannot {what}: the disk is full; make room")
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return StoreError(
+            f"{path} cannot {what}: {error}; make it writable for this user, or give another store.path"
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreError(f"{path} cannot {what}: another program has held it for {_BUSY_SECONDS:.0f} s")
+    return StoreError(f"{path} cannot {what}: {error}")
+
+
+def damaged(path: Path, verdict: str) -> str:
+    """What to say of a file that is no whole database."""
+    return (
+        f"{path} is damaged ({verdict}); put a backup in its place, or move it away to start afresh: the "
+        "sources are then read from the group's positions or from their start"
+    )
+
+
+def copy_store(path: Path, target: Path) -> None:
+    """Copy a store's file as of its last checkpoint; an agent may be using it.
+
+    Raises
+    ------
+    StoreError
+        There is no store, or the copy cannot be written.
+    """
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no store there")
+    try:
+        source = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+        copy = sqlite3.connect(target)
+        with copy:
+            source.backup(copy)
+        copy.close()
+        source.close()
+    except sqlite3.DatabaseError as error:
+        raise explained(target, "be written as a copy", error) from error
