@@ -10,15 +10,17 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from monitor.delivery import AtOnce, Delivery, Stored
 from monitor.engine import Engine
 from monitor.errors import BlindsightError
 from monitor.feeder import Feeder, Input
+from monitor.keeper import Keeper
 from monitor.records import Chunk
 from monitor.report import WindowReport
 from monitor.steadyclock import SteadyClock
@@ -31,6 +33,7 @@ _TICK_SECONDS = 1.0
 _VIEW_SECONDS = 0.25  # a new picture at most so often: with thousands of series it takes milliseconds
 _STALLED_SECONDS = 30.0
 _JOIN_SECONDS = 2.0  # all sources together: a read lasts a tenth of it
+_FLUSH_SECONDS = 2.0
 
 Swap = Callable[[Engine], tuple[Engine, list[WindowReport]]]
 """Makes an engine that goes on where another one is; the reports are of windows that this closed."""
@@ -48,6 +51,28 @@ class Sinks(Protocol):
     @property
     def lost(self) -> int:
         """Reports that could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the agent needs of a store.
+
+    Parameters
+    ----------
+    keeper : Keeper
+        Started.
+    every_seconds : float
+        Between two checkpoints.
+    config : str or None
+        The configuration to be saved, where the store has another.
+    reports : sequence of WindowReport
+        Windows that closed when the engine was resumed.
+    """
+
+    keeper: Keeper
+    every_seconds: float
+    config: str | None = None
+    reports: Sequence[WindowReport] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +94,8 @@ class Agent:
     clock : callable, optional
         Seconds since the epoch, by which windows age; a `SteadyClock` where none is given. It may fall;
         the engine's time does not.
+    store : Kept, optional
+        Where checkpoints are saved; without it nothing outlives the agent.
     """
 
     def __init__(
@@ -77,6 +104,7 @@ class Agent:
         inputs: Sequence[Input],
         sinks: Sinks,
         clock: Callable[[], float] | None = None,
+        store: Kept | None = None,
     ) -> None:
         self._engine = engine
         self._sinks = sinks
@@ -85,6 +113,13 @@ class Agent:
         self._chunks: queue.Queue[Chunk] = queue.Queue()
         self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS) for source in inputs]
         self._by_name = {feeder.name: feeder for feeder in self._feeders}
+        self._delivery: Delivery = (
+            AtOnce(sinks.reports, self._tell)
+            if store is None
+            else Stored(store.keeper, store.every_seconds, sinks.reports, self._tell, store.config)
+        )
+        if store is not None:
+            self._delivery.reports(store.reports)
         self._stop = threading.Event()
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -148,6 +183,8 @@ class Agent:
         unready = [
             feeder.why_down() for feeder, source in zip(self._feeders, sources, strict=True) if not source.up
         ]
+        if self._delivery.failing is not None:
+            unready.append(f"The state cannot be saved: {self._delivery.failing}.")
         ill = []
         if self.failure is not None:
             ill.append(f"The engine has failed: {self.failure}.")
@@ -161,7 +198,10 @@ class Agent:
             reasons=(*ill, *unready),
             reload_successful=self._reload.successful,
             reload_time=self._reload.time,
-            reports_lost=self._sinks.lost,
+            reports_lost=self._sinks.lost + self._delivery.lost,
+            store_failing=self._delivery.failing,
+            store_failures=self._delivery.failures,
+            checkpoint_time=self._delivery.saved_time,
         )
 
     def _run(self) -> None:
@@ -193,7 +233,8 @@ class Agent:
                 return
             if time.monotonic() - ticked > _TICK_SECONDS:
                 ticked = time.monotonic()
-                self._sinks.reports(self._engine.tick(self._time()))
+                self._delivery.reports(self._engine.tick(self._time()))
+            self._delivery.step(self._engine)
             self._paint()
 
     def _next_chunk(self) -> Chunk | None:
@@ -203,17 +244,26 @@ class Agent:
             return None
 
     def _drain(self) -> None:
-        """Absorb what was read before the stop, close the open windows, say so to the sources."""
+        """Absorb what was read before the stop, and save it; without a store, close the open windows.
+
+        Open windows are closed too where every source has ended: nothing will fill them.
+        """
         self._join_feeders()
         while not self._chunks.empty():
             self._absorb(self._chunks.get_nowait())
-        self._sinks.reports(self._engine.finish())
+        if not (self._delivery.keeps_windows and self._stop.is_set()):
+            self._delivery.reports(self._engine.finish())
+        if not self._delivery.flush(self._engine, _FLUSH_SECONDS):
+            log.error("The last checkpoint could not be saved; what came since the one before is read again.")
 
     def _absorb(self, chunk: Chunk) -> None:
-        self._sinks.reports(self._engine.absorb(chunk, self._time()))
+        self._delivery.reports(self._engine.absorb(chunk, self._time()))
         if chunk.rejects:
             self._sinks.rejects(chunk)
-        self._by_name[chunk.source].absorbed(chunk.positions)
+        self._delivery.absorbed(chunk.source, chunk.positions)
+
+    def _tell(self, source: str, positions: Mapping[str, int]) -> None:
+        self._by_name[source].absorbed(positions)
 
     def _join_feeders(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
@@ -223,12 +273,15 @@ class Agent:
     def _take_swaps(self) -> None:
         for swap, outcome in self._waiting_swaps():
             try:
+                # The new engine begins from the old one's snapshot, as if all of it were saved.
+                if not self._delivery.flush(self._engine, _FLUSH_SECONDS):
+                    raise BlindsightError("the state cannot be saved at present; try again when it can")
                 self._engine, reports = swap(self._engine)
             except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
                 log.error("The engine was not replaced, the old one goes on: %r", error)
                 outcome.set_exception(error)
                 continue
-            self._sinks.reports(reports)
+            self._delivery.reports(reports)
             outcome.set_result(None)
 
     def _refuse_swaps(self) -> None:

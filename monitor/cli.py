@@ -90,6 +90,17 @@ def check(config: ConfigPath) -> None:
 
 
 @app.command()
+def backup(
+    config: ConfigPath,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist.")],
+) -> None:
+    """Copy the store as of its last checkpoint; the daemon may go on meanwhile."""
+    from monitor.commands.state import back_up
+
+    typer.echo(back_up(config, target))
+
+
+@app.command()
 def schema() -> None:
     """Print the configuration's JSON Schema, for editors."""
     from monitor.configfile import schema as config_schema

@@ -54,6 +54,7 @@ __all__ = [
     "Section",
     "SourceConfig",
     "StdinSource",
+    "StoreConfig",
     "Task",
     "Window",
     "listen_address",
@@ -181,6 +182,24 @@ class Rejects(Section):
     )
 
 
+class StoreConfig(Section):
+    """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
+
+    path: str = Field(min_length=1, description="A folder of its own, made if absent.")
+    every_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        le=600,
+        description="Between two checkpoints; an alarm that changes is saved at once.",
+    )
+    keep_reports: int = Field(
+        default=100_000,
+        ge=1000,
+        le=100_000_000,
+        description="Closed windows kept, about 2 kB each, oldest out first.",
+    )
+
+
 class Export(Section):
     """The HTTP side: /, /metrics, /-/healthy, /-/ready."""
 
@@ -213,6 +232,9 @@ class Config(Section):
     reports: Reports | None = Field(default=None, description="Closed windows as a file; none if absent.")
     rejects: Rejects | None = Field(
         default=None, description="Unusable records as a file; only counted if absent."
+    )
+    store: StoreConfig | None = Field(
+        default=None, description="The durable state; without it a restart begins anew."
     )
     export: Export = Field(default=Export(), description="What people and Prometheus look at.")
 

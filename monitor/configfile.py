@@ -86,7 +86,7 @@ def config_from(
 def resolve_paths(config: Config, folder: str | Path) -> Config:
     """The same configuration, its relative paths taken from `folder`.
 
-    It touches `reference.path`, the files of `sources`, `reports.path`, `rejects.path`, and the
+    It touches `reference.path`, the files of `sources`, `reports.path`, `rejects.path`, `store.path`, and the
     certificate files among Kafka's options.
 
     Examples
@@ -102,6 +102,7 @@ def resolve_paths(config: Config, folder: str | Path) -> Config:
             "sources": tuple(_resolve_source(source, base) for source in config.sources),
             "reports": _resolve_path(config.reports, base),
             "rejects": _resolve_path(config.rejects, base),
+            "store": _resolve_path(config.store, base),
         }
     )
 

@@ -46,6 +46,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "sources": Consequence.RESTART,
     "reports": Consequence.RESTART,
     "rejects": Consequence.RESTART,
+    "store": Consequence.RESTART,
     "export": Consequence.RESTART,
 }
 """The consequence of a change below each key; the longest key that fits holds."""

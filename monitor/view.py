@@ -198,6 +198,12 @@ class AgentView:
         When it was last read with success, seconds since the epoch.
     reports_lost : int
         Closed windows that could not be written to the reports file.
+    store_failing : str or None
+        Why the state cannot be saved at present; None where it can, or need not be.
+    store_failures : int
+        Checkpoints that could not be saved; they are tried again.
+    checkpoint_time : float or None
+        When the last checkpoint was saved, seconds since the epoch; None without a store.
     """
 
     engine: EngineView = EngineView()
@@ -208,3 +214,6 @@ class AgentView:
     reload_successful: bool = True
     reload_time: float = 0.0
     reports_lost: int = 0
+    store_failing: str | None = None
+    store_failures: int = 0
+    checkpoint_time: float | None = None

@@ -38,6 +38,7 @@ BASE = {
     ],
     "reports": {"path": "windows.ndjson"},
     "rejects": {"path": "rejects.ndjson"},
+    "store": {"path": "state"},
     "export": {"listen": "127.0.0.1:0"},
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id"}
@@ -108,7 +109,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 18
+    assert len(SECTIONS) == 19
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 

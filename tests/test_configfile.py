@@ -45,7 +45,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         "did you mean 'shewhart'? (line 6)\n"
         "  sources[0].kind: expected one of file, kafka, stdin, got 'http' (line 8)\n"
         "  exports: unknown key; did you mean 'export'? "
-        "Allowed: tasks, sources, reports, rejects, export (line 9)"
+        "Allowed: tasks, sources, reports, rejects, store, export (line 9)"
     )
 
 
@@ -148,6 +148,7 @@ def test_paths_are_taken_from_the_folder_of_the_file(tmp_path, monkeypatch):
         "sources": [{"kind": "file", "path": "a.ndjson"}, kafka],
         "reports": {"path": "../windows.ndjson"},
         "rejects": {"path": "/var/rejects.ndjson"},
+        "store": {"path": "state"},
     }
     (tmp_path / "etc" / "c.yaml").write_text(yaml.safe_dump(data))
     monkeypatch.chdir(tmp_path)
@@ -156,6 +157,7 @@ def test_paths_are_taken_from_the_folder_of_the_file(tmp_path, monkeypatch):
     assert config.tasks["t"].reference.path == f"{etc}/reference.csv"
     assert config.sources[0].path == f"{etc}/a.ndjson"
     assert config.sources[1].options == {"ssl_cafile": f"{etc}/ca.pem", "client_id": "ca.pem"}
+    assert config.store.path == f"{etc}/state"
     assert (config.reports.path, config.rejects.path) == (f"{tmp_path}/windows.ndjson", "/var/rejects.ndjson")
 
 

@@ -79,6 +79,7 @@ def test_a_task_whose_name_holds_dots_is_named_whole():
         (config(sources=[{"kind": "stdin"}]), ["sources"]),
         (config(reports={"path": "w"}), ["reports"]),
         (config(rejects={"path": "r"}), ["rejects"]),
+        (config(store={"path": "s"}), ["store"]),
         (config(export={"listen": "127.0.0.1:0"}), ["export.listen"]),
         (config(export={"max_series": 200}), ["export.max_series"]),
     ],
@@ -120,8 +121,8 @@ def test_every_key_of_the_schema_has_its_consequence():
     paths = [path for path in keys(schema()) if path not in (("tasks",), ("export",))]
     assert {consequence(path) for path in paths} == set(Consequence)
     assert len(paths) > 35
-    with pytest.raises(KeyError, match="store"):
-        consequence(("store", "path"))
+    with pytest.raises(KeyError, match="nothing"):
+        consequence(("nothing", "path"))
 
 
 def test_every_consequence_is_of_a_key_of_the_schema():

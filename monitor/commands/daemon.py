@@ -16,10 +16,12 @@ from monitor.agent import Agent
 from monitor.check import check, unmatched_models
 from monitor.classorder import refuse_reversed_classes
 from monitor.commands.journal import Journal, JournalSinks
+from monitor.commands.state import open_state
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
 from monitor.errors import BlindsightError, ConfigError, SinkError, SourceError
+from monitor.export.follower import ReportFollower
 from monitor.export.http import HttpServer, build_app
 from monitor.export.page import render_page
 from monitor.export.prometheus import registry
@@ -112,15 +114,21 @@ class Daemon:
     def __init__(self, config: Config, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
         self.config = config
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
-        reports = ReportWriter(config.reports.path) if config.reports else None
+        settings = engine_settings(config)
+        self._state = open_state(config, settings) if config.store else None
+        if self._state is not None:
+            reports: ReportWriter | ReportFollower | None = self._state.follower
+        else:
+            reports = ReportWriter(config.reports.path) if config.reports else None
         rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
         self._sinks = (
             FileSinks(reports, rejects, watch) if watch else JournalSinks(reports, rejects, Journal())
         )
-        settings = engine_settings(config)
         for warning in unmatched_models(config, reference_windows(settings)):
             log.warning("%s.", warning)
-        self.agent = Agent(settings.build(), build_inputs(config), self._sinks)
+        engine = settings.build() if self._state is None else self._state.engine
+        kept = None if self._state is None else self._state.kept
+        self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept)
         metrics = registry(self.agent.view, config.export.max_series)
         self.server = HttpServer(build_app(self.agent.view, metrics, render_page), config.export.listen)
 
@@ -134,6 +142,8 @@ class Daemon:
             Something that the configuration names cannot be had: a port, a file, a feed.
         """
         with ExitStack() as stack:
+            if self._state is not None:
+                stack.callback(self._state.close)
             try:
                 stack.callback(self.server.stop)
                 self.server.start()

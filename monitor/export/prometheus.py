@@ -96,6 +96,8 @@ FAMILIES: dict[str, Family] = {
         per_series=False,
     ),
     "reports_lost": Family("counter", "Closed windows missing in the reports file.", per_series=False),
+    "store_failures": Family("counter", "Checkpoints that could not be saved.", per_series=False),
+    "checkpoint_timestamp_seconds": Family("gauge", "When the last checkpoint was saved.", per_series=False),
     "config_last_reload_successful": Family(
         "gauge", "1 if the configuration could be read the last time.", per_series=False
     ),
@@ -299,6 +301,8 @@ def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield from _label_rows(view.engine)
     yield from _source_rows(view)
     yield "reports_lost", {}, view.reports_lost
+    yield "store_failures", {}, view.store_failures
+    yield from _known("checkpoint_timestamp_seconds", {}, view.checkpoint_time)
     yield "config_last_reload_successful", {}, float(view.reload_successful)
     # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
     yield from _known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from monitor.export.follower import ReportFollower
 from monitor.export.rejects import RejectWriter
 from monitor.export.reports import ReportWriter
 from monitor.records import Chunk
@@ -17,7 +18,8 @@ class FileSinks:
 
     Parameters
     ----------
-    report_writer : ReportWriter or None
+    report_writer : ReportWriter, ReportFollower or None
+        A follower takes the windows from the store itself: it only has to be told.
     reject_writer : RejectWriter or None
     watch : callable, optional
         Shown the closed windows too; runs in the engine's thread, so it must be quick.
@@ -25,7 +27,7 @@ class FileSinks:
 
     def __init__(
         self,
-        report_writer: ReportWriter | None,
+        report_writer: ReportWriter | ReportFollower | None,
         reject_writer: RejectWriter | None,
         watch: Callable[[Sequence[WindowReport]], None] | None = None,
     ) -> None:
@@ -43,7 +45,9 @@ class FileSinks:
         """Take closed windows."""
         if self._watch is not None:
             self._watch(reports)
-        if self._reports is not None:
+        if isinstance(self._reports, ReportFollower):
+            self._reports.wake()
+        elif self._reports is not None:
             for report in reports:
                 self._reports.write(to_json(report))
 
@@ -56,7 +60,7 @@ class FileSinks:
     @property
     def lost(self) -> int:
         """Reports that could not be written."""
-        return self._reports.lost if self._reports is not None else 0
+        return self._reports.lost if isinstance(self._reports, ReportWriter) else 0
 
     def close(self) -> None:
         """Write what waits, for a second at most each."""

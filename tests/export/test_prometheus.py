@@ -104,6 +104,8 @@ RICH = AgentView(
     ready=True,
     reload_time=1795100000.0,
     reports_lost=1,
+    store_failures=2,
+    checkpoint_time=1_763_632_815.0,
 )
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

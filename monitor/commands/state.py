@@ -1,0 +1,101 @@
+"""The durable state of a daemon: the store, the engine that it holds, and the reports file behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitor.agent import Kept
+from monitor.config import Config
+from monitor.configfile import load_config
+from monitor.engine import Engine, EngineSettings
+from monitor.errors import ConfigError, StoreError
+from monitor.export.follower import ReportFollower
+from monitor.keeper import Keeper
+from monitor.resume import resume, tasks_as_json
+from monitor.store import Store, StoreReader
+from monitor.store.store import FILE, copy_store
+
+SINK = "reports"
+_CLOSE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An opened store with what hangs on it.
+
+    Parameters
+    ----------
+    engine : Engine
+        Resumed from it.
+    kept : Kept
+        For the agent.
+    follower : ReportFollower or None
+        Writes the reports file; None where none is configured.
+    """
+
+    engine: Engine
+    kept: Kept
+    follower: ReportFollower | None
+    reader: StoreReader | None
+
+    def close(self) -> None:
+        """Save what is under way, and let go of the store."""
+        if self.reader is not None:
+            self.reader.close()  # first: the last to close tidies up, which a reader may not
+        self.kept.keeper.close(_CLOSE_SECONDS)
+
+
+def open_state(config: Config, settings: EngineSettings) -> State:
+    """Open the configured store and resume the engine from it.
+
+    Raises
+    ------
+    ConfigError
+        The store cannot be used, and why.
+    """
+    assert config.store is not None
+    try:
+        store = Store(Path(config.store.path), config.store.keep_reports)
+    except StoreError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        saved = store.load()
+        resumed = resume(settings, saved)
+        store.forget(resumed.forgotten)
+        follower = reader = None
+        if config.reports:
+            reader = StoreReader(store.path)
+            follower = ReportFollower(Path(config.reports.path), reader.reports_after, store.written(SINK))
+    except StoreError as error:
+        store.close()
+        raise ConfigError(str(error)) from error
+    except BaseException:
+        store.close()
+        raise
+    now = tasks_as_json(dict(config.tasks))
+    keeper = Keeper(store, lambda: {SINK: follower.written} if follower else {})
+    kept = Kept(
+        keeper, config.store.every_seconds, None if now == saved.config else now, tuple(resumed.reports)
+    )
+    keeper.start()
+    return State(resumed.engine, kept, follower, reader)
+
+
+def back_up(config_path: str, target: Path) -> str:
+    """Copy the configured store; what to print of it.
+
+    Raises
+    ------
+    ConfigError
+        No store is configured, or the copy exists already.
+    StoreError
+        There is no store yet, or the copy cannot be written.
+    """
+    config = load_config(config_path)
+    if config.store is None:
+        raise ConfigError("store: there is none in this configuration, so there is nothing to back up")
+    if target.exists():
+        raise ConfigError(f"{target}: exists already; give a new file")
+    copy_store(Path(config.store.path) / FILE, target)
+    return f"{target}: the store as of its last checkpoint. To restore it, put it back as {FILE}."

@@ -1,0 +1,145 @@
+"""Kills a real daemon at random moments and compares its reports with those of one that was left alone.
+
+    python -m tests.faults.kills [--kills 200] [--records 300000] [--seed 0]
+
+The stream holds answers of four models with ids, late and early labels, duplicates and broken lines. The
+daemon reads it from a file; it is killed with SIGKILL after a random time and started again on the same
+store, until the stream is used up. The reports file must be equal, byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MODELS = ("a", "b", "c", "d")
+
+CONFIG = """\
+tasks:
+  t:
+    classes: [ok, bad]
+    window: {{size: 500, min_size: 50, max_age_seconds: 1000000}}
+    reference: {{first_windows: 10}}
+    metrics: [accuracy]
+    objective: {{accuracy: {{min: 0.8}}}}
+    groups: [region]
+sources:
+  - {{kind: file, path: stream.ndjson}}
+reports: {{path: {name}.ndjson}}
+store: {{path: {name}, every_seconds: {every}}}
+export: {{listen: "127.0.0.1:0"}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the kills did."""
+
+    kills: int
+    windows: int
+    equal: bool
+
+
+def stream(records: int, seed: int) -> Iterator[str]:
+    """Lines of answers, labels, duplicates and rubbish."""
+    rng = random.Random(seed)
+    for i in range(records):
+        score = round(rng.betavariate(8, 1) if i < records // 2 else rng.betavariate(5, 2), 6)
+        answer = {
+            "id": f"r{i}",
+            "time": 1.7e9 + i / 10,
+            "model": MODELS[i % 4],
+            "scores": [round(1 - score, 6), score],
+            "groups": {"region": "eu" if i % 3 else "us"},
+        }
+        yield json.dumps(answer)
+        if rng.random() < 0.1:
+            at = max(0, i + rng.randint(-5000, 50))
+            label = "bad" if rng.random() < 0.9 else "ok"
+            yield json.dumps({"id": f"r{at}", "label": label, "time": 1.7e9 + i / 10})
+        if rng.random() < 0.01:
+            yield json.dumps(answer)
+        if rng.random() < 0.001:
+            yield "{ broken"
+
+
+def daemon(folder: Path, name: str) -> subprocess.Popen[bytes]:
+    """The daemon on the configuration of this name."""
+    command = [sys.executable, "-m", "monitor.cli", "run", str(folder / f"{name}.yaml")]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def run_with_kills(folder: Path, kills: int, seed: int, longest_seconds: float) -> int:
+    """Kill and restart until the stream is used up; how often it was killed."""
+    rng = random.Random(seed)
+    killed = 0
+    while killed < kills:
+        process = daemon(folder, "killed")
+        try:
+            process.communicate(timeout=rng.uniform(0.3, longest_seconds))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            killed += 1
+        else:
+            break
+    finish(folder, "killed")
+    return killed
+
+
+def finish(folder: Path, name: str) -> None:
+    """Run the daemon to the end of the stream."""
+    process = daemon(folder, name)
+    _, log = process.communicate(timeout=300)
+    if process.returncode:
+        raise RuntimeError(f"the daemon ended with {process.returncode}: {log.decode()}")
+
+
+def compare(
+    folder: Path, records: int, kills: int, seed: int, longest_seconds: float, every: float
+) -> Result:
+    """Run the same stream with and without kills."""
+    (folder / "stream.ndjson").write_text("\n".join(stream(records, seed)) + "\n", encoding="utf-8")
+    for name in ("alone", "killed"):
+        (folder / f"{name}.yaml").write_text(CONFIG.format(name=name, every=every), encoding="utf-8")
+    finish(folder, "alone")
+    killed = run_with_kills(folder, kills, seed, longest_seconds)
+    expected = (folder / "alone.ndjson").read_bytes()
+    found = (folder / "killed.ndjson").read_bytes()
+    return Result(killed, expected.count(b"\n"), found == expected)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--records", type=int, default=300_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--longest-seconds", type=float, default=2.0)
+    options = parser.parse_args()
+    began = time.monotonic()
+    kills = windows = rounds = 0
+    while kills < options.kills:
+        with tempfile.TemporaryDirectory() as name:
+            found = compare(
+                Path(name), options.records, options.kills - kills, options.seed + rounds,
+                options.longest_seconds, every=0.05,
+            )  # fmt: skip
+        if not found.equal:
+            raise SystemExit(f"seed {options.seed + rounds}: the reports differ after {found.kills} kills")
+        kills, windows, rounds = kills + found.kills, windows + found.windows, rounds + 1
+    seconds = time.monotonic() - began
+    print(f"{kills} kills over {rounds} streams: {windows:,} windows, each once, byte for byte")
+    print(f"in {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

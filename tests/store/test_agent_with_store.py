@@ -1,0 +1,222 @@
+"""The agent by way of the store, with the public test kit: crash markers, a hand-moved list, real files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from connectors.formats.decoder import Decoder
+from monitor.agent import Agent, Kept
+from monitor.engine import layouts
+from monitor.errors import StoreError
+from monitor.export.follower import ReportFollower
+from monitor.feeder import Input
+from monitor.keeper import Keeper
+from monitor.resume import resume, tasks_as_json
+from monitor.store import Store, StoreReader
+from monitor.testing import ListSinks, ListSource, Marker
+from tests.streams import Rig, answers, lines, task
+
+
+def agent_on(folder: Path, records, rig: Rig, every: float = 0.01):
+    """An agent that reads a list, resumed from the store in a folder."""
+    store = Store(folder)
+    saved = store.load()
+    resumed = resume(rig.settings, saved)
+    keeper = Keeper(store)
+    keeper.start()
+    source = ListSource(records, per_read=50)
+    decode = Decoder(layouts(dict(rig.settings.tasks)), source.name).decode
+    sinks = ListSinks()
+    kept = Kept(keeper, every, tasks_as_json(dict(rig.settings.tasks)), tuple(resumed.reports))
+    return Agent(resumed.engine, [Input(source, decode)], sinks, store=kept), sinks, source, keeper
+
+
+def test_an_agent_that_is_stopped_keeps_its_open_windows_for_the_next_one(tmp_path):
+    records = answers(np.random.default_rng(0), 250)
+    rig = Rig()
+    first, sinks, source, keeper = agent_on(tmp_path, records[:130], rig)
+    first.start()
+    deadline = time.monotonic() + 10
+    while source.lag and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first.stop()
+    assert first.wait(5)
+    keeper.close(5)
+    assert source.used == 130
+    assert [w.closed_by for w in sinks.windows] == ["size"]
+    second, more, source, keeper = agent_on(tmp_path, [*records, Marker.END], rig)
+    second.start()
+    assert second.wait(10)
+    keeper.close(5)
+    assert [(w.window, w.size, w.closed_by) for w in more.windows] == [(1, 100, "size"), (2, 50, "end")]
+
+
+def test_a_source_hears_only_of_what_is_saved(tmp_path):
+    rig = Rig()
+    agent, sinks, source, keeper = agent_on(tmp_path, answers(np.random.default_rng(0), 250), rig, every=0.01)
+    keeper._store.commit = refuse  # a disk that is full from the start
+    agent.start()
+    deadline = time.monotonic() + 10
+    while not agent.view().store_failures and time.monotonic() < deadline:
+        time.sleep(0.01)
+    view = agent.view()
+    assert view.store_failing == "no room"
+    assert (view.ready, view.healthy) == (False, True)
+    assert "The state cannot be saved: no room." in view.reasons
+    assert (source.used, sinks.windows) == (None, [])
+    del keeper._store.commit
+    while (source.used or 0) < 250 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert agent.view().store_failing is None
+    assert [w.window for w in sinks.windows] == [0, 1]
+    agent.stop()
+    agent.wait(5)
+    keeper.close(5)
+
+
+def refuse(*_: object) -> int:
+    raise StoreError("no room")
+
+
+CRASHING = """
+    import sys
+    from pathlib import Path
+    import msgspec
+    from tests.store.test_agent_with_store import agent_on
+    from tests.streams import Rig, task
+    from monitor.testing import Marker
+    folder = Path(sys.argv[1])
+    records = msgspec.json.decode((folder / "records.json").read_bytes())
+    place = int(sys.argv[2])
+    records.insert(place, Marker.CRASH)
+    agent, sinks, source, keeper = agent_on(folder / "state", [*records, Marker.END], Rig(), every=0.0)
+    agent.start()
+    agent.wait(30)
+"""
+
+
+@pytest.mark.parametrize("place", [0, 40, 333])
+def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path, place):
+    rng = np.random.default_rng(4)
+    records = answers(rng, 400)
+    records += [{"id": r["id"], "label": "ok", "time": r["time"] + 60} for r in records[::7]]
+    records += answers(rng, 200, start=1.71e9)
+    (tmp_path / "records.json").write_bytes(msgspec.json.encode(records))
+    arguments = [sys.executable, "-c", textwrap.dedent(CRASHING), str(tmp_path), str(place)]
+    assert subprocess.run(arguments, check=False).returncode == 137
+    agent, _, _, keeper = agent_on(tmp_path / "state", [*records, Marker.END], Rig(event_time=False))
+    agent.start()
+    assert agent.wait(20)
+    keeper.close(5)
+    store = Store(tmp_path / "state")
+    found = [line for _, line in StoreReader(store.path).reports_after(0, 100)]
+    store.close()
+    whole = Rig(event_time=False)
+    expected = lines(whole.feed(records, now=time.time()) + whole.engine.finish())
+    assert [line.replace(b'"list"', b'"part-0"') for line in found] == expected
+
+
+def test_a_task_whose_classes_changed_starts_afresh_and_says_so(tmp_path, caplog):
+    rig = Rig({"a": task(), "b": task()})
+    rng = np.random.default_rng(0)
+    rig.feed(answers(rng, 130, task="a") + answers(rng, 130, task="b"))
+    store = Store(tmp_path)
+    store.commit(rig.engine.changes(), config=tasks_as_json(dict(rig.settings.tasks)))
+    changed = Rig({"a": task(classes=["ok", "bad", "ugly"]), "b": task(window={"size": 50})})
+    resumed = resume(changed.settings, store.load())
+    store.forget(resumed.forgotten)
+    assert [(r.task, r.size, r.closed_by) for r in resumed.reports] == [("b", 30, "end")]
+    assert [(s.task, s.windows_closed) for s in resumed.engine.view().series] == [("b", 2)]
+    assert "Task a does not go on from the store: its classes or groups changed." in caplog.text
+    assert "A new baseline begins, as the configuration changed: tasks.b.window.size." in caplog.text
+    assert not [name for name in store.load().parts if name.endswith("/a")]
+    store.close()
+
+
+def test_a_state_of_another_format_is_refused_with_what_to_do(tmp_path):
+    rig = Rig()
+    store = Store(tmp_path)
+    rig.feed(answers(np.random.default_rng(0), 10))
+    changes = rig.engine.changes()
+    changes.parts["engine"]["format"] = 99
+    store.commit(changes, config=tasks_as_json(dict(rig.settings.tasks)))
+    with pytest.raises(StoreError, match=r"cannot be read by this version .*; move the store away"):
+        resume(rig.settings, store.load())
+    store.close()
+
+
+class Reports:
+    """A store's table of reports, in memory."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = [(i, b'{"window":%d}' % i) for i in range(1, count + 1)]
+
+    def after(self, last: int, most: int) -> list[tuple[int, bytes]]:
+        return [row for row in self.rows if row[0] > last][:most]
+
+    def text(self) -> bytes:
+        return b"".join(line + b"\n" for _, line in self.rows)
+
+
+def follow(path: Path, reports: Reports, noted: tuple[int, int] | None) -> tuple[int, int]:
+    follower = ReportFollower(path, reports.after, noted)
+    follower.start()
+    follower.wake()
+    follower.close(5)
+    return follower.written
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+def test_a_file_that_was_written_further_than_noted_ends_with_each_line_once(tmp_path, cut):
+    path, reports = tmp_path / "w.ndjson", Reports(8)
+    whole = reports.text()
+    noted = (2, len(b"".join(line + b"\n" for _, line in reports.rows[:2])))
+    path.write_bytes(whole[: noted[1] + cut])
+    assert follow(path, reports, noted) == (8, len(whole))
+    assert path.read_bytes() == whole
+
+
+def test_what_stood_in_the_file_before_the_store_stays(tmp_path):
+    path, reports = tmp_path / "w.ndjson", Reports(3)
+    path.write_bytes(b"mine\n")
+    follow(path, reports, None)
+    assert path.read_bytes() == b"mine\n" + reports.text()
+
+
+def test_what_another_program_wrote_stays_and_the_windows_follow(tmp_path):
+    path, reports = tmp_path / "w.ndjson", Reports(3)
+    first = reports.rows[0][1] + b"\n"
+    path.write_bytes(first + b"not ours")
+    follow(path, reports, (1, len(first)))
+    assert path.read_bytes() == first + b"not ours\n" + reports.text()[len(first) :]
+
+
+def test_a_rotated_file_is_begun_anew(tmp_path):
+    path, reports = tmp_path / "w.ndjson", Reports(3)
+    path.write_bytes(b"")
+    assert follow(path, reports, (2, 1000))[0] == 3
+    assert path.read_bytes() == reports.rows[2][1] + b"\n"
+
+
+def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
+    path, reports = tmp_path / "w.ndjson", Reports(3)
+    follower = ReportFollower(path, reports.after, None)
+    follower.start()
+    follower.wake()
+    deadline = time.monotonic() + 5
+    while follower.written[0] < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    path.rename(tmp_path / "w.1")
+    reports.rows.append((4, b'{"window":4}'))
+    follower.wake()
+    follower.close(5)
+    assert path.read_bytes() == b'{"window":4}\n'
+    assert (tmp_path / "w.1").read_bytes().count(b"\n") == 3
