@@ -59,7 +59,8 @@ def test_version(word: str) -> None:
 def test_schema_is_json_schema_of_every_section() -> None:
     done = command("schema")
     assert done.returncode == 0
-    assert set(json.loads(done.stdout)["properties"]) == {"tasks", "sources", "reports", "rejects", "export"}
+    sections = {"tasks", "sources", "reports", "rejects", "store", "export"}
+    assert set(json.loads(done.stdout)["properties"]) == sections
 
 
 def test_check_says_what_the_example_will_do() -> None:

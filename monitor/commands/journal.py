@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from monitor.evaluate import AVERAGE_CONFIDENCE
+from monitor.export.follower import ReportFollower
 from monitor.export.rejects import RejectWriter
 from monitor.export.reports import ReportWriter
 from monitor.export.sinks import FileSinks
@@ -146,7 +147,10 @@ class JournalSinks(FileSinks):
     """
 
     def __init__(
-        self, report_writer: ReportWriter | None, reject_writer: RejectWriter | None, journal: Journal
+        self,
+        report_writer: ReportWriter | ReportFollower | None,
+        reject_writer: RejectWriter | None,
+        journal: Journal,
     ) -> None:
         super().__init__(report_writer, reject_writer)
         self._journal = journal

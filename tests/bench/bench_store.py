@@ -63,10 +63,13 @@ def main() -> None:
         same = (folder / "with.ndjson").read_bytes() == (folder / "without.ndjson").read_bytes()
         size = sum(file.stat().st_size for file in (folder / "state0").iterdir())
     without, kept = (median(turn[kind] for turn in turns) - fixed for kind in ("without", "with"))
-    print(f"{options.records:,} predictions with ids of 4 models, {options.rounds} rounds in turn, start-up off")
+    print(
+        f"{options.records:,} predictions with ids of 4 models, {options.rounds} rounds, start-up taken off"
+    )
     print(f"without a store   {options.records / without:10,.0f} records/s of one core")
     print(f"with a store      {options.records / kept:10,.0f} records/s: {kept / without - 1:.0%} more time")
-    print(f"store on disk     {size / 1e6:10.0f} MB; the reports are {'the same' if same else 'DIFFERENT'}")
+    alike = "the same" if same else "DIFFERENT"
+    print(f"store on disk     {size / 1e6:10.0f} MB; the reports are {alike}")
 
 
 if __name__ == "__main__":
