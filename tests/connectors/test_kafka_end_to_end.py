@@ -130,22 +130,22 @@ def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
 def test_two_agents_of_one_group_share_the_answers_and_one_takes_over(
     kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    kafka_broker.create_topic("shared", 4)
+    kafka_broker.create_topic("shared-by-agents", 4)
     rows = stream(6_000)
     values = [encode(record) for record in rows]
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    settings = config(kafka_broker.address, "shared", group="two-agents")
+    settings = config(kafka_broker.address, "shared-by-agents", group="two-agents")
     with DaemonProcess(folders[0], settings) as first, DaemonProcess(folders[1], settings) as second:
         for daemon in (first, second):
             daemon.until_value(1, "source_up", source="kafka")
-        kafka_broker.produce("shared", values[:4_000], partitions=4)
+        kafka_broker.produce("shared-by-agents", values[:4_000], partitions=4)
         first.until(lambda: used(first.metrics()) + used(second.metrics()) >= 4_000, "all is used")
         assert min(used(first.metrics()), used(second.metrics())) > 0, "both work"
         assert used(first.metrics()) + used(second.metrics()) == 4_000
         assert first.end()[0] == 0
-        kafka_broker.produce("shared", values[4_000:], partitions=4)
+        kafka_broker.produce("shared-by-agents", values[4_000:], partitions=4)
         by_first = sum(window["size"] for window in read_windows(folders[0] / "windows.ndjson"))
         second.until(lambda: used(second.metrics()) >= 6_000 - by_first, "the second takes over")
         assert second.end()[0] == 0
