@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from monitor.feeder import EndOfInput
+from monitor.view import SourceCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,16 @@ class Source(ABC):
     @property
     def lag(self) -> int | None:
         """Records that wait to be read, where the feed can tell, else None."""
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it is not `up`, where it is connected: a sentence without its full stop."""
+        return None
+
+    @property
+    def counts(self) -> SourceCounts | None:
+        """What was missed or used twice, where that can happen to the feed, else None."""
         return None
 
     def absorbed(self, positions: Mapping[str, int]) -> None:  # noqa: B027 - most feeds need not know

@@ -149,6 +149,13 @@ class KafkaSource(Section):
         description="Passed to kafka-python's KafkaConsumer: security_protocol, ssl_cafile, "
         "sasl_mechanism, …",
     )
+    stall_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=86_400,
+        description="A partition that delivers nothing for so long while its lag grows is stuck: the source "
+        "is not up, and its client is made anew.",
+    )
     name: str | None = Field(
         default=None, min_length=1, max_length=200, description="In metrics; kafka if absent."
     )

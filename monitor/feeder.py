@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from monitor.errors import BlindsightError
 from monitor.records import Chunk
-from monitor.view import SourceView
+from monitor.view import SourceCounts, SourceView
 
 log = logging.getLogger("blindsight")
 
@@ -38,6 +38,10 @@ class Feed(Protocol):
     def up(self) -> bool: ...
     @property
     def lag(self) -> int | None: ...
+    @property
+    def trouble(self) -> str | None: ...
+    @property
+    def counts(self) -> SourceCounts | None: ...
 
 
 Decode = Callable[[Sequence[Any]], Chunk]
@@ -107,10 +111,13 @@ class Feeder:
 
     def view(self) -> SourceView:
         """The feed's health."""
-        return SourceView(self.name, self.failure is None and (self.ended or self._feed.up), self._feed.lag)
+        up = self.failure is None and (self.ended or self._feed.up)
+        return SourceView(self.name, up, self._feed.lag, self._feed.counts)
 
     def why_down(self) -> str:
         """A sentence for people who ask why the agent is not ready."""
+        if self.failure is None and (trouble := self._feed.trouble):
+            return f"Source {self.name} is stuck: {trouble}."
         return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
 
     def _run(self) -> None:

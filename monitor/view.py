@@ -170,12 +170,45 @@ class EngineView:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """What a feed that is shared, or that forgets, has missed or used twice, since the start.
+
+    Parameters
+    ----------
+    gap_records : int
+        Deleted by the feed's retention before they were read.
+    taken_over_records : int
+        Used by another member of the group, between our own position and where reading went on.
+    overlap_records : int
+        Used here, and by another member too as far as the group knew.
+    rebuilds : int
+        Times that the client was made anew because it had stopped delivering.
+    """
+
+    gap_records: int = 0
+    taken_over_records: int = 0
+    overlap_records: int = 0
+    rebuilds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceView:
-    """A feed's health."""
+    """A feed's health.
+
+    Parameters
+    ----------
+    name : str
+    up : bool
+    lag : int or None
+        Records that wait in it, where it can tell.
+    counts : SourceCounts or None
+        None where nothing of the kind can happen to the feed.
+    """
 
     name: str
     up: bool
     lag: int | None
+    counts: SourceCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)

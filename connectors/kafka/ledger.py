@@ -65,6 +65,15 @@ class Ledger:
         with self._lock:
             self._places[name] = _Place(position, position, position, position, position)
 
+    def begun(self, name: str, position: int) -> None:
+        """Reading begins here, as nobody had read the partition or its log has changed.
+
+        The group is to hear it with the next commit: whoever gets the partition before a record came would
+        else look for a beginning of its own, which at `latest` is another one, or count a gap again.
+        """
+        with self._lock:
+            self._places[name] = _Place(position, position, position, position)
+
     def absorb(self, positions: Mapping[str, int]) -> None:
         """Everything before these positions has been used.
 

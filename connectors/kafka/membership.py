@@ -11,6 +11,7 @@ from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 
 from connectors.kafka.ledger import Ledger
+from connectors.kafka.placement import ASK_MS, Placement, name_of
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +21,8 @@ DRAIN_SECONDS = 10.0
 COMMIT_SECONDS = 1.0
 """Shortest time between two commits; bounds what two owners may both use after a kill -9."""
 
-ASK_MS = 2000
-"""How long the brokers may take to name a committed position, or to take a last commit."""
-
-
-def name_of(tp: TopicPartition) -> str:
-    """``topic-3``."""
-    return f"{tp.topic}-{tp.partition}"
+RETRY_SECONDS = 1.0
+"""After a partition could not be placed: how long before its brokers are asked again."""
 
 
 class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
@@ -42,14 +38,19 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
     client : KafkaNetClient
         The network client below it.
     ledger : Ledger
+    placement : Placement
     """
 
-    def __init__(self, consumer: KafkaConsumer, client: KafkaNetClient, ledger: Ledger) -> None:
+    def __init__(
+        self, consumer: KafkaConsumer, client: KafkaNetClient, ledger: Ledger, placement: Placement
+    ) -> None:
         self._consumer = consumer
         self._client = client
         self._ledger = ledger
+        self._placement = placement
         self._unplaced: set[TopicPartition] = set()
         self._next_commit = 0.0
+        self._next_try = 0.0
         self._leaving = False
         self.joined = False
 
@@ -57,6 +58,9 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         """Hold the new partitions still until `place` has set their positions."""
         self._unplaced |= set(assigned)
         self._consumer.pause(*assigned)
+        for tp in assigned:
+            # A paused partition without any position would make every poll raise; `place` sets the right one.
+            self._consumer.seek(tp, 0)
         self.joined = True
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
@@ -80,7 +84,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         positions = self._ledger.to_commit(names)
         if positions:
             try:
-                await self._consumer.commit_async(_offsets(positions))
+                await self._consumer.commit_async(self._placement.notes(positions))
                 self._ledger.committed(positions)
             except KafkaError as error:
                 log.warning("could not commit the positions of %s: %s", ", ".join(sorted(positions)), error)
@@ -96,28 +100,32 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         return self.joined and not self._unplaced
 
     def place(self) -> None:
-        """Set the newly assigned partitions to the larger of our own position and the group's.
-
-        The group's is the larger where another member had the partition in the meantime. A partition
-        without a position of our own goes on at the group's, or at `auto_offset_reset`.
+        """Set the newly assigned partitions to where reading goes on: see `Placement.place`.
 
         Raises
         ------
         KafkaTimeoutError
             The brokers did not name the group's position in time; to be tried again.
+        NoOffsetForPartitionError
+            Nobody has read a partition, and `auto_offset_reset` is none.
         """
-        for tp in sorted(self._unplaced & self._consumer.assignment()):
-            name = name_of(tp)
-            own = self._ledger.resume(name)
-            if own is not None:
-                group = self._consumer.committed(tp, timeout_ms=ASK_MS)
-                if group is not None and group > own:
-                    log.info("%s goes on at %d, where the group is, not at our %d", name, group, own)
-                    self._ledger.overtaken(name, group)
-                    own = group
-                self._consumer.seek(tp, own)
-            self._consumer.resume(tp)
-            self._unplaced.discard(tp)
+        new = self._unplaced & self._consumer.assignment()
+        if not new or time.monotonic() < self._next_try:
+            return
+        self._placement.meet(self._client.cluster, self._consumer.subscription())
+        for tp in sorted(new):
+            if self._placement.place(self._consumer, tp):
+                self._consumer.resume(tp)
+                self._unplaced.discard(tp)
+            else:
+                self._next_try = time.monotonic() + RETRY_SECONDS
+
+    def drain(self) -> None:
+        """Wait until what was read is absorbed, before the consumer is made anew."""
+        names = [name_of(tp) for tp in self._consumer.assignment()]
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._ledger.outstanding(names) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def hold(self) -> None:
         """Let `poll` return no records."""
@@ -135,7 +143,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         positions = self._ledger.to_commit(map(name_of, self._consumer.assignment()))
         if positions:
             self._next_commit = now + COMMIT_SECONDS
-            self._consumer.commit_async(_offsets(positions), callback=self._heard)
+            self._consumer.commit_async(self._placement.notes(positions), callback=self._heard)
 
     def leave(self) -> None:
         """Commit what is absorbed, waiting two seconds at most, and be ready to be closed."""
@@ -144,7 +152,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         if not positions:
             return
         try:
-            self._consumer.commit(_offsets(positions), timeout_ms=ASK_MS)
+            self._consumer.commit(self._placement.notes(positions), timeout_ms=ASK_MS)
             self._ledger.committed(positions)
         except KafkaError as error:
             log.warning(
@@ -158,11 +166,3 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
             log.debug("a commit failed and is repeated: %s", answer)
             return
         self._ledger.committed({name_of(tp): offset.offset for tp, offset in offsets.items()})
-
-
-def _offsets(positions: dict[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    split = {name: name.rpartition("-") for name in positions}
-    return {
-        TopicPartition(topic, int(number)): OffsetAndMetadata(positions[name], "", -1)
-        for name, (topic, _, number) in split.items()
-    }

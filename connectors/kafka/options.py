@@ -61,6 +61,8 @@ DEFAULTS: dict[str, Any] = {
     # Its own 30 s would leave the feed down for so long after a broker came back.
     "reconnect_backoff_max_ms": 1000,
     "max_poll_records": 20_000,
+    # Its own five minutes would leave a partition that is added to a topic unread for so long.
+    "metadata_max_age_ms": 30_000,
     # One attempt to reach any broker; attempts follow each other until one succeeds.
     "bootstrap_timeout_ms": 15_000,
 }

@@ -8,17 +8,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import CorruptRecordError, KafkaConfigurationError
+from kafka.errors import (
+    CorruptRecordError,
+    KafkaConfigurationError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+)
 
 from connectors.base import Raw, RawMessages, Source
-from connectors.kafka.connection import Connection, why_away
+from connectors.kafka.connection import Connection
 from connectors.kafka.errors import explain, passes
+from connectors.kafka.health import Health
 from connectors.kafka.ledger import Ledger
-from connectors.kafka.membership import Membership, name_of
+from connectors.kafka.membership import Membership
 from connectors.kafka.options import check_files, consumer_options
+from connectors.kafka.placement import Placement, name_of
 from connectors.kafka.unreadable import step_over
 from monitor.config import KafkaSource as KafkaSettings
 from monitor.errors import ConfigError
+from monitor.view import SourceCounts
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +44,6 @@ JOIN_SLICE_SECONDS = 0.05
 GENTLE_SECONDS = 1.0
 """After a poll that kept the processor busy for nothing: how long polls do not wait but sleep."""
 
-LOOK_SECONDS = 1.0
-"""How often lag and missing topics are looked at."""
-
 
 class KafkaSource(Source):
     """Reads topics in a consumer group, from positions of its own.
@@ -47,7 +52,16 @@ class KafkaSource(Source):
     `open` was given and the one that the group has committed. Positions are committed once they are
     `absorbed`, at most every second, and whenever a partition is taken away: there it first waits up
     to ten seconds for what was read to be absorbed, so that a graceful hand-over loses and doubles
-    nothing. After a kill -9 the next owner reads again what was absorbed since the last commit.
+    nothing. After a kill -9 the next owner reads again what was absorbed since the last commit: the
+    one that was killed counts it when it comes back (`counts.overlap_records`).
+
+    Where retention deleted records before they were read, it goes on at the first that is left, says so
+    in the log and counts them (`counts.gap_records`). `auto_offset_reset` only says where a partition
+    begins that nobody has read; one that is added to a topic while it is read begins at its start,
+    found within `metadata_max_age_ms` (30 s).
+
+    A partition that delivers nothing for `stall_seconds` while its lag grows makes the source not `up`,
+    with the reason in `trouble`, until it moves: the consumer is made anew and goes on where it was.
 
     Brokers that are away do not end it: it is not `up`, says so once in the log, and goes on where it
     was once they are back. So for a topic that does not exist yet; it never makes one.
@@ -55,7 +69,7 @@ class KafkaSource(Source):
     A message without a value (a tombstone) is handed on as ``b""``. Where a broker's disk has spoilt
     a batch, each message of it is handed on as `unreadable.PLACEHOLDER`, for the decoder to reject.
 
-    Use it from one thread; `absorbed`, `up` and `lag` may be called from any. Either `read` or
+    Use it from one thread; `absorbed` and the properties may be used from any. Either `read` or
     `keep_alive` must be called well within `max_poll_interval_ms` (five minutes), else the group
     gives the partitions away. While it waits for room, the reading thread should call `keep_alive`
     and hold nothing itself: what it holds cannot be absorbed before it returns.
@@ -83,27 +97,35 @@ class KafkaSource(Source):
         self._options: dict[str, Any] = consumer_options(settings)
         self.name = settings.label
         self._ledger = Ledger({})
+        self._placement = self._new_placement()
+        self._health = Health(settings, self._options.get("security_protocol", "PLAINTEXT"))
         self._connection: Connection | None = None
         self._consumer: KafkaConsumer | None = None
         self._membership: Membership | None = None
-        self._up = False
-        self._said_away = False
-        self._missing: set[str] = set()
-        self._said_missing: set[str] = set()
-        self._next_look = 0.0
         self._gentle_until = 0.0
-        self._lag: int | None = None
+        self._reading_seconds = 0.0
+        self._rebuilds = 0
         self._max_records: int = self._options["max_poll_records"]
 
     @property
     def up(self) -> bool:
-        """Whether the group has assigned partitions and the brokers that lead them are connected."""
-        return self._up
+        """Whether the group has assigned partitions, their brokers are connected, and none is stuck."""
+        return self._health.up
 
     @property
     def lag(self) -> int | None:
         """Records behind the position in the assigned partitions, as of the last second; None if unknown."""
-        return self._lag
+        return self._health.lag
+
+    @property
+    def trouble(self) -> str | None:
+        """Which partition is stuck, where one is."""
+        return self._health.trouble
+
+    @property
+    def counts(self) -> SourceCounts:
+        """Records that retention took, that others used, that may be used twice; consumers made anew."""
+        return self._placement.counts(self._rebuilds)
 
     def open(self, positions: Mapping[str, int]) -> None:
         """Get ready to read, from these positions (by ``topic-partition``) or the group's.
@@ -119,6 +141,7 @@ class KafkaSource(Source):
             Options that do not go together.
         """
         self._ledger = Ledger(positions)
+        self._placement = self._new_placement()
         self._join(OPEN_SECONDS)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -136,7 +159,9 @@ class KafkaSource(Source):
         if not self._join(timeout_seconds):
             return []
         while True:
-            found = self._poll(max(deadline - time.monotonic(), 0.0))
+            began = time.monotonic()
+            found = self._poll(max(deadline - began, 0.0))
+            self._reading_seconds += time.monotonic() - began
             self._observe()
             if found or time.monotonic() >= deadline:
                 return found
@@ -169,13 +194,17 @@ class KafkaSource(Source):
             self._membership.leave()
         self._drop()
 
+    def _new_placement(self) -> Placement:
+        return Placement(self.name, self._ledger, self._options["auto_offset_reset"])
+
     def _join(self, timeout_seconds: float) -> bool:
         """Have a subscribed consumer, if a broker answers within the time."""
         if self._consumer is not None:
             return True
         if self._connection is None:
             check_files(self._options)
-            self._connection = Connection(self._options)
+            # Its own reset would neither count what retention took nor know which partitions are new.
+            self._connection = Connection({**self._options, "auto_offset_reset": "none"})
         try:
             consumer = self._connection.consumer(timeout_seconds)
         except KafkaConfigurationError as error:
@@ -185,9 +214,9 @@ class KafkaSource(Source):
             self._drop()
             raise explain(error, self._settings.brokers) from error
         if consumer is None:
-            self._say_away()
+            self._health.away()
             return False
-        self._membership = Membership(consumer, self._connection.client, self._ledger)
+        self._membership = Membership(consumer, self._connection.client, self._ledger, self._placement)
         consumer.subscribe(topics=list(self._settings.topics), listener=self._membership)
         self._consumer = consumer
         return True
@@ -204,13 +233,25 @@ class KafkaSource(Source):
             return self._hand_out(self._calmly(consumer, timeout_seconds))
         except CorruptRecordError as error:
             return self._step_over(consumer, error)
-        except Exception as error:
-            if not passes(error):
-                self._drop()
-                raise explain(error, self._settings.brokers) from error
-            log.debug("source %s: %s", self.name, error)
+        except (OffsetOutOfRangeError, LogTruncationError) as error:
+            self._mend(consumer, error)
+        except Exception as error:  # noqa: BLE001 - told apart there
+            self._bear(error)
             time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
-            return []
+        return []
+
+    def _mend(self, consumer: KafkaConsumer, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+        try:
+            self._placement.mend(consumer, error)
+        except Exception as unknown:  # noqa: BLE001 - told apart there
+            self._bear(unknown)
+
+    def _bear(self, error: Exception) -> None:
+        """Go on after an error that passes; let go of the consumer and raise any other as ours."""
+        if isinstance(error, OffsetOutOfRangeError) or not passes(error):
+            self._drop()
+            raise explain(error, self._settings.brokers) from error
+        log.debug("source %s: %s", self.name, error)
 
     def _calmly(self, consumer: KafkaConsumer, timeout_seconds: float) -> Mapping[TopicPartition, list[Any]]:
         """Poll, without keeping a core busy while a broker is silent.
@@ -269,67 +310,31 @@ class KafkaSource(Source):
         return [lost]
 
     def _observe(self) -> None:
-        """Look whether the brokers are there, and now and then at lag and missing topics."""
+        """Look at the feed's health; a stuck partition is mended by a consumer made anew."""
         consumer, membership, connection = self._consumer, self._membership, self._connection
         if consumer is None or membership is None or connection is None:
             return
-        assigned = consumer.assignment()
-        cluster, client = connection.client.cluster, connection.client
-        missing = {topic for topic in self._settings.topics if not cluster.partitions_for_topic(topic)}
-        if assigned:
-            connected = all(client.connected(cluster.leader_for_partition(tp)) for tp in assigned)
-        else:
-            connected = any(client.connected(broker.node_id) for broker in cluster.brokers())
-        up = membership.joined and connected and not (missing and not assigned)
-        if up and not self._up:
-            self._said_away = False
-            log.info("source %s: reads %d partitions", self.name, len(assigned))
-        if self._up and not up and not connected:
-            self._say_away()
-        self._up = up
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_SECONDS
-            self._lag = _lag(consumer, assigned)
-            self._look_for(missing, connected)
-            self._missing = missing
-
-    def _look_for(self, missing: set[str], connected: bool) -> None:
-        assert self._connection is not None
-        if not missing or not connected:
+        try:
+            stalls = self._health.observe(consumer, connection.client, membership, self._reading_seconds)
+        except Exception as error:
+            if not passes(error):
+                self._drop()
+                raise explain(error, self._settings.brokers) from error
             return
-        # Unasked, the brokers would be asked again after metadata_max_age_ms: five minutes.
-        self._connection.client.cluster.request_update()
-        # Missing at two looks: at the first, the brokers may not have been asked yet.
-        for topic in sorted((missing & self._missing) - self._said_missing):
-            self._said_missing.add(topic)
-            log.warning("source %s: topic %s does not exist yet; waiting for it", self.name, topic)
+        if stalls:
+            self._rebuild(membership)
 
-    def _say_away(self) -> None:
-        self._up = False
-        if self._said_away:
-            return
-        self._said_away = True
-        protocol = self._options.get("security_protocol", "PLAINTEXT")
-        log.warning(
-            "source %s: no Kafka broker answers (%s); trying again until one does",
-            self.name,
-            why_away(self._settings.brokers, protocol),
-        )
+    def _rebuild(self, membership: Membership) -> None:
+        """A new consumer in place of one that is stuck. The ledger knows where it goes on."""
+        self._rebuilds += 1
+        membership.drain()
+        membership.leave()
+        self._drop()
 
     def _drop(self) -> None:
         """Let go of consumer and sockets; the ledger stays, so that reading can go on from it."""
         connection = self._connection
         self._connection = self._consumer = self._membership = None
-        self._up, self._lag = False, None
+        self._health.dropped()
         if connection is not None:
             connection.close(CLOSE_SECONDS)
-
-
-def _lag(consumer: KafkaConsumer, assigned: set[TopicPartition]) -> int | None:
-    total = 0
-    for tp in assigned:
-        high, position = consumer.highwater(tp), consumer.position(tp, timeout_ms=0)
-        if high is None or position is None:
-            return None
-        total += max(high - position, 0)
-    return total if assigned else None

@@ -9,7 +9,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CorruptRecordError
 
 from connectors.base import RawMessages
-from connectors.kafka.membership import name_of
+from connectors.kafka.placement import name_of
 
 PLACEHOLDER = b"(unreadable in Kafka: its batch fails the checksum)"
 """Stands for each lost message. It is no JSON, so each becomes a rejected record with this as its text."""

@@ -90,6 +90,29 @@ FAMILIES: dict[str, Family] = {
     "shed": Family("counter", "Answers dropped unread because there was no room.", per_series=False),
     "source_up": Family("gauge", "1 while the source is connected.", per_series=False),
     "source_lag_records": Family("gauge", "Records that wait in the source.", "records", per_series=False),
+    "source_gap_records": Family(
+        "counter",
+        "Records that the source's retention deleted before they were read.",
+        "records",
+        per_series=False,
+    ),
+    "source_taken_over_records": Family(
+        "counter",
+        "Records that another member of the group used, before this one read on.",
+        "records",
+        per_series=False,
+    ),
+    "source_overlap_records": Family(
+        "counter",
+        "Records used here that another member of the group may have used too.",
+        "records",
+        per_series=False,
+    ),
+    "source_rebuilds": Family(
+        "counter",
+        "Times the source's client was made anew because it had stopped delivering.",
+        per_series=False,
+    ),
     "series_dropped": Family(
         "counter",
         "Models and groups beyond a cap on series, counted once each.",
@@ -335,8 +358,14 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
         for reason, count in ({r.value: 0 for r in RejectReason} | own).items():
             yield "rejected", {**who, "reason": _text(reason)}, count
     for feed in view.sources:
-        yield "source_up", {"source": _text(feed.name)}, float(feed.up)
-        yield from _known("source_lag_records", {"source": _text(feed.name)}, feed.lag)
+        who = {"source": _text(feed.name)}
+        yield "source_up", who, float(feed.up)
+        yield from _known("source_lag_records", who, feed.lag)
+        if feed.counts is not None:
+            yield "source_gap_records", who, feed.counts.gap_records
+            yield "source_taken_over_records", who, feed.counts.taken_over_records
+            yield "source_overlap_records", who, feed.counts.overlap_records
+            yield "source_rebuilds", who, feed.counts.rebuilds
 
 
 def _known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:

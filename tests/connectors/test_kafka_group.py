@@ -11,35 +11,9 @@ import pytest
 
 from connectors.kafka import KafkaSource, membership
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import Reader
+from tests.services.kafka_reading import Reader, Worker
 
 Sources = Callable[..., KafkaSource]
-
-
-class Worker(threading.Thread):
-    """Reads in a thread of its own, absorbing a little later than it reads, until told to stop."""
-
-    def __init__(self, source: KafkaSource) -> None:
-        super().__init__(daemon=True)
-        self.source = source
-        self.reader = Reader(self.source)
-        self.halt = threading.Event()
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.source.open({})
-            while not self.halt.is_set():
-                self.reader.once(0.1)
-            self.source.close()
-        except BaseException as error:  # noqa: BLE001 - shown by the test that joins
-            self.error = error
-
-    def finish(self) -> None:
-        self.halt.set()
-        self.join(20)
-        assert not self.is_alive()
-        assert self.error is None, self.error
 
 
 def test_two_sources_share_the_partitions_and_one_takes_over_without_loss_or_double(

@@ -61,3 +61,16 @@ def test_a_topic_made_anew_forgets_the_old_positions() -> None:
     assert ledger.outstanding(["t-0"])
     ledger.absorb({"t-0": 5})
     assert ledger.to_commit(["t-0"]) == {"t-0": 5}
+
+
+def test_where_reading_begins_is_committed_before_any_record_came() -> None:
+    ledger = Ledger({})
+    ledger.begun("t-0", 15)
+    assert ledger.resume("t-0") == 15
+    assert ledger.to_commit(["t-0"]) == {"t-0": 15}
+    assert not ledger.outstanding(["t-0"])
+    ledger.committed({"t-0": 15})
+    assert ledger.to_commit(["t-0"]) == {}
+    ledger.handed_out("t-0", 15, 20)
+    ledger.absorb({"t-0": 20})
+    assert ledger.to_commit(["t-0"]) == {"t-0": 20}

@@ -167,6 +167,26 @@ class KafkaBroker:
         finally:
             admin.close()
 
+    def add_partitions(self, name: str, count: int) -> None:
+        """Let a topic grow to so many partitions, and wait until they have leaders."""
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        try:
+            admin.create_partitions({name: count})
+            deadline = time.monotonic() + 20
+            while len(self._leaders(admin, name)) < count:
+                assert time.monotonic() < deadline, f"topic {name} got no more leaders within 20 s"
+                time.sleep(0.05)
+        finally:
+            admin.close()
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete a partition's records before an offset, as retention would."""
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        try:
+            admin.delete_records({TopicPartition(topic, partition): before})
+        finally:
+            admin.close()
+
     def topics(self) -> set[str]:
         """Names of the topics that exist."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)

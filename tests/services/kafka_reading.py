@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from connectors.base import RawMessages
@@ -14,10 +16,17 @@ JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300, "session_timeout_ms":
 """Options that let tests see a rebalance soon; the default heartbeat is 3 s."""
 
 
-def make_source(broker: str, *topics: str, group: str = "blindsight", **options: Any) -> KafkaSource:
+def make_source(
+    broker: str, *topics: str, group: str = "blindsight", stall_seconds: float = 60, **options: Any
+) -> KafkaSource:
     """A source that is not open yet."""
     settings = KafkaSettings(
-        kind="kafka", brokers=(broker,), topics=topics, group=group, options={**JOIN_FAST, **options}
+        kind="kafka",
+        brokers=(broker,),
+        topics=topics,
+        group=group,
+        stall_seconds=stall_seconds,
+        options={**JOIN_FAST, **options},
     )
     return KafkaSource(settings)
 
@@ -75,3 +84,39 @@ class Reader:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert self.once() == 0, "something came twice"
+
+
+class Worker(threading.Thread):
+    """Reads in a thread of its own, absorbing at once, until told to stop.
+
+    Parameters
+    ----------
+    source : KafkaSource
+        Not open yet.
+    positions : mapping of str to int
+        What a store would know.
+    """
+
+    def __init__(self, source: KafkaSource, positions: Mapping[str, int] | None = None) -> None:
+        super().__init__(daemon=True)
+        self.source = source
+        self.positions = positions or {}
+        self.reader = Reader(self.source)
+        self.halt = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.source.open(self.positions)
+            while not self.halt.is_set():
+                self.reader.once(0.1)
+            self.source.close()
+        except BaseException as error:  # noqa: BLE001 - shown by the test that joins
+            self.error = error
+
+    def finish(self) -> None:
+        """Close the source in its thread; AssertionError where that hangs or anything went wrong."""
+        self.halt.set()
+        self.join(20)
+        assert not self.is_alive()
+        assert self.error is None, self.error

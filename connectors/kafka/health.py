@@ -1,0 +1,178 @@
+"""Whether the brokers are there, the topics exist, and every partition moves."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.net.compat import KafkaNetClient
+
+from connectors.kafka.connection import why_away
+from connectors.kafka.errors import passes
+from connectors.kafka.membership import Membership
+from connectors.kafka.placement import name_of, partition_of
+from connectors.kafka.stalls import Stall, StallWatch
+from monitor.config import KafkaSource as KafkaSettings
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How often lag and missing topics are looked at."""
+
+ASK_MS = 1000
+"""How long the brokers may take to name the ends of logs; reading waits meanwhile."""
+
+ASKS_A_STALL = 6
+"""How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""
+
+
+class Health:
+    """What a source knows of its feed, as of the last look. Written by the reading thread, read by any.
+
+    Parameters
+    ----------
+    settings : monitor.config.KafkaSource
+    protocol : str
+        The `security_protocol` in use.
+
+    Attributes
+    ----------
+    up : bool
+        The group has assigned partitions, the brokers that lead them are connected, and none is stuck.
+    lag : int or None
+        Records behind the position in the assigned partitions.
+    trouble : str or None
+        Why it is not up, where a partition is stuck.
+    """
+
+    def __init__(self, settings: KafkaSettings, protocol: str) -> None:
+        self._settings = settings
+        self._protocol = protocol
+        self._connected = False
+        self._said_away = False
+        self._missing: set[str] = set()
+        self._said_missing: set[str] = set()
+        self._next_look = 0.0
+        self._next_ask = 0.0
+        self._asked: dict[str, int] = {}
+        self._watch = StallWatch(settings.stall_seconds)
+        self._stuck: dict[str, Stall] = {}
+        self.up = False
+        self.lag: int | None = None
+        self.trouble: str | None = None
+
+    def observe(
+        self, consumer: KafkaConsumer, client: KafkaNetClient, membership: Membership, reading: float
+    ) -> list[Stall]:
+        """Look whether the brokers are there, and now and then at lag, missing topics and stuck partitions.
+
+        Parameters
+        ----------
+        reading : float
+            Seconds of reading so far.
+
+        Returns
+        -------
+        list of Stall
+            Partitions found stuck at this look.
+        """
+        assigned, cluster = consumer.assignment(), client.cluster
+        missing = {topic for topic in self._settings.topics if not cluster.partitions_for_topic(topic)}
+        if assigned:
+            connected = all(client.connected(cluster.leader_for_partition(tp)) for tp in assigned)
+        else:
+            connected = any(client.connected(broker.node_id) for broker in cluster.brokers())
+        self._judge(membership.joined and connected and not (missing and not assigned), connected, assigned)
+        if time.monotonic() < self._next_look:
+            return []
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        found = self._look(consumer, assigned, reading) if membership.settled else []
+        if missing and connected:
+            # Unasked, the brokers would be asked again only after metadata_max_age_ms.
+            cluster.request_update()
+            self._say_missing(missing)
+        self._missing = missing
+        return found
+
+    def away(self) -> None:
+        """No broker answers."""
+        self.up = False
+        if self._said_away:
+            return
+        self._said_away = True
+        log.warning(
+            "source %s: no Kafka broker answers (%s); trying again until one does",
+            self._settings.label,
+            why_away(self._settings.brokers, self._protocol),
+        )
+
+    def dropped(self) -> None:
+        """The consumer is gone; another one will be made."""
+        self.up, self.lag = False, None
+        self._watch.forget()
+
+    def _judge(self, there: bool, connected: bool, assigned: set[TopicPartition]) -> None:
+        up = there and not self._stuck
+        if up and not self.up:
+            self._said_away = False
+            log.info("source %s: reads %d partitions", self._settings.label, len(assigned))
+        if self.up and not up and not connected:
+            self.away()
+        self._connected, self.up = connected, up
+
+    def _look(self, consumer: KafkaConsumer, assigned: set[TopicPartition], reading: float) -> list[Stall]:
+        places = {name_of(tp): consumer.position(tp, timeout_ms=0) for tp in assigned}
+        positions = {name: at for name, at in places.items() if at is not None}
+        ends = {name_of(tp): end for tp in assigned if (end := consumer.highwater(tp)) is not None}
+        asked = self._connected and reading >= self._next_ask
+        if asked:
+            self._next_ask = reading + self._settings.stall_seconds / ASKS_A_STALL
+            still = [n for n, at in positions.items() if n not in ends or self._watch.stands(n, at)]
+            self._asked = _ends(consumer, still)
+        # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
+        ends = {name: max(ends.get(name, 0), self._asked.get(name, 0)) for name in ends | self._asked}
+        known = {name: (at, ends[name]) for name, at in positions.items() if name in ends}
+        whole = bool(assigned) and len(known) == len(assigned)
+        self.lag = sum(max(end - at, 0) for at, end in known.values()) if whole else None
+        self._release(positions)
+        return self._find(reading, known) if asked else []
+
+    def _find(self, reading: float, known: dict[str, tuple[int, int]]) -> list[Stall]:
+        found = self._watch.look(reading, known)
+        for stall in found:
+            self._stuck[stall.name] = stall
+            self.trouble = (
+                f"{stall.name} has delivered nothing for {self._settings.stall_seconds:g} s, from position "
+                f"{stall.position} on, while its lag grew to {stall.lag} records"
+            )
+            self.up = False
+            log.error("source %s: %s; its consumer is made anew", self._settings.label, self.trouble)
+        return found
+
+    def _release(self, positions: dict[str, int]) -> None:
+        """Those that move again, or have gone to another member, are stuck no more."""
+        for stall in [s for s in self._stuck.values() if positions.get(s.name) != s.position]:
+            del self._stuck[stall.name]
+            log.info("source %s: %s is not stuck any more", self._settings.label, stall.name)
+        if not self._stuck:
+            self.trouble = None
+
+    def _say_missing(self, missing: set[str]) -> None:
+        # Missing at two looks: at the first, the brokers may not have been asked yet.
+        for topic in sorted((missing & self._missing) - self._said_missing):
+            self._said_missing.add(topic)
+            log.warning("source %s: topic %s does not exist yet; waiting for it", self._settings.label, topic)
+
+
+def _ends(consumer: KafkaConsumer, names: list[str]) -> dict[str, int]:
+    """The ends of these partitions' logs, as far as the brokers name them in time."""
+    if not names:
+        return {}
+    try:
+        found = consumer.end_offsets([partition_of(name) for name in names], timeout_ms=ASK_MS)
+    except Exception as error:
+        if not passes(error):
+            raise
+        return {}
+    return {name_of(tp): end for tp, end in found.items()}

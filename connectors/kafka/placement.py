@@ -1,0 +1,222 @@
+"""Where a partition is read on: our own position, the group's, or an end of its log; and what that skips.
+
+kafka-python could do some of this itself (`auto_offset_reset`), but it would neither say how many records
+retention took, nor read a partition that is new from its start where reading begins at `latest`. So its
+own reset is switched off, and every position is set here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.cluster import ClusterMetadata
+from kafka.errors import (
+    KafkaTimeoutError,
+    LogTruncationError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
+
+from connectors.kafka.ledger import Ledger
+from monitor.view import SourceCounts
+
+log = logging.getLogger(__name__)
+
+ASK_MS = 2000
+"""How long the brokers may take to name a position, or to take a last commit."""
+
+_BEGAN = re.compile(r"began=(\d+)")
+
+
+def name_of(tp: TopicPartition) -> str:
+    """``topic-3``."""
+    return f"{tp.topic}-{tp.partition}"
+
+
+def partition_of(name: str) -> TopicPartition:
+    """The partition of a name; topics may hold hyphens, numbers may not."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+class Placement:
+    """Sets positions, and counts what was missed or used twice on the way. Outlives consumers.
+
+    A commit carries where its writer began to read the partition (``began=400``). So an owner that comes
+    back after a crash knows exactly which records its successor had used again: those from there up to
+    its own position.
+
+    Belongs to the reading thread; `counts` and `notes` may be used from any.
+
+    Parameters
+    ----------
+    source : str
+        For the log.
+    ledger : Ledger
+        Our own positions.
+    start : {"earliest", "latest", "none"}
+        Where a partition begins that nobody has read.
+    """
+
+    def __init__(self, source: str, ledger: Ledger, start: str) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._start = start
+        self._known: dict[str, set[int]] = {}
+        self._began: dict[str, int] = {}
+        self._gap = self._taken_over = self._overlap = 0
+
+    def counts(self, rebuilds: int) -> SourceCounts:
+        """What was missed, used elsewhere or used twice so far."""
+        return SourceCounts(self._gap, self._taken_over, self._overlap, rebuilds)
+
+    def notes(self, positions: Mapping[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Positions as they are committed: each says where reading of its partition began."""
+        return {
+            partition_of(name): OffsetAndMetadata(
+                position, f"began={self._began[name]}" if name in self._began else "", -1
+            )
+            for name, position in positions.items()
+        }
+
+    def meet(self, cluster: ClusterMetadata, topics: Iterable[str]) -> None:
+        """Keep which partitions there are when the topics are first read: all others are new ones."""
+        for topic in topics:
+            self._known.setdefault(topic, set(cluster.partitions_for_topic(topic) or ()))
+
+    def place(self, consumer: KafkaConsumer, tp: TopicPartition) -> bool:
+        """Set a newly assigned partition to the larger of our own position and the group's.
+
+        Returns
+        -------
+        bool
+            False where nobody has read the partition and its brokers did not name an end of its log in
+            time: to be tried again.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The brokers did not name the group's position in time; to be tried again.
+        NoOffsetForPartitionError
+            Nobody has read it, and `start` is none.
+        """
+        name = name_of(tp)
+        own = self._ledger.resume(name)
+        told = consumer.committed(tp, metadata=True, timeout_ms=ASK_MS)
+        position = self._larger(name, own, told)
+        if position is None:
+            position = self._beginning(consumer, tp)
+            if position is None:
+                return False
+            self._ledger.begun(name, position)
+        self._go(consumer, tp, position)
+        return True
+
+    def mend(self, consumer: KafkaConsumer, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+        """Go on where there are records, after the brokers said that there are none at our position.
+
+        Where retention deleted what had not been read, that is the log's start, whatever `start` says, and
+        the records between are counted. Where the log ends before our position (the topic was made anew,
+        or a leader came up that had less), it is the point of divergence if the brokers know it, else the
+        end of the log that `start` names.
+
+        Raises
+        ------
+        OffsetOutOfRangeError, LogTruncationError
+            `start` is none: whoever runs us wants to decide this.
+        KafkaTimeoutError
+            The brokers did not answer in time; to be tried again.
+        """
+        if self._start == "none":
+            raise error
+        if isinstance(error, LogTruncationError):
+            places = {tp: to and to.offset for tp, to in error.divergent_offsets.items()}
+        else:
+            places = dict.fromkeys(error.args[0])
+        for tp, divergence in places.items():
+            if tp not in consumer.assignment():
+                continue
+            at = consumer.position(tp, timeout_ms=0)
+            first = consumer.beginning_offsets([tp], timeout_ms=ASK_MS)[tp]
+            if at < first:
+                self._fell_behind(tp, at, first)
+                divergence = first
+            else:
+                log.warning(
+                    "source %s: topic %s, partition %d: position %d is behind the end of the log: the topic "
+                    "was made anew, or its brokers lost records; reading goes on at %s",
+                    self._source,
+                    tp.topic,
+                    tp.partition,
+                    at,
+                    self._start if divergence is None else divergence,
+                )
+                if divergence is None:
+                    divergence = self._end(consumer, tp)
+            self._ledger.begun(name_of(tp), divergence)
+            self._go(consumer, tp, divergence)
+
+    def _larger(self, name: str, own: int | None, told: OffsetAndMetadata | None) -> int | None:
+        group = None if told is None else int(told.offset)
+        if own is None or group is None:
+            return own if group is None else group
+        if group > own:
+            began = _BEGAN.fullmatch(told.metadata or "") if told is not None else None
+            twice = max(own - int(began[1]), 0) if began else 0
+            self._taken_over += group - own
+            self._overlap += twice
+            log.info(
+                "source %s: %s goes on at %d, where the group is, not at our %d; %d records before ours were "
+                "used by another member too",
+                self._source,
+                name,
+                group,
+                own,
+                twice,
+            )
+            self._ledger.overtaken(name, group)
+            return group
+        self._overlap += own - group
+        return own
+
+    def _beginning(self, consumer: KafkaConsumer, tp: TopicPartition) -> int | None:
+        known = self._known.get(tp.topic)
+        if known is not None and tp.partition not in known:
+            log.info("source %s: %s is new; it is read from its start", self._source, name_of(tp))
+            return self._ask(consumer, tp, "earliest")
+        if self._start == "none":
+            raise NoOffsetForPartitionError(tp)
+        return self._ask(consumer, tp, self._start)
+
+    def _ask(self, consumer: KafkaConsumer, tp: TopicPartition, end: str) -> int | None:
+        # A leader that is away must not keep the other partitions waiting for an exception's way up.
+        try:
+            return self._end(consumer, tp, end)
+        except KafkaTimeoutError:
+            return None
+
+    def _end(self, consumer: KafkaConsumer, tp: TopicPartition, end: str | None = None) -> int:
+        ask = consumer.end_offsets if (end or self._start) == "latest" else consumer.beginning_offsets
+        return int(ask([tp], timeout_ms=ASK_MS)[tp])
+
+    def _fell_behind(self, tp: TopicPartition, at: int, first: int) -> None:
+        self._gap += first - at
+        log.warning(
+            "source %s: topic %s, partition %d: %d records (%d to %d) were deleted by retention before they "
+            "were read; reading goes on at %d. Keep records longer (retention.ms, retention.bytes), or read "
+            "faster",
+            self._source,
+            tp.topic,
+            tp.partition,
+            first - at,
+            at,
+            first - 1,
+            first,
+        )
+
+    def _go(self, consumer: KafkaConsumer, tp: TopicPartition, position: int) -> None:
+        self._began[name_of(tp)] = position
+        consumer.seek(tp, position)
