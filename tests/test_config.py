@@ -169,6 +169,8 @@ def test_sources_have_names_given_or_derived():
         ),
         ({"sources": [{"kind": "stdin", "name": "\t"}]}, "sources[0].name: expected names of 1 to 200"),
         ({"sources": [{**KAFKA, "topics": ["a", "a"]}]}, "topics: expected each name once"),
+        ({"sources": [{**KAFKA, "stall_seconds": 0.5}]}, "greater than or equal to 1"),
+        ({"sources": [{**KAFKA, "stall_seconds": 86_401}]}, "less than or equal to 86400"),
         ({"tasks": {" ": {}}}, "tasks: expected names of 1 to 200 characters"),
         (
             {"sources": [FILE], "reports": {"path": FILE["path"]}},

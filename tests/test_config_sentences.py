@@ -34,7 +34,13 @@ BASE = {
     "sources": [
         {"kind": "file", "path": "a.ndjson"},
         {"kind": "stdin"},
-        {"kind": "kafka", "brokers": ["localhost:9092"], "topics": ["p"], "options": {"client_id": "x"}},
+        {
+            "kind": "kafka",
+            "brokers": ["localhost:9092"],
+            "topics": ["p"],
+            "stall_seconds": 30,
+            "options": {"client_id": "x"},
+        },
     ],
     "reports": {"path": "windows.ndjson"},
     "rejects": {"path": "rejects.ndjson"},

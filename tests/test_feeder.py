@@ -15,6 +15,7 @@ from monitor.errors import SourceError
 from monitor.feeder import Feeder, Input
 from monitor.records import Chunk, TaskLayout
 from monitor.testing import ListSource, Marker
+from monitor.view import SourceCounts, SourceView
 from tests.services.process import wait_until
 
 LAYOUT = TaskLayout("t", ("ok", "bad"))
@@ -129,6 +130,18 @@ def test_a_failure_is_shown_until_a_read_succeeds(monkeypatch: pytest.MonkeyPatc
     until(lambda: one.feeder.view().up, "it is up")
     assert one.feeder.failure is None
     one.finish()
+
+
+def test_a_stuck_source_says_what_is_stuck_and_what_it_counted() -> None:
+    class Stuck(ListSource):
+        up = False
+        trouble = "list-0 has delivered nothing for 60 s"
+        counts = SourceCounts(gap_records=3, rebuilds=1)
+
+    one = Fed(Stuck(RECORDS))
+    assert one.feeder.view() == SourceView("list", False, 20, SourceCounts(3, 0, 0, 1))
+    assert one.feeder.why_down() == "Source list is stuck: list-0 has delivered nothing for 60 s."
+    assert Fed(ListSource(RECORDS)).feeder.view().counts is None
 
 
 def test_it_stops_while_it_waits_to_try_again() -> None:

@@ -41,6 +41,9 @@ READ_BYTES = 4 << 20
 JOIN_SLICE_SECONDS = 0.05
 """A poll while joining is this short, so that new partitions get their positions as soon as they come."""
 
+MOMENT_SECONDS = 1.0
+"""Longest time between two reads that counts as reading: a process that stood still proves nothing."""
+
 GENTLE_SECONDS = 1.0
 """After a poll that kept the processor busy for nothing: how long polls do not wait but sleep."""
 
@@ -104,6 +107,8 @@ class KafkaSource(Source):
         self._membership: Membership | None = None
         self._gentle_until = 0.0
         self._reading_seconds = 0.0
+        self._told_at = 0.0
+        self._rebuild_due = False
         self._rebuilds = 0
         self._max_records: int = self._options["max_poll_records"]
 
@@ -156,12 +161,14 @@ class KafkaSource(Source):
             on where this one was.
         """
         deadline = time.monotonic() + timeout_seconds
+        if self._rebuild_due:
+            # Not in the read that found it: what that one brought could not be absorbed before it returned.
+            self._rebuild()
         if not self._join(timeout_seconds):
             return []
         while True:
-            began = time.monotonic()
-            found = self._poll(max(deadline - began, 0.0))
-            self._reading_seconds += time.monotonic() - began
+            found = self._poll(max(deadline - time.monotonic(), 0.0))
+            self._tell_time()
             self._observe()
             if found or time.monotonic() >= deadline:
                 return found
@@ -183,6 +190,7 @@ class KafkaSource(Source):
             if self._membership is not None:
                 self._membership.release()
         self._observe()
+        self._told_at = time.monotonic()
 
     def absorbed(self, positions: Mapping[str, int]) -> None:
         """Hear that everything before these positions is used, for `read` to commit. Thread-safe."""
@@ -309,6 +317,12 @@ class KafkaSource(Source):
         self._ledger.handed_out(lost.partition, first, after)
         return [lost]
 
+    def _tell_time(self) -> None:
+        """Move the clock of reading: it stands while there is no room, and takes a pause for a moment."""
+        now = time.monotonic()
+        self._reading_seconds += min(now - self._told_at, MOMENT_SECONDS)
+        self._told_at = now
+
     def _observe(self) -> None:
         """Look at the feed's health; a stuck partition is mended by a consumer made anew."""
         consumer, membership, connection = self._consumer, self._membership, self._connection
@@ -321,20 +335,21 @@ class KafkaSource(Source):
                 self._drop()
                 raise explain(error, self._settings.brokers) from error
             return
-        if stalls:
-            self._rebuild(membership)
+        self._rebuild_due = self._rebuild_due or bool(stalls)
 
-    def _rebuild(self, membership: Membership) -> None:
+    def _rebuild(self) -> None:
         """A new consumer in place of one that is stuck. The ledger knows where it goes on."""
         self._rebuilds += 1
-        membership.drain()
-        membership.leave()
+        if self._membership is not None:
+            self._membership.drain()
+            self._membership.leave()
         self._drop()
 
     def _drop(self) -> None:
         """Let go of consumer and sockets; the ledger stays, so that reading can go on from it."""
         connection = self._connection
         self._connection = self._consumer = self._membership = None
+        self._rebuild_due = False
         self._health.dropped()
         if connection is not None:
             connection.close(CLOSE_SECONDS)

@@ -62,7 +62,7 @@ class StallWatch:
         Parameters
         ----------
         now : float
-            Seconds of reading so far: time in which nothing was asked for proves nothing.
+            Seconds of reading so far: time in which nothing was read on purpose proves nothing.
         places : mapping of str to (int, int)
             Position and end of the log of each partition that is read; the others are forgotten.
         """

@@ -176,6 +176,8 @@ def test_an_agent_runs_without_its_broker_says_so_and_uses_its_other_source_mean
         broker.produce("late", [encode(record) for record in stream(250)], partitions=2)
         daemon.until(lambda: used(daemon.metrics()) == 380, "the topic is used")
         assert daemon.get("/-/ready")[0] == 200
+        counters = ("gap_records", "taken_over_records", "overlap_records", "rebuilds")
+        assert [daemon.metrics().value(f"source_{key}_total", source="kafka") for key in counters] == [0] * 4
         assert daemon.end()[0] == 0
     assert sum(window["size"] for window in read_windows(tmp_path / "windows.ndjson")) == 380
 

@@ -42,6 +42,11 @@ def test_what_is_configured_reaches_the_consumer() -> None:
     }
 
 
+def test_partitions_that_a_topic_gains_are_looked_for_twice_a_minute() -> None:
+    assert consumer_options(settings())["metadata_max_age_ms"] == 30_000
+    assert consumer_options(settings(options={"metadata_max_age_ms": 5000}))["metadata_max_age_ms"] == 5000
+
+
 def test_reading_starts_at_the_earliest_record_unless_told_otherwise() -> None:
     assert consumer_options(settings())["auto_offset_reset"] == "earliest"
     assert (

@@ -32,6 +32,7 @@ from monitor.view import (
     ObjectiveView,
     SeriesState,
     SeriesView,
+    SourceCounts,
     SourceView,
 )
 
@@ -100,7 +101,10 @@ RICH = AgentView(
         rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
         series_dropped=2,
     ),
-    sources=(SourceView("predictions", True, 42), SourceView("stdin", False, None)),
+    sources=(
+        SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
+        SourceView("stdin", False, None),
+    ),
     ready=True,
     reload_time=1795100000.0,
     reports_lost=1,
