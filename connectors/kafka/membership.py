@@ -99,6 +99,17 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         """Whether the group has assigned its partitions and each has its position."""
         return self.joined and not self._unplaced
 
+    def see_through(self) -> None:
+        """Let kafka-python finish a join that it has begun.
+
+        Where a join was begun because topics changed (one came into being, one gained partitions) and took
+        longer than one poll, kafka-python 3.0 takes it for done as soon as the new division is computed,
+        never collects its own part, and reads nothing any more.
+        """
+        coordinator = self._consumer._coordinator
+        if coordinator.rejoining:
+            coordinator.request_rejoin()
+
     def place(self) -> None:
         """Set the newly assigned partitions to where reading goes on: see `Placement.place`.
 

@@ -236,6 +236,7 @@ class KafkaSource(Source):
         if not membership.settled:
             timeout_seconds = min(timeout_seconds, JOIN_SLICE_SECONDS)
         try:
+            membership.see_through()
             membership.place()
             membership.commit_if_due()
             return self._hand_out(self._calmly(consumer, timeout_seconds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -173,6 +174,25 @@ def test_partitions_that_a_topic_gains_are_found_and_read_from_their_earliest_re
         f"{topic}-2": list(range(20)),
     }
     assert f"source kafka: {topic}-2 is new; it is read from its start" in caplog.text
+
+
+def test_a_join_that_takes_longer_than_a_read_is_seen_through(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    """kafka-python alone forgets a join that changed topics began: such a source never read again."""
+    kafka_broker.create_topic("slow-join")
+    source = kafka_source(kafka_broker.address, "slow-join", group="slow-join", metadata_max_age_ms=500)
+    source.open({})
+    reader = Reader(source)
+    reader.until_up()
+    kafka_broker.add_partitions("slow-join", 4)
+    kafka_broker.produce("slow-join", numbers(0, 40), partitions=4)
+    deadline = time.monotonic() + 10
+    while reader.count < 40:
+        assert time.monotonic() < deadline, f"{reader.count} of 40"
+        reader.once(0.001)
+        time.sleep(0.002)
+    assert reader.offsets == {f"slow-join-{n}": list(range(10)) for n in range(4)}
 
 
 def test_where_reading_begins_is_told_to_the_group_before_any_record_comes(
