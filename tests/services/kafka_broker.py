@@ -304,7 +304,8 @@ class KafkaBroker:
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ["format", "--standalone", "-t", cluster, "-c", str(properties)]
+        # One word: an id may begin with a hyphen.
+        arguments = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(properties)]
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", *arguments),
             capture_output=True,
