@@ -163,6 +163,16 @@ class Source(ABC):
         """What was missed or used twice, where that can happen to the feed, else None."""
         return None
 
+    @property
+    def shed(self) -> int:
+        """Answers that the source itself has refused for want of room, since it was opened."""
+        return 0
+
+    @property
+    def labels_shed(self) -> Mapping[str, int]:
+        """Labels that it has refused so, by task."""
+        return {}
+
     def absorbed(self, positions: Mapping[str, int]) -> None:  # noqa: B027 - most feeds need not know
         """Hear that everything before these positions has been used."""
 

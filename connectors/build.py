@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from connectors.base import Source
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.reference import read_reference
 from connectors.stdin import StdinSource
-from monitor.config import Config, KafkaSource, SourceConfig
+from monitor.config import Config, HttpSource, KafkaSource, SourceConfig
 from monitor.config import StdinSource as StdinSettings
 from monitor.engine import layouts
 from monitor.errors import ConfigError
 from monitor.feeder import Input
+from monitor.records import TaskLayout
 from monitor.reference import Reference, split_by_model
 
 
-def build_source(settings: SourceConfig) -> Source:
-    """The source that a section describes. A client library is imported only where it is needed."""
+def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source:
+    """The source that a section describes. A client library is imported only where it is needed.
+
+    Parameters
+    ----------
+    settings : SourceConfig
+    known : sequence of TaskLayout
+        The configured tasks, for a source that judges what it takes.
+    """
     if isinstance(settings, KafkaSource):
         from connectors.kafka import KafkaSource as Kafka
 
         return Kafka(settings)
+    if isinstance(settings, HttpSource):
+        from connectors.http import HttpSource as Http
+
+        return Http(settings, known)
     if isinstance(settings, StdinSettings):
         return StdinSource(name=settings.label)
     return FileSource(settings.path, follow=settings.follow, name=settings.label)
@@ -33,7 +45,7 @@ def build_inputs(config: Config) -> list[Input]:
     known = layouts(config.tasks)
     inputs = []
     for settings in config.sources:
-        source = build_source(settings)
+        source = build_source(settings, known)
         inputs.append(Input(source, Decoder(known, source.name).decode))
     return inputs
 

@@ -2,19 +2,19 @@
 
 The models may be built in Python as well as from a file: `Task(classes=["ok", "toxic"])`. This module
 has the whole and its edges (sources, files, the HTTP side); a task's sections live in
-`monitor.config_task` and are named here too. Reading a file, and turning what pydantic finds wrong
-into sentences, is `monitor.configfile`'s work.
+`monitor.config_task`, an `http` source's in `monitor.config_http`, and are named here too. Reading a
+file, and turning what pydantic finds wrong into sentences, is `monitor.configfile`'s work.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
 from monitor.config_task import (
     RULES,
     Bound,
@@ -30,7 +30,7 @@ from monitor.config_task import (
     Task,
     Window,
 )
-from monitor.section import CrossCheckError, Problem, Section, demand, sane, unique
+from monitor.section import CrossCheckError, Problem, Section, demand, listen_address, sane, unique
 
 __all__ = [
     "RULES",
@@ -42,6 +42,10 @@ __all__ = [
     "EstimatorTag",
     "Export",
     "FileSource",
+    "HttpSource",
+    "HttpSpool",
+    "HttpTls",
+    "HttpToken",
     "KafkaSource",
     "Labels",
     "Metric",
@@ -74,33 +78,6 @@ OptionValue = Annotated[
     BeforeValidator(_option),
     WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """Split an address to listen on into host and port.
-
-    Parameters
-    ----------
-    text : str
-        ``host:port``; an IPv6 address stands in brackets. Port 0 takes a free one.
-
-    Raises
-    ------
-    ValueError
-        It is none. The host must be written: ``:9109`` would open the port to every network.
-
-    Examples
-    --------
-    >>> listen_address("127.0.0.1:9109"), listen_address("[::1]:0")
-    (('127.0.0.1', 9109), ('::1', 0))
-    """
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
-    if found is None or int(found[3]) > 65_535:
-        raise ValueError(
-            "expected an address and a port from 0 to 65535, such as '127.0.0.1:9109' or '[::1]:9109', "
-            f"got {text!r}"
-        )
-    return found[1] or found[2], int(found[3])
 
 
 class FileSource(Section):
@@ -171,7 +148,7 @@ class KafkaSource(Section):
         return self
 
 
-SourceConfig = Annotated[FileSource | StdinSource | KafkaSource, Field(discriminator="kind")]
+SourceConfig = Annotated[FileSource | StdinSource | KafkaSource | HttpSource, Field(discriminator="kind")]
 
 
 class Reports(Section):
@@ -247,7 +224,14 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Config:
-        demand([sane("tasks", self.tasks), *self._source_problems(), *self._path_problems()])
+        demand(
+            [
+                sane("tasks", self.tasks),
+                *self._source_problems(),
+                *self._http_problems(),
+                *self._path_problems(),
+            ]
+        )
         return self
 
     def _source_problems(self) -> Iterable[Problem | None]:
@@ -263,6 +247,25 @@ class Config(Section):
         stdins = [i for i, source in enumerate(self.sources) if source.kind == "stdin"]
         if len(stdins) > 1:
             yield f"sources[{stdins[1]}].kind", "expected one stdin source, got two: it can be read only once"
+
+    def _http_problems(self) -> Iterable[Problem | None]:
+        """Two that listen at one address, a token for a task that is not there."""
+        listening = {self.export.listen: "export.listen"}
+        for i, source in enumerate(self.sources):
+            if source.kind != "http":
+                continue
+            other = listening.setdefault(source.listen, f"sources[{i}].listen")
+            if other != f"sources[{i}].listen" and listen_address(source.listen)[1]:
+                yield (
+                    f"sources[{i}].listen",
+                    f"expected an address of its own, got {source.listen!r}, which {other} has: "
+                    "take another port",
+                )
+            for j, token in enumerate(source.tokens):
+                for task in token.tasks or ():
+                    if task not in self.tasks:
+                        known = ", ".join(self.tasks)
+                        yield f"sources[{i}].tokens[{j}].tasks", f"expected tasks among {known}, got {task!r}"
 
     def _path_problems(self) -> Iterable[Problem | None]:
         """A file that is read and written, or written by two, would be spoilt."""

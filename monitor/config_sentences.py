@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
 
 _LONGEST_VALUE = 60
-_SECRET = "options"  # of Kafka: they may hold passwords
+_SECRETS = frozenset({"options", "tokens"})  # of Kafka, of HTTP: what stands there may be a password
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ def _length(node: Schema) -> str:
 
 
 def _shown(value: Any, path: Path = ()) -> str:
-    if _SECRET in path:
-        return "a value that is not shown, as options may be secret"
+    if not _SECRETS.isdisjoint(path):
+        return "a value that is not shown, as it may be secret"
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -222,6 +222,8 @@ def _shown(value: Any, path: Path = ()) -> str:
 def _hint(node: Schema, value: Any, path: Path) -> str:
     """What to do, where the value shows how the mistake came about."""
     kind = node.get("type")
+    if kind == "array" and not _SECRETS.isdisjoint(path):
+        return ": write it as a list"
     if kind == "string" and "enum" not in node and isinstance(value, bool):
         return ": YAML reads yes, no, on, off, true and false as true or false; put the word in quotes"
     if path[-1:] == ("listen",) and isinstance(value, int) and not isinstance(value, bool):

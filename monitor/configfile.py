@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from monitor.config import Config, SourceConfig, Task
+from monitor.config import Config, HttpSource, SourceConfig, Task
 from monitor.config_sentences import Finding, findings
 from monitor.config_sentences import Path as KeyPath
 from monitor.errors import ConfigError
@@ -86,8 +86,8 @@ def config_from(
 def resolve_paths(config: Config, folder: str | Path) -> Config:
     """The same configuration, its relative paths taken from `folder`.
 
-    It touches `reference.path`, the files of `sources`, `reports.path`, `rejects.path`, `store.path`, and the
-    certificate files among Kafka's options.
+    It touches `reference.path`, the files of `sources` (also certificates, tokens, the spool of HTTP),
+    `reports.path`, `rejects.path` and `store.path`.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def _resolve_path(section: Any, base: str) -> Any:
     """A section's `path`, where it has one."""
     if section is None or section.path is None:
         return section
-    return section.model_copy(update={"path": os.path.normpath(os.path.join(base, section.path))})
+    return section.model_copy(update={"path": _under(base, section.path)})
 
 
 def _resolve_task(task: Task, base: str) -> Task:
@@ -161,12 +161,37 @@ def _resolve_source(source: SourceConfig, base: str) -> SourceConfig:
         return resolved
     if source.kind == "kafka":
         files = {
-            key: os.path.normpath(os.path.join(base, value))
+            key: _under(base, value)
             for key, value in source.options.items()
             if key in _KAFKA_FILES and isinstance(value, str)
         }
         return source.model_copy(update={"options": {**source.options, **files}})
+    if source.kind == "http":
+        return _resolve_http(source, base)
     return source
+
+
+def _resolve_http(source: HttpSource, base: str) -> HttpSource:
+    tls, tokens = source.tls, source.tokens
+    if tls is not None:
+        files = {key: value for key in ("cert", "key", "client_ca") if (value := getattr(tls, key))}
+        tls = tls.model_copy(update={key: _under(base, value) for key, value in files.items()})
+    return source.model_copy(
+        update={
+            "spool": _resolve_path(source.spool, base),
+            "tls": tls,
+            "tokens": tuple(
+                token.model_copy(update={"token_file": _under(base, token.token_file)})
+                if token.token_file
+                else token
+                for token in tokens
+            ),
+        }
+    )
+
+
+def _under(base: str, path: str) -> str:
+    return os.path.normpath(os.path.join(base, path))
 
 
 def _read(path: Path) -> str:

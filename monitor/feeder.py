@@ -42,6 +42,9 @@ class Feed(Protocol):
     def trouble(self) -> str | None: ...
     @property
     def counts(self) -> SourceCounts | None: ...
+    def shed(self) -> int: ...
+    @property
+    def labels_shed(self) -> Mapping[str, int]: ...
 
 
 Decode = Callable[[Sequence[Any]], Chunk]
@@ -112,7 +115,14 @@ class Feeder:
     def view(self) -> SourceView:
         """The feed's health."""
         up = self.failure is None and (self.ended or self._feed.up)
-        return SourceView(self.name, up, self._feed.lag, self._feed.counts)
+        return SourceView(
+            self.name,
+            up,
+            self._feed.lag,
+            counts=self._feed.counts,
+            shed=self._feed.shed,
+            labels_shed=self._feed.labels_shed,
+        )
 
     def why_down(self) -> str:
         """A sentence for people who ask why the agent is not ready."""

@@ -1,4 +1,4 @@
-"""What every section of the configuration is built on: strict frozen models, and cross-checks.
+"""What every section of the configuration is built on: strict frozen models, addresses, cross-checks.
 
 The models are strict (text never becomes a number, true never becomes 1) but take what YAML naturally
 gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a number.
@@ -6,6 +6,7 @@ gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a numbe
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -57,6 +58,33 @@ def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
                 f"got {name[:60]!r}"
             )
     return None
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Split an address to listen on into host and port.
+
+    Parameters
+    ----------
+    text : str
+        ``host:port``; an IPv6 address stands in brackets. Port 0 takes a free one.
+
+    Raises
+    ------
+    ValueError
+        It is none. The host must be written: ``:9109`` would open the port to every network.
+
+    Examples
+    --------
+    >>> listen_address("127.0.0.1:9109"), listen_address("[::1]:0")
+    (('127.0.0.1', 9109), ('::1', 0))
+    """
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})", text)
+    if found is None or int(found[3]) > 65_535:
+        raise ValueError(
+            "expected an address and a port from 0 to 65535, such as '127.0.0.1:9109' or '[::1]:9109', "
+            f"got {text!r}"
+        )
+    return found[1] or found[2], int(found[3])
 
 
 class Section(BaseModel):

@@ -200,7 +200,11 @@ class SourceView:
     name : str
     up : bool
     lag : int or None
-        Records that wait in it, where it can tell.
+        Records that wait in it; None where it cannot tell.
+    shed : int
+        Answers that it refused for want of room: received as well, though the engine never saw them.
+    labels_shed : mapping of task to int
+        Labels that it refused so.
     counts : SourceCounts or None
         None where nothing of the kind can happen to the feed.
     """
@@ -209,6 +213,8 @@ class SourceView:
     up: bool
     lag: int | None
     counts: SourceCounts | None = None
+    shed: int = 0
+    labels_shed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,13 @@ BASE = {
             "stall_seconds": 30,
             "options": {"client_id": "x"},
         },
+        {
+            "kind": "http",
+            "listen": "127.0.0.1:9108",
+            "spool": {"path": "spool"},
+            "tokens": [{"token_file": "t", "tasks": ["t"]}],
+            "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+        },
     ],
     "reports": {"path": "windows.ndjson"},
     "rejects": {"path": "rejects.ndjson"},
@@ -70,7 +77,7 @@ def places(node=SCHEMA, path=()):
     if isinstance(node.get("additionalProperties"), dict):
         yield from places(node["additionalProperties"], (*path, NAMES[path[-1]]))
     if "discriminator" in node.get("items", {}):
-        for i, kind in enumerate(("file", "stdin", "kafka")):
+        for i, kind in enumerate(("file", "stdin", "kafka", "http")):
             yield from places({"$ref": node["items"]["discriminator"]["mapping"][kind]}, (*path, i))
     elif "items" in node:
         yield from places(node["items"], (*path, 0))
@@ -115,7 +122,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 19
+    assert len(SECTIONS) == 23
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 
@@ -160,6 +167,7 @@ def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(path, node
 @pytest.mark.parametrize(("path", "node"), SECTIONS[1:], ids=ids(SECTIONS[1:]))
 def test_a_section_that_is_none_is_refused(path, node):
     for value, got in ((3, "3"), ("zzz", "'zzz'"), ([], "an empty list")):
+        got = "a value that is not shown" if "tokens" in path else got
         (line,) = lines_of(refusal(changed(path, value)))
         assert line.startswith(f"  {show_path(path)}: expected a mapping with ")
         assert f", got {got}" in line
@@ -231,8 +239,25 @@ def test_secrets_are_not_repeated(options):
     assert "hunter2" not in message
 
 
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "hunter2hunter2hunter2",
+        ["hunter2hunter2hunter2"],
+        [{"token": ["hunter2"]}],
+        [{"token": "hunter2 hunter2 hunter2"}],
+        [{"token": "hunter2"}],
+        [{"token": "hunter2hunter2hunter2", "tasks": ["zzz"]}],
+    ],
+)
+def test_tokens_are_not_repeated(tokens):
+    message = refusal(changed(("sources", 3, "tokens"), tokens))
+    assert "sources[3].tokens" in message
+    assert "hunter2" not in message
+
+
 def test_a_source_without_a_kind():
-    assert "sources[1].kind: missing; expected one of file, kafka, stdin" in refusal(
+    assert "sources[1].kind: missing; expected one of file, http, kafka, stdin" in refusal(
         changed(("sources", 1), {"path": "x"})
     )
 

@@ -33,7 +33,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         "    chart:\n"
         "      kind: shewart\n"
         "sources:\n"
-        "  - kind: http\n"
+        "  - kind: ftp\n"
         "exports: {}\n",
     )
     assert message == (
@@ -43,7 +43,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         "  tasks.toxicity.level: expected a number above 0.5 and below 1, got 95 (line 4)\n"
         "  tasks.toxicity.chart.kind: expected one of shewhart, shewhart_p, got 'shewart'; "
         "did you mean 'shewhart'? (line 6)\n"
-        "  sources[0].kind: expected one of file, kafka, stdin, got 'http' (line 8)\n"
+        "  sources[0].kind: expected one of file, http, kafka, stdin, got 'ftp' (line 8)\n"
         "  exports: unknown key; did you mean 'export'? "
         "Allowed: tasks, sources, reports, rejects, store, export (line 9)"
     )
@@ -188,7 +188,7 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     for line in ("first_windows: 20", "arl0: 370", "accuracy: {min: 0.90}"):
         assert line in text
         text = text.replace(line, f"# {line}")
-    text = re.sub(r"^( *)# (?=[a-z_]+: |- kind|  [a-z]+: )", r"\1", text, flags=re.MULTILINE)
+    text = re.sub(r"^( *)# (?=[a-z_]+: |- kind|  [a-z_]+: )", r"\1", text, flags=re.MULTILINE)
     text = re.sub(r"^( *)(first_windows|arl0|accuracy):", r"\1# \2:", text, flags=re.MULTILINE)
     text = text.replace("[accuracy, ece]", "[accuracy, ece, class_ece]")
     file = tmp_path / "c.yaml"
@@ -197,7 +197,10 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     task = config.tasks["toxicity"]
     assert (task.chart.sigmas, task.reference.path) == (3.0, str(tmp_path / "reference.parquet"))
     assert sorted(task.objective.bounds()) == ["class_ece", "ece"]
-    assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka"]
+    assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka", "http"]
+    assert config.sources[3].tokens[0].token_file == str(tmp_path / "serving.token")
+    assert config.sources[3].spool.path == str(tmp_path / "spool")
+    assert config.sources[3].tls.client_ca == str(tmp_path / "clients.pem")
 
 
 def test_the_example_shows_the_defaults_unless_it_says_otherwise():

@@ -11,6 +11,7 @@ from monitor.checktext import render
 from monitor.commands.daemon import engine_settings, reference_windows
 from monitor.config import Config
 from monitor.configfile import load_config
+from monitor.engine import layouts
 from monitor.export.reports import why_not_writable
 
 
@@ -23,8 +24,9 @@ def check_file(path: str) -> str:
         It cannot be used, and why.
     """
     config = load_config(path)
+    known = layouts(config.tasks)
     for source in config.sources:
-        build_source(source)
+        build_source(source, known)
     settings = engine_settings(config)
     report = check(config, reference_windows(settings))
     return render(replace(report, warnings=(*report.warnings, *_unwritable(config))))

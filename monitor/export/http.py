@@ -7,9 +7,7 @@ Rendering runs in threads of its own, so that a scrape of a hundred models never
 from __future__ import annotations
 
 import asyncio
-import errno
 import gzip
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.errors import ConfigError, SinkError
 from monitor.export.accept import accepts_gzip, prefers_openmetrics
+from monitor.export.listening import bind, cannot_listen
 from monitor.view import AgentView
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -216,7 +215,7 @@ class HttpServer:
             The address cannot be had; the sentence says why and what to do.
         """
         try:
-            bound = _bind(self._host, self._port)
+            bound = bind(self._host, self._port)
         except OSError as error:
             raise SinkError(cannot_listen(self._listen, error)) from error
         self._port = bound.getsockname()[1]
@@ -271,40 +270,3 @@ def parse_listen(listen: str) -> tuple[str, int]:
             f"with a port from 0 to 65535, got {listen!r}"
         )
     return host, int(port)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        # A restart must not wait for the last connections' TIME_WAIT; a port in use is still refused.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()
-    except OSError:
-        bound.close()
-        raise
-    return bound
-
-
-def cannot_listen(listen: str, error: OSError) -> str:
-    """One sentence on why an address cannot be had, and what to do.
-
-    Examples
-    --------
-    >>> cannot_listen("127.0.0.1:80", PermissionError(13, "Permission denied"))
-    'export.listen: cannot listen on 127.0.0.1:80: this user may not use the port; take one from 1024 on'
-    """
-    if isinstance(error, socket.gaierror):
-        why = "the host name is not known; give an address of this machine, such as 127.0.0.1 or 0.0.0.0"
-    elif error.errno == errno.EADDRINUSE:
-        why = "the port is in use; stop the program that has it, or take another port (0 takes a free one)"
-    elif error.errno in (errno.EACCES, errno.EPERM):
-        why = "this user may not use the port; take one from 1024 on"
-    elif error.errno == errno.EADDRNOTAVAIL:
-        why = "this machine has no such address; give one of its own, such as 127.0.0.1 or 0.0.0.0"
-    else:
-        why = f"{error.strerror or error}; give another address or port"
-    return f"export.listen: cannot listen on {listen}: {why}"

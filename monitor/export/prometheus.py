@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +23,7 @@ from monitor import __version__
 from monitor.records import RejectReason
 from monitor.report import finite
 from monitor.result import Unknown
-from monitor.view import AgentView, EngineView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
+from monitor.view import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 
 log = logging.getLogger("blindsight")
 
@@ -321,7 +322,7 @@ def _objective_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
 
 
 def _agent_rows(view: AgentView) -> Iterator[Row]:
-    yield from _label_rows(view.engine)
+    yield from _label_rows(view)
     yield from _source_rows(view)
     yield "reports_lost", {}, view.reports_lost
     yield "store_failures", {}, view.store_failures
@@ -332,14 +333,21 @@ def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield "build", {"version": __version__}, 1
 
 
-def _label_rows(engine: EngineView) -> Iterator[Row]:
+def _label_rows(view: AgentView) -> Iterator[Row]:
+    engine = view.engine
+    shed = Counter[str]()
+    for feed in view.sources:
+        shed.update(feed.labels_shed)
     tasks = dict.fromkeys(
-        [s.task for s in engine.series] + [task for task, _ in engine.labels] + list(engine.labels_waiting)
+        [s.task for s in engine.series]
+        + [task for task, _ in engine.labels]
+        + [*engine.labels_waiting, *shed.keys()]
     )
     for task in tasks:
         who = {"task": _text(task)}
         for outcome in LabelOutcome:
-            yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0)
+            own = shed[task] if outcome is LabelOutcome.SHED else 0
+            yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0) + own
         yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
         yield from _known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
 
@@ -348,12 +356,14 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
     """Counters of a source start at 0, every reason of them, or `increase` would miss the first event."""
     engine = view.engine
     rejecting = [source for source, _ in engine.rejected]
+    shed = {feed.name: feed.shed for feed in view.sources}
     for source in dict.fromkeys(
         [s.name for s in view.sources] + [*engine.received, *engine.shed, *rejecting]
     ):
         who = {"source": _text(source)}
-        yield "answers_received", who, engine.received.get(source, 0)
-        yield "shed", who, engine.shed.get(source, 0)
+        # What a source shed itself never reached the engine, but came.
+        yield "answers_received", who, engine.received.get(source, 0) + shed.get(source, 0)
+        yield "shed", who, engine.shed.get(source, 0) + shed.get(source, 0)
         own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}
         for reason, count in ({r.value: 0 for r in RejectReason} | own).items():
             yield "rejected", {**who, "reason": _text(reason)}, count

@@ -11,14 +11,17 @@ import pytest
 from connectors.base import RawBlock, Source
 from connectors.build import build_inputs, build_source, read_references
 from connectors.files import FileSource
+from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
 from connectors.stdin import StdinSource
 from monitor.config import Config
+from monitor.engine import layouts
 from monitor.errors import ConfigError
 from tests.daemon import ndjson
 from tests.streams import CLASSES, answers
 
 KAFKA = {"kind": "kafka", "brokers": ["127.0.0.1:1"], "topics": ["predictions", "labels"]}
+HTTP = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}}
 
 
 def config(*sources: dict[str, Any], **tasks: Any) -> Config:
@@ -26,7 +29,8 @@ def config(*sources: dict[str, Any], **tasks: Any) -> Config:
 
 
 def build(section: dict[str, Any]) -> Source:
-    return build_source(config(section).sources[0])
+    built = config(section)
+    return build_source(built.sources[0], layouts(built.tasks))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +39,7 @@ def build(section: dict[str, Any]) -> Source:
         ({"kind": "file", "path": "a.ndjson"}, FileSource),
         ({"kind": "stdin"}, StdinSource),
         (KAFKA, KafkaSource),
+        (HTTP, HttpSource),
     ],
 )
 @pytest.mark.parametrize("name", [None, "mine"])
@@ -50,7 +55,7 @@ def test_each_kind_becomes_its_source_under_the_name_that_metrics_use(
 
 def test_every_kind_of_source_in_the_schema_can_be_built() -> None:
     kinds = {section["properties"]["kind"]["const"] for section in sections()}
-    assert kinds == {"file", "stdin", "kafka"}
+    assert kinds == {"file", "stdin", "kafka", "http"}
 
 
 def sections() -> list[dict[str, Any]]:

@@ -1,0 +1,11 @@
+"""Posts of predictions and labels as a source: ``POST /v1/predictions``, ``POST /v1/labels``.
+
+`source` joins the parts; `listener` accepts connections, `conversation` speaks HTTP on one of them,
+`handler` says what a post is answered; `body` unpacks it, `intake` judges its rows, `access` knows tokens
+and quotas, `tls` the certificates, `watched` reads files again when they change; `spool`, `spool_reader`
+and `segment` keep what was acknowledged on a disk until it is used.
+"""
+
+from connectors.http.source import HttpSource
+
+__all__ = ["HttpSource"]

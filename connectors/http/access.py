@@ -1,0 +1,131 @@
+"""Who may write what, and how much of it: bearer tokens, and a quota a task."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from connectors.http.watched import Watched
+from monitor.config_http import HttpToken, token_fault
+from monitor.errors import SourceError
+
+_MOST_TOKEN_BYTES = 4096
+
+Tasks = frozenset[str] | None
+"""Tasks that a request may write; None for all."""
+
+
+class Gate:
+    """Knows the tokens, as digests only.
+
+    Parameters
+    ----------
+    tokens : sequence of HttpToken
+        None: everybody may write everything.
+    clock : callable
+        Seconds that never go back, for looking at token files again.
+
+    Raises
+    ------
+    SourceError
+        A token file cannot be used.
+
+    Examples
+    --------
+    >>> gate = Gate([HttpToken(token="0123456789abcdef", tasks=["spam"])])
+    >>> gate.admits("Bearer 0123456789abcdef"), gate.admits("Bearer fedcba9876543210"), gate.admits(None)
+    ((True, frozenset({'spam'})), (False, None), (False, None))
+    """
+
+    def __init__(self, tokens: Sequence[HttpToken], clock: Callable[[], float] = time.monotonic) -> None:
+        self._entries = [
+            (_digests(token, clock), None if token.tasks is None else frozenset(token.tasks))
+            for token in tokens
+        ]
+
+    def admits(self, authorization: str | None) -> tuple[bool, Tasks]:
+        """Whether a request with this `Authorization` may write, and which tasks."""
+        if not self._entries:
+            return True, None
+        scheme, _, token = (authorization or "").partition(" ")
+        given = _digest(token.strip()) if scheme.lower() == "bearer" else b""
+        admitted, every, tasks = False, False, set[str]()
+        # All are compared, each in constant time: how long it takes says nothing about which is near.
+        for digest, allowed in self._entries:
+            if hmac.compare_digest(digest(), given):
+                admitted = True
+                every = every or allowed is None
+                tasks |= allowed or set()
+        return admitted, None if every or not admitted else frozenset(tasks)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _digests(token: HttpToken, clock: Callable[[], float]) -> Callable[[], bytes]:
+    if token.token is not None:
+        digest = _digest(token.token)
+        return lambda: digest
+    path = token.token_file
+    assert path is not None
+    return Watched([path], lambda: _digest(_read_token(path)), clock).current
+
+
+def _read_token(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_MOST_TOKEN_BYTES).decode("ascii").strip()
+    except OSError as error:
+        raise SourceError(
+            f"The token file {path} cannot be read: {error.strerror or error}; correct token_file, or make it"
+        ) from error
+    except UnicodeDecodeError:
+        text = ""
+    if fault := token_fault(text):
+        raise SourceError(f"The token file {path}: {fault}.")
+    return text
+
+
+class Quota:
+    """Rows a second of each task, on the average: after a large post a task must wait until it is paid off.
+
+    Any post fits once nothing is owed, so that a body larger than a second's rows is not refused for ever.
+
+    Parameters
+    ----------
+    rows_per_second : int or None
+        No limit where None.
+    clock : callable
+        Seconds that never go back.
+
+    Examples
+    --------
+    >>> now = 0.0
+    >>> quota = Quota(100, lambda: now)
+    >>> quota.take({"spam": 250}), quota.take({"spam": 1}), quota.take({"ham": 1})
+    (0.0, 1.5, 0.0)
+    """
+
+    def __init__(self, rows_per_second: int | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rows_per_second
+        self._clock = clock
+        self._free_at: dict[str, float] = {}
+
+    def take(self, rows: Mapping[str, int]) -> float:
+        """Take room for rows by task, all or none: 0.0, or the seconds to wait before it may be had."""
+        if self._rate is None:
+            return 0.0
+        now = self._clock()
+        # A second's rows may come at once; what is not used does not add up beyond that.
+        waits = [self._free_at.get(task, -math.inf) - now - 1.0 for task in rows]
+        wait = max(waits, default=0.0)
+        if wait > 0:
+            return wait
+        for task, count in rows.items():
+            self._free_at[task] = max(self._free_at.get(task, now), now) + count / self._rate
+        return 0.0

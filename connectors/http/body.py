@@ -1,0 +1,132 @@
+"""From the body of a post to lines: unpacked within a bound, an array or object or NDJSON made NDJSON."""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+MOST_ROWS = 50_000
+"""Rows of one post: validating more would keep the others waiting."""
+
+_ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SPACE = b" \t\r\n"
+_GZIP = zlib.MAX_WBITS | 16
+
+
+class TooLargeError(Exception):
+    """The body is larger than allowed, packed or unpacked, or has too many rows."""
+
+
+class BadBodyError(Exception):
+    """The body is not what its headers say; the text says why."""
+
+
+class Unpacker:
+    """Takes a body in parts, holds at most `most_bytes` of it, packed or unpacked.
+
+    Parameters
+    ----------
+    gzipped : bool
+    most_bytes : int
+
+    Examples
+    --------
+    >>> import gzip
+    >>> unpacker = Unpacker(gzipped=True, most_bytes=1000)
+    >>> unpacker.feed(gzip.compress(b"one") + gzip.compress(b"two"))
+    >>> unpacker.finish()
+    b'onetwo'
+    """
+
+    def __init__(self, gzipped: bool, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._gzip = zlib.decompressobj(_GZIP) if gzipped else None
+        self._parts: list[bytes] = []
+        self._taken = self._held = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next part.
+
+        Raises
+        ------
+        TooLargeError
+        BadBodyError
+            It is not gzip.
+        """
+        self._taken += len(data)
+        if self._taken > self._most:
+            raise TooLargeError(f"more than {self._most} bytes")
+        if self._gzip is None:
+            self._hold(data)
+            return
+        try:
+            while data:
+                if self._gzip.eof:  # gzip allows members one after another
+                    self._gzip = zlib.decompressobj(_GZIP)
+                # One byte more than there is room for: so a bomb is seen without being unpacked.
+                self._hold(self._gzip.decompress(data, self._most - self._held + 1))
+                data = self._gzip.unconsumed_tail or self._gzip.unused_data
+        except zlib.error as error:
+            raise BadBodyError(f"the body is not gzip: {error}") from error
+
+    def finish(self) -> bytes:
+        """The whole body, unpacked.
+
+        Raises
+        ------
+        BadBodyError
+            The last gzip member is cut off.
+        """
+        if self._gzip is not None and not self._gzip.eof:
+            raise BadBodyError("the body is not whole gzip: its end is missing")
+        return b"".join(self._parts)
+
+    def _hold(self, data: bytes) -> None:
+        self._held += len(data)
+        if self._held > self._most:
+            raise TooLargeError(f"more than {self._most} bytes once unpacked")
+        if data:
+            self._parts.append(data)
+
+
+def lines_of(body: bytes) -> list[bytes]:
+    """The records of a body, a line each, without newlines; blank lines are passed over.
+
+    An array holds a record an element; any other single JSON value is one record, over several lines or
+    not; all else is taken for a record a line, also where it is broken.
+
+    Raises
+    ------
+    TooLargeError
+        There are more than `MOST_ROWS`.
+
+    Examples
+    --------
+    >>> lines_of(b'[{"id":\\n1}, {"id": 2}]'), lines_of(b'{"id": 1}\\n\\n{"id": 2}\\n')
+    ([b'{"id": 1}', b'{"id": 2}'], [b'{"id": 1}', b'{"id": 2}'])
+    """
+    body = body.strip(_SPACE)
+    while body.startswith(_BYTE_ORDER_MARK):  # a decoder drops one at the start of a feed, and only there
+        body = body[len(_BYTE_ORDER_MARK) :].strip(_SPACE)
+    if not body:
+        return []
+    if _is_one_value(body):
+        # Between the tokens of valid JSON a newline means no more than a space, and inside them it cannot be.
+        found = [bytes(each) for each in _ELEMENTS.decode(body)] if body.startswith(b"[") else [body]
+        lines = [line.replace(b"\n", b" ") if b"\n" in line else line for line in found]
+    else:
+        lines = [line for line in (part.strip(_SPACE) for part in body.split(b"\n")) if line]
+    if len(lines) > MOST_ROWS:
+        raise TooLargeError(f"{len(lines)} rows; at most {MOST_ROWS} are taken in one post")
+    return lines
+
+
+def _is_one_value(body: bytes) -> bool:
+    try:
+        _ONE_VALUE.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,265 @@
+"""What a post is answered: who may, whether there is room, what it holds, and that it is kept.
+
+====== ========================================================================================
+status when
+====== ========================================================================================
+202    the rows rest on the disk; what was wrong with some of them is listed
+400    no row can be used, or the body is none of the formats, or rows belong to the other path
+401    no known token
+403    the token may not write a task
+404    another path
+405    another method than POST
+408    the body did not come in time
+413    the body is too large, packed or unpacked, or has too many rows
+415    another content type, character set or encoding
+429    the spool is full, or the task is over its quota: the rows are shed, and counted
+503    too many posts at once, or the disk does not take the rows
+====== ========================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+
+from connectors.http.access import Gate, Quota, Tasks
+from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
+from connectors.http.intake import Intake, Judgement, Kind
+from connectors.http.messages import Answer, Request, refusal
+from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
+from monitor.config_http import HttpSource
+
+log = logging.getLogger("blindsight")
+
+PATHS: Mapping[str, Kind] = {"/v1/predictions": Kind.PREDICTIONS, "/v1/labels": Kind.LABELS}
+_TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson", "application/jsonl"})
+_RETRY_SECONDS = 5  # for room in the spool: as long as the engine needs for some files of it
+_BUSY_SECONDS = 1
+_INLINE_BYTES = 64 << 10  # decoded at once: less time than a change of threads
+_SAY_SECONDS = 60.0
+
+
+class _RefusedError(Exception):
+    """Ends the handling of a request with an answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+class Posts:
+    """Answers requests. All but the counters is used by the event loop alone.
+
+    Parameters
+    ----------
+    settings : HttpSource
+    gate, quota, intake, spool
+        What it asks, in this order.
+    workers : Executor
+        Where large bodies are decoded.
+    tasks : sequence of str
+        Known tasks, for the counters.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSource,
+        gate: Gate,
+        quota: Quota,
+        intake: Intake,
+        spool: Spool,
+        workers: Executor,
+        tasks: tuple[str, ...],
+    ) -> None:
+        self._settings = settings
+        self._gate, self._quota, self._intake, self._spool = gate, quota, intake, spool
+        self._workers = workers
+        self._in_memory = 0
+        self._sayings = _Sayings(settings.label)
+        self.shed = 0
+        # Complete from the start: another thread copies it, and must not meet it growing.
+        self.labels_shed = dict.fromkeys(tasks, 0)
+
+    async def __call__(self, request: Request) -> Answer:
+        """Answer one request."""
+        try:
+            answer = await self._answer(request)
+        except _RefusedError as refused:
+            answer = refused.answer
+        if answer.status >= 400:
+            self._sayings.note(answer, request)
+        return answer
+
+    async def _answer(self, request: Request) -> Answer:
+        kind = _kind_of(request)
+        admitted, tasks = self._gate.admits(request.headers.get("authorization"))
+        if not admitted:
+            return refusal(
+                401, "Give a token that may write here: Authorization: Bearer …", www_authenticate="Bearer"
+            )
+        gzipped = _check_headers(request, self._settings.max_body_bytes)
+        if self._in_memory >= self._settings.max_requests:
+            return refusal(
+                503,
+                f"{self._settings.max_requests} posts are being taken already; send this one again",
+                retry_after=str(_BUSY_SECONDS),
+            )
+        self._in_memory += 1
+        try:
+            body = await self._body(request, gzipped)
+            found = await self._judge(body, kind)
+            return await self._take(found, kind, tasks)
+        finally:
+            self._in_memory -= 1
+
+    async def _body(self, request: Request, gzipped: bool) -> bytes:
+        unpacker = Unpacker(gzipped, self._settings.max_body_bytes)
+        seconds = self._settings.read_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                async for part in request.body():
+                    unpacker.feed(part)
+            return unpacker.finish()
+        except TimeoutError:
+            sentence = f"The body did not come within {seconds:g} s; send it faster, or in smaller posts"
+            raise _RefusedError(refusal(408, sentence)) from None
+        except TooLargeError as error:
+            raise _RefusedError(_too_large(error)) from None
+        except BadBodyError as error:
+            sentence = f"{str(error).capitalize()}; send it as it is, or packed whole"
+            raise _RefusedError(refusal(400, sentence)) from None
+
+    async def _judge(self, body: bytes, kind: Kind) -> Judgement:
+        if len(body) <= _INLINE_BYTES:
+            found = self._read(body, kind)
+        else:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._workers, self._read, body, kind)
+        if isinstance(found, Answer):
+            raise _RefusedError(found)
+        return found
+
+    def _read(self, body: bytes, kind: Kind) -> Judgement | Answer:
+        try:
+            lines = lines_of(body)
+        except TooLargeError as error:
+            return _too_large(error)
+        if not lines:
+            return refusal(400, "The body is empty; send an object, an array of objects, or an object a line")
+        return self._intake.judge(lines, kind)
+
+    async def _take(self, found: Judgement, kind: Kind, tasks: Tasks) -> Answer:
+        if found.misplaced:
+            return _misplaced(found, kind)
+        if tasks is not None and (others := sorted(found.tasks.keys() - tasks - {""})):
+            may = ", ".join(sorted(tasks))
+            return refusal(403, f"This token may write {may}, not {others[0]}; nothing was taken")
+        if wait := self._quota.take(found.tasks):
+            self._shed(found)
+            return refusal(
+                429,
+                f"More than {self._settings.rows_per_second} rows a second of a task; nothing was taken",
+                retry_after=str(math.ceil(wait)),
+            )
+        try:
+            # Also where no row is good: that they came is counted, and the rejects sink shows them.
+            kept = self._spool.append(found.lines, found.rows)
+            if found.accepted:
+                await asyncio.wrap_future(kept)
+        except SpoolFullError:
+            self._shed(found)
+            if found.accepted:
+                sentence = "There is no room until something is used; nothing was taken"
+                return refusal(429, sentence, retry_after=str(_RETRY_SECONDS))
+        except SpoolWriteError:
+            return refusal(
+                503, "The disk did not take the rows; send them again", retry_after=str(_RETRY_SECONDS)
+            )
+        return _verdict(found)
+
+    def _shed(self, found: Judgement) -> None:
+        self.shed += found.answers
+        for task, labels in found.labels.items():
+            self.labels_shed[task] += labels
+
+
+def _kind_of(request: Request) -> Kind:
+    kind = PATHS.get(request.path)
+    if kind is None:
+        raise _RefusedError(refusal(404, f"There is nothing here; post to {' or '.join(PATHS)}"))
+    if request.method != "POST":
+        raise _RefusedError(refusal(405, "Send it as a POST", allow="POST"))
+    return kind
+
+
+def _check_headers(request: Request, most_bytes: int) -> bool:
+    """Whether the body is gzip; refuses what cannot be read before any of it is."""
+    content_type, _, parameters = request.headers.get("content-type", "application/json").partition(";")
+    if content_type.strip().lower() not in _TYPES:
+        sentence = f"Send Content-Type: application/json or application/x-ndjson, not {content_type[:60]}"
+        raise _RefusedError(refusal(415, sentence))
+    charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "')
+    if charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise _RefusedError(refusal(415, f"Send UTF-8, not {charset[:60]}"))
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("gzip", "x-gzip", "identity", ""):
+        raise _RefusedError(
+            refusal(415, f"Send Content-Encoding: gzip or none, not {encoding[:60]}", accept_encoding="gzip")
+        )
+    length = request.headers.get("content-length", "0")
+    if len(length) > 18 or int(length) > most_bytes:
+        raise _RefusedError(_too_large(TooLargeError(f"more than {most_bytes} bytes")))
+    return encoding in ("gzip", "x-gzip")
+
+
+def _too_large(error: TooLargeError) -> Answer:
+    return refusal(413, f"The body has {error}; send it in parts")
+
+
+def _misplaced(found: Judgement, kind: Kind) -> Answer:
+    other = Kind.PREDICTIONS if kind is Kind.LABELS else Kind.LABELS
+    return refusal(
+        400,
+        f"{found.misplaced} of {found.rows} rows are {other.value}; post those to /v1/{other.value}, "
+        f"and only {kind.value} here. Nothing was taken",
+    )
+
+
+def _verdict(found: Judgement) -> Answer:
+    content: dict[str, object] = {"accepted": found.accepted, "rejected": found.rejected}
+    if found.errors:
+        content["errors"] = found.errors
+    if found.errors_omitted:
+        content["errors_omitted"] = found.errors_omitted
+    if found.accepted:
+        return Answer(202, content)
+    return Answer(400, {"error": "None of the rows can be used", **content})
+
+
+class _Sayings:
+    """Logs refusals: of each status the first, then at most one a minute with the number of others."""
+
+    def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._clock = source, clock
+        self._said: dict[int, tuple[float, int]] = {}
+
+    def note(self, answer: Answer, request: Request) -> None:
+        """Have a refusal logged, now or with the next."""
+        at, others = self._said.get(answer.status, (-math.inf, 0))
+        if self._clock() - at < _SAY_SECONDS:
+            self._said[answer.status] = (at, others + 1)
+            return
+        self._said[answer.status] = (self._clock(), 0)
+        more = f" So were {others} others in the minutes before." if others else ""
+        log.warning(
+            "%s: a request of %s was answered %d: %s.%s",
+            self._source,
+            request.peer,
+            answer.status,
+            answer.content["error"],
+            more,
+        )

@@ -1,0 +1,140 @@
+"""Judges posted rows before they are kept, by the decoder that will read them again for the engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from connectors.base import RawBlock
+from connectors.formats.decoder import Decoder
+from monitor.records import Chunk, Reject, RejectReason, TaskLayout
+
+MOST_ERRORS = 100
+"""Rows that an answer names; the rest is counted."""
+
+
+class Kind(StrEnum):
+    """What a path takes."""
+
+    PREDICTIONS = "predictions"
+    LABELS = "labels"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a post holds.
+
+    Parameters
+    ----------
+    lines : bytes
+        The rows as NDJSON, each line ended.
+    rows : int
+        Lines.
+    accepted, rejected : int
+        Answers (or labels) that can be used, and that cannot.
+    answers : int
+        Answers in the accounting, used or not.
+    tasks : mapping of str to int
+        Rows by task; those of none that is known under ``""``.
+    labels : mapping of str to int
+        Labels among them, used or not.
+    misplaced : int
+        Rows that belong to the other path.
+    errors : tuple of mapping
+        Of the first rows with a fault: `row` (counted from 0), `reason`, `message`.
+    errors_omitted : int
+        Faults beyond those.
+    """
+
+    lines: bytes
+    rows: int
+    accepted: int
+    rejected: int
+    answers: int
+    tasks: Mapping[str, int]
+    labels: Mapping[str, int]
+    misplaced: int
+    errors: tuple[Mapping[str, object], ...]
+    errors_omitted: int
+
+
+class Intake:
+    """Decodes rows to see what they hold. It keeps nothing, and may be used by several threads.
+
+    Parameters
+    ----------
+    layouts : sequence of TaskLayout
+
+    Examples
+    --------
+    >>> intake = Intake([TaskLayout("spam", ("no", "yes"))])
+    >>> good, bad = b'{"model": "a", "scores": [0.5, 0.5]}', b'{"model": "a", "scores": [0.5, 1.5]}'
+    >>> found = intake.judge([good, bad], Kind.PREDICTIONS)
+    >>> found.accepted, found.rejected, found.errors[0]["row"], found.errors[0]["message"]
+    (1, 1, 1, '$.scores[1]: expected a number from 0 to 1, got 1.5')
+    """
+
+    def __init__(self, layouts: Sequence[TaskLayout]) -> None:
+        self._decoder = Decoder(layouts, "http")
+
+    def judge(self, lines: Sequence[bytes], kind: Kind) -> Judgement:
+        """What these rows, one a line and none of them blank, hold.
+
+        Parameters
+        ----------
+        lines : sequence of bytes
+            Without newlines, at least one.
+        kind : Kind
+            The path that they were posted to.
+        """
+        block = b"\n".join(lines) + b"\n"
+        # Not from 0, where the decoder would pass over a byte-order mark that it will not when reading.
+        chunk = self._decoder.decode([RawBlock(block, "http", 1)])
+        answers = sum(len(batch) for batch in chunk.batches)
+        labels = sum(len(batch) for batch in chunk.labels)
+        is_labels = kind is Kind.LABELS
+        starts = np.cumsum([1] + [len(line) + 1 for line in lines])
+        return Judgement(
+            lines=block,
+            rows=len(lines),
+            accepted=labels if is_labels else answers,
+            rejected=sum(max(reject.answers, 1) for reject in chunk.rejects),
+            answers=chunk.answers,
+            tasks=_rows_by_task(chunk),
+            labels=_labels_by_task(chunk),
+            misplaced=answers if is_labels else chunk.labels_received,
+            errors=tuple(
+                {
+                    "row": int(np.searchsorted(starts, reject.position, side="right")) - 1,
+                    "reason": reject.reason.value,
+                    "message": _message(reject, kind),
+                }
+                for reject in chunk.rejects[:MOST_ERRORS]
+            ),
+            errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
+        )
+
+
+def _message(reject: Reject, kind: Kind) -> str:
+    if kind is Kind.LABELS and reject.reason is RejectReason.NO_SCORES:
+        return "$.label: missing; give the true class, or `model` with `correct`: true or false"
+    return reject.message
+
+
+def _rows_by_task(chunk: Chunk) -> Mapping[str, int]:
+    found = Counter({batch.task: len(batch) for batch in chunk.batches})
+    for batch in chunk.labels:
+        found[batch.task] += len(batch)
+    for reject in chunk.rejects:
+        found[reject.task] += max(reject.answers, 1)
+    return found
+
+
+def _labels_by_task(chunk: Chunk) -> Mapping[str, int]:
+    found = Counter({batch.task: len(batch) for batch in chunk.labels})
+    found.update(reject.task for reject in chunk.rejects if reject.answers == 0 and reject.task)
+    return found

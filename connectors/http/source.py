@@ -1,0 +1,149 @@
+"""Posted records as a source: a listener before a spool, and the reading of that spool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from connectors.base import Raw, RawBlock, Source
+from connectors.http.access import Gate, Quota
+from connectors.http.handler import Posts
+from connectors.http.intake import Intake
+from connectors.http.listener import IDLE_CONNECTIONS, Listener
+from connectors.http.spool import Spool
+from connectors.http.tls import watched_context
+from monitor.config_http import HttpSource as HttpSettings
+from monitor.errors import SourceError
+from monitor.records import TaskLayout
+
+PARTITION = "spool"
+
+
+class HttpSource(Source):
+    """Takes posts of predictions and labels.
+
+    A post is answered 202 once its rows rest on the disk, in the spool; from there they are read. The
+    position counts bytes of all lines ever kept. What was acknowledged is handed out once after each
+    `open`, from the position that it is given; without one, from what was `absorbed` last, as far as
+    that was noted (at most a second before a crash). A post that was cut off before its 202 may be in
+    the spool or not: whoever sends it again should give the rows an `id`, by which the double is seen.
+
+    Rows with a fault are kept beside the good ones, so that the engine counts them, and the rejects
+    sink has them. A post that is refused as a whole (401, 403, 413, 415, rows for the other path) is
+    counted nowhere but in the log; what is refused for want of room (429) is `shed`.
+
+    `absorbed`, `up`, `lag` and `shed` may be called from any thread.
+
+    Parameters
+    ----------
+    settings : monitor.config.HttpSource
+    layouts : sequence of TaskLayout
+        The configured tasks, for the judgement of what is posted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> spool = {"path": tempfile.mkdtemp()}
+    >>> settings = HttpSettings(kind="http", listen="127.0.0.1:0", spool=spool)
+    >>> source = HttpSource(settings, [TaskLayout("spam", ("no", "yes"))])
+    >>> source.open({})
+    >>> source.name, source.up, source.lag
+    ('http', True, 0)
+    >>> source.close()
+    """
+
+    def __init__(self, settings: HttpSettings, layouts: Sequence[TaskLayout]) -> None:
+        assert settings.spool is not None  # the section demands it
+        self.name = settings.label
+        self._settings = settings
+        self._tasks = tuple(layout.name for layout in layouts)
+        self._intake = Intake(layouts)
+        self._spool = Spool(Path(settings.spool.path), settings.spool.max_bytes)
+        self._posts: Posts | None = None
+        self._listener: Listener | None = None
+        self._workers: ThreadPoolExecutor | None = None
+
+    def open(self, positions: Mapping[str, int]) -> None:
+        """Recover the spool, read the certificates and tokens, and listen.
+
+        Raises
+        ------
+        SourceError
+            A file or the address cannot be had, or the spool is damaged, used by another process, or
+            older than the position.
+        """
+        context = watched_context(self._settings.tls).current if self._settings.tls else None
+        gate = Gate(self._settings.tokens)
+        self._spool.open(positions.get(PARTITION))
+        self._workers = ThreadPoolExecutor(1, thread_name_prefix="blindsight-decode")
+        quota = Quota(self._settings.rows_per_second)
+        self._posts = Posts(
+            self._settings, gate, quota, self._intake, self._spool, self._workers, self._tasks
+        )
+        self._listener = Listener(
+            self._settings.listen,
+            self._posts,
+            context,
+            self._settings.read_seconds,
+            self._settings.max_requests + IDLE_CONNECTIONS,
+        )
+        try:
+            self._listener.start()
+        except SourceError:
+            self.close()
+            raise
+
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        """Lines that rest on the disk: about 1 MiB, or a single larger group of posts.
+
+        Raises
+        ------
+        SourceError
+            A file of the spool is damaged, or the listener has failed; it is started again by the next.
+        """
+        if self._listener is not None and not self._listener.up:
+            self._listener.start()
+        found = self._spool.read(timeout_seconds)
+        return [] if found is None else [RawBlock(found[0], PARTITION, found[1])]
+
+    def absorbed(self, positions: Mapping[str, int]) -> None:
+        """Hear that everything before the position is used: what of the spool is so is deleted."""
+        if PARTITION in positions:
+            self._spool.absorbed(positions[PARTITION])
+
+    def close(self) -> None:
+        """Stop listening; posts in flight have a second to be answered."""
+        if self._listener is not None:
+            self._listener.stop()
+            self._listener = None
+        if self._workers is not None:
+            self._workers.shutdown()
+            self._workers = None
+        self._spool.close()
+
+    @property
+    def up(self) -> bool:
+        """Whether it listens."""
+        listener = self._listener
+        return listener is not None and listener.up
+
+    @property
+    def lag(self) -> int:
+        """Rows in the spool that were not read yet."""
+        return self._spool.lag
+
+    @property
+    def shed(self) -> int:
+        """Answers refused for want of room since the start."""
+        return 0 if self._posts is None else self._posts.shed
+
+    @property
+    def labels_shed(self) -> Mapping[str, int]:
+        """Labels refused for want of room since the start, by task."""
+        return {} if self._posts is None else dict(self._posts.labels_shed)
+
+    @property
+    def port(self) -> int:
+        """The port in use, once open."""
+        return 0 if self._listener is None else self._listener.port

@@ -1,0 +1,371 @@
+"""Keeps posted records on a disk from the moment they are acknowledged until they are used.
+
+Many requests' lines are written and synced together (group commit) by one thread, in files of bounded
+size; what is asked for by the reader, another thread, is only what a sync has covered. Files whose lines
+are all used are deleted. The last file stays, so that offsets go on rising whatever was deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+from connectors.http.segment import FRAME_BYTES, Segment, measure, name_of, pack, segments_in
+from connectors.http.spool_reader import SpoolReader
+from monitor.errors import BlindsightError, SourceError
+
+log = logging.getLogger("blindsight")
+
+_GROUP_BYTES = 4 << 20  # written at once: a sync of more would make the first of the group wait for long
+_SEGMENTS = 8  # room is given back in such parts of the bound
+_LARGEST_SEGMENT = 64 << 20
+_MARK = "absorbed"
+_MARK_SECONDS = 1.0
+_sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
+
+
+_Group = list[tuple[bytes, int, Future[int]]]
+"""Lines, how many they are, and who waits for them."""
+
+
+class SpoolFullError(BlindsightError):
+    """There is no room for more until something is used."""
+
+
+class SpoolWriteError(BlindsightError):
+    """The disk did not take the lines: they are not acknowledged."""
+
+
+class Spool:
+    """An append-only queue of lines in a folder. `append` and `absorbed` may be called from any thread.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if absent. Used by one process at a time.
+    max_bytes : int
+        Of all files in it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> spool = Spool(Path(tempfile.mkdtemp()) / "spool", 1_000_000)
+    >>> spool.open(None)
+    >>> spool.append(b'{"id": 1}\\n', rows=1).result(), spool.append(b'{"id": 2}\\n', rows=1).result()
+    (10, 20)
+    >>> spool.read(0.0), spool.lag
+    ((b'{"id": 1}\\n{"id": 2}\\n', 0), 0)
+    >>> spool.close()
+    """
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self._segment_bytes = min(max_bytes // _SEGMENTS, _LARGEST_SEGMENT)
+        # Not more than one file's worth, or one group could fill what can only be given back file by file.
+        self._group_bytes = min(_GROUP_BYTES, self._segment_bytes)
+        self._changed = threading.Condition()
+        self._segments: list[Segment] = []
+        self._waiting: _Group = []
+        self._bytes = 0  # in all files, and waiting to be written
+        self._rows_deleted = 0
+        self._closing = False
+        self._worn_out = False  # whether the last file is used up and so large that it must go
+        self._file: int | None = None
+        self._lock_file: int | None = None
+        self._thread: threading.Thread | None = None
+        self._reader = SpoolReader(0)
+        self._absorbed = 0
+        self._marked_at = 0.0
+
+    def open(self, position: int | None) -> None:
+        """Take the folder, cut off what a crash left torn, and go on reading at `position`.
+
+        Without one, reading goes on after what was last said to be `absorbed`, or at the beginning.
+
+        Raises
+        ------
+        SourceError
+            The folder cannot be had, another process has it, or what is in it is damaged or older than
+            the position.
+        """
+        try:
+            self._take_folder()
+            self._recover(position)
+        except OSError as error:
+            self.close()
+            raise SourceError(
+                f"The spool {self.folder} cannot be used: {error.strerror or error}; give a folder that "
+                "this user may write"
+            ) from error
+        except SourceError:
+            self.close()
+            raise
+        self._closing = False
+        self._thread = threading.Thread(target=self._write, name="blindsight-spool", daemon=True)
+        self._thread.start()
+
+    def append(self, lines: bytes, rows: int) -> Future[int]:
+        """Have whole lines kept; the future holds the offset after them once they rest on the disk.
+
+        It fails with `SpoolWriteError` where the disk does not take them.
+
+        Raises
+        ------
+        SpoolFullError
+            There is no room. Nothing was kept.
+        """
+        need = len(lines) + FRAME_BYTES
+        with self._changed:
+            if self._closing or self._thread is None:
+                raise SpoolFullError("The spool is closed")
+            if self._bytes + need > self.max_bytes:
+                raise SpoolFullError(f"The spool holds its {self.max_bytes} bytes")
+            future: Future[int] = Future()
+            future.set_running_or_notify_cancel()  # who waits may leave; what is written cannot be taken back
+            self._waiting.append((lines, rows, future))
+            self._bytes += need
+            self._changed.notify_all()
+        return future
+
+    def read(self, timeout_seconds: float) -> tuple[bytes, int] | None:
+        """The next whole lines, about 1 MiB, and the offset of the first; None where none came in time.
+
+        Raises
+        ------
+        SourceError
+            A file is damaged.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._readable() or self._closing, timeout_seconds):
+                return None
+            if not self._readable():
+                return None
+            segment = next(segment for segment in self._segments if segment.end > self._reader.position)
+            size = segment.size
+        # Outside the lock: a slow disk must not keep posts waiting.
+        return self._reader.read(segment, size)
+
+    def absorbed(self, position: int) -> None:
+        """Hear that all before this offset is used: files that end before it are deleted."""
+        with self._changed:
+            self._absorbed = max(self._absorbed, position)
+            done = [segment for segment in self._segments[:-1] if segment.end <= self._absorbed]
+            self._segments = self._segments[len(done) :]
+            self._bytes -= sum(segment.size for segment in done)
+            self._rows_deleted += sum(segment.rows for segment in done)
+            last = self._segments[-1]
+            self._worn_out = last.end <= self._absorbed and last.size >= self._segment_bytes
+            if self._worn_out:
+                self._changed.notify_all()
+        for segment in done:
+            segment.path.unlink(missing_ok=True)
+        if time.monotonic() - self._marked_at > _MARK_SECONDS:
+            self._mark()
+
+    def close(self) -> None:
+        """Write what waits, and let go of the folder."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+            self._mark()
+        self._close_file()
+        self._reader.close()
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
+
+    @property
+    def lag(self) -> int:
+        """Lines on the disk that were not read yet."""
+        with self._changed:
+            rows = sum(segment.rows for segment in self._segments) + self._rows_deleted
+            return max(rows - self._reader.rows_before, 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files, and of what waits to be written."""
+        with self._changed:
+            return self._bytes
+
+    def _readable(self) -> bool:
+        return bool(self._segments) and self._segments[-1].end > self._reader.position
+
+    def _take_folder(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock_file = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SourceError(
+                f"The spool {self.folder} is used by another process; stop it, or give each its own folder"
+            ) from None
+
+    def _recover(self, position: int | None) -> None:
+        segments = segments_in(self.folder)
+        for i, segment in enumerate(segments):
+            measure(segment, segments[i + 1].start if i + 1 < len(segments) else None)
+        if position is None:
+            position = self._read_mark()
+        end = segments[-1].end if segments else position
+        if position > end:
+            if any(segment.size for segment in segments):
+                raise SourceError(
+                    f"The spool {self.folder} ends at {end}, and {position} bytes of it are used already: "
+                    "it is an older copy; put the newer one back, or move it away"
+                )
+            for segment in segments:
+                segment.path.unlink()
+            segments = []
+        self._absorbed = position
+        if segments and position < segments[0].start:
+            log.warning(
+                "The spool %s begins at %d, past the position %d: what lay between was deleted as used, "
+                "and the state that goes on now is older.",
+                self.folder,
+                segments[0].start,
+                position,
+            )
+            position = segments[0].start
+        self._segments, self._rows_deleted = segments, 0
+        self._bytes = sum(segment.size for segment in segments)
+        self._reader = SpoolReader(position)
+        self._reader.skip(segments)
+        if segments:
+            self._file = os.open(segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            _sync(self._file)  # the torn end is cut off for good before anything follows it
+        else:
+            self._begin_segment(position)
+        self.absorbed(position)
+
+    def _begin_segment(self, start: int) -> None:
+        path = self.folder / name_of(start)
+        # A file of this name holds nothing that was acknowledged: its first write failed.
+        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        file = os.open(path, flags, 0o600)
+        try:
+            os.fsync(file)
+            self._sync_folder()
+        except OSError:
+            os.close(file)
+            raise
+        self._close_file()
+        self._file = file
+        with self._changed:
+            self._segments = [segment for segment in self._segments if segment.path != path]
+            self._segments.append(Segment(path, start, start))
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _write(self) -> None:
+        """The writer's thread: a group of requests after another, until closed and all is written."""
+        while (group := self._next_group()) is not None:
+            if group:
+                self._write_group(group)
+            elif self._worn_out:
+                self._replace_worn_out()
+
+    def _next_group(self) -> _Group | None:
+        """Some that wait; none where only the last file is to be replaced; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closing or self._worn_out)
+            if self._closing and not self._waiting:
+                return None
+            size = count = 0
+            for lines, _, _ in self._waiting:
+                if count and size + len(lines) > self._group_bytes:
+                    break
+                size, count = size + len(lines), count + 1
+            group, self._waiting = self._waiting[:count], self._waiting[count:]
+            return group
+
+    def _write_group(self, group: _Group) -> None:
+        lines = b"".join(part for part, _, _ in group)
+        reserved = len(lines) + FRAME_BYTES * len(group)
+        try:
+            end = self._commit(lines, sum(count for _, count, _ in group), reserved)
+        except OSError as error:
+            self._abandon(error, reserved)
+            failure = SpoolWriteError(f"The spool could not be written: {error.strerror or error}")
+            for _, _, future in group:
+                future.set_exception(failure)
+        else:
+            for _, _, future in group:
+                future.set_result(end)
+
+    def _replace_worn_out(self) -> None:
+        """All of the last file is used: begin another, so that it can be deleted."""
+        self._worn_out = False
+        try:
+            self._begin_segment(self._segments[-1].end)
+        except OSError as error:
+            self._abandon(error, 0)
+        self.absorbed(self._absorbed)
+
+    def _commit(self, lines: bytes, rows: int, reserved: int) -> int:
+        """Write and sync one frame; only then is it there for the reader."""
+        with self._changed:
+            last = self._segments[-1]
+        if self._file is None or last.size >= self._segment_bytes:
+            self._begin_segment(last.end)
+            last = self._segments[-1]
+        assert self._file is not None
+        frame = memoryview(pack(last.end, rows, lines))
+        written = 0
+        while written < len(frame):
+            written += os.write(self._file, frame[written:])
+        _sync(self._file)
+        with self._changed:
+            last.end, last.size, last.rows = last.end + len(lines), last.size + len(frame), last.rows + rows
+            self._bytes += len(frame) - reserved
+            self._changed.notify_all()
+            return last.end
+
+    def _abandon(self, error: OSError, reserved: int) -> None:
+        """After a failed write or sync nobody knows what the file holds: cut it back, begin another."""
+        level = logging.WARNING if error.errno in (errno.ENOSPC, errno.EDQUOT) else logging.ERROR
+        log.log(level, "The spool %s cannot be written: %s.", self.folder, error.strerror or error)
+        with self._changed:
+            last = self._segments[-1]
+            self._bytes -= reserved
+        self._close_file()
+        try:
+            os.truncate(last.path, last.size)
+        except OSError:  # the disk is away: what is torn there lies behind the frames that count
+            log.warning("The end of %s could not be cut off.", last.path)
+
+    def _mark(self) -> None:
+        """Note how far all is used, for a start without a position. An older note only reads more again."""
+        self._marked_at = time.monotonic()
+        path = self.folder / _MARK
+        try:
+            draft = path.with_suffix(".new")
+            draft.write_text(f"{self._absorbed}\n")
+            os.replace(draft, path)
+        except OSError as error:
+            log.warning("%s cannot be written: %s.", path, error.strerror or error)
+
+    def _read_mark(self) -> int:
+        try:
+            return int((self.folder / _MARK).read_text())
+        except (FileNotFoundError, ValueError):
+            return 0

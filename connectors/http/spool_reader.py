@@ -1,0 +1,97 @@
+"""Reads a spool's frames back as blocks of lines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from connectors.http.segment import FRAME_BYTES, Segment, damaged, frames_by_head, unpack, unpack_head
+
+_READ_BYTES = 1 << 20
+
+
+class SpoolReader:
+    """Goes through segments in their order. Used by one thread.
+
+    Parameters
+    ----------
+    position : int
+        Offset of the first line to read; within a frame, it must be where a line begins.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.rows_before = 0
+        self._segment: Segment | None = None
+        self._file: int | None = None
+        self._place = 0
+
+    def read(self, segment: Segment, size: int) -> tuple[bytes, int]:
+        """Whole lines from the position on: about 1 MiB, or one larger frame, and the offset of the first.
+
+        Parameters
+        ----------
+        segment : Segment
+            The one that the position lies in.
+        size : int
+            Bytes of it that are on the disk for sure.
+
+        Raises
+        ------
+        SourceError
+            The file is damaged, or cannot be read.
+        """
+        try:
+            return self._read(segment, size)
+        except OSError as error:
+            raise damaged(segment, self._place) from error
+
+    def _read(self, segment: Segment, size: int) -> tuple[bytes, int]:
+        file = self._switch(segment)
+        lines: list[bytes] = []
+        start, offset = self.position, 0
+        data = self._some_frames(file, segment, size)
+        while (frame := unpack(data, offset, self._place)) is not None and frame.start <= self.position:
+            body = offset + FRAME_BYTES
+            lines.append(data[body + self.position - frame.start : body + frame.length])
+            offset = body + frame.length
+            self.position, self._place = frame.end, frame.next_place
+            self.rows_before += frame.rows
+        if not offset:
+            raise damaged(segment, self._place)
+        return b"".join(lines), start
+
+    def skip(self, segments: Sequence[Segment]) -> None:
+        """Go to the position, over the frames that end before it, without reading their lines."""
+        self.rows_before = sum(segment.rows for segment in segments if segment.end <= self.position)
+        here = next((segment for segment in segments if segment.end > self.position), None)
+        if here is None:
+            return
+        for frame in frames_by_head(self._switch(here), here.size):
+            if frame.end > self.position:
+                return
+            self._place = frame.next_place
+            self.rows_before += frame.rows
+
+    def _switch(self, segment: Segment) -> int:
+        if self._file is None or self._segment is not segment:
+            self.close()
+            self._file = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._segment, self._place = segment, 0
+        return self._file
+
+    def _some_frames(self, file: int, segment: Segment, size: int) -> bytes:
+        """At least one whole frame."""
+        data = os.pread(file, min(_READ_BYTES, size - self._place), self._place)
+        head = unpack_head(data, 0, self._place)
+        if head is None or head.next_place > size:
+            raise damaged(segment, self._place)
+        if head.next_place - self._place > len(data):
+            data = os.pread(file, head.next_place - self._place, self._place)
+        return data
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

@@ -1,0 +1,50 @@
+"""Taking an address to listen on, and saying why it cannot be had."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there.
+
+    Raises
+    ------
+    OSError
+        The address cannot be had; `cannot_listen` says why.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        # A restart must not wait for the last connections' TIME_WAIT; a port in use is still refused.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen()
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def cannot_listen(listen: str, error: OSError, key: str = "export.listen") -> str:
+    """One sentence on why an address cannot be had, and what to do; `key` is where it was configured.
+
+    Examples
+    --------
+    >>> cannot_listen("127.0.0.1:80", PermissionError(13, "Permission denied"))
+    'export.listen: cannot listen on 127.0.0.1:80: this user may not use the port; take one from 1024 on'
+    """
+    if isinstance(error, socket.gaierror):
+        why = "the host name is not known; give an address of this machine, such as 127.0.0.1 or 0.0.0.0"
+    elif error.errno == errno.EADDRINUSE:
+        why = "the port is in use; stop the program that has it, or take another port (0 takes a free one)"
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        why = "this user may not use the port; take one from 1024 on"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        why = "this machine has no such address; give one of its own, such as 127.0.0.1 or 0.0.0.0"
+    else:
+        why = f"{error.strerror or error}; give another address or port"
+    return f"{key}: cannot listen on {listen}: {why}"

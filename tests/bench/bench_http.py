@@ -1,0 +1,178 @@
+"""What posting costs: ``python -m tests.bench.bench_http``.
+
+The source runs in a process of its own, with a thread that reads its spool and decodes what it reads, as
+the agent does. Clients post 100 rows at a time over connections that stay open, at a set rate (open loop:
+a post's latency counts from when it was due, so that a stall is not hidden by the posts it kept back).
+The last round goes as fast as the same clients can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+
+ROWS = 100
+CLIENTS = 8
+TASK = {"toxicity": ("ok", "toxic")}
+
+
+@dataclass
+class Times:
+    """Latencies of posts in seconds, and how many were not answered 202."""
+
+    latencies: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    def line(self, seconds: float) -> str:
+        found = sorted(self.latencies)
+        p50, p99, p999 = (found[int(len(found) * q)] * 1000 for q in (0.5, 0.99, 0.999))
+        return (
+            f"{len(found) * ROWS / seconds:9,.0f} rows/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   "
+            f"p99.9 {p999:6.2f} ms   {len(found)} posts, {self.refused} refused"
+        )
+
+
+def body(post: int) -> bytes:
+    """100 predictions with ids, about 130 bytes each."""
+    rows = [
+        {
+            "id": f"req-{post * ROWS + i:09d}",
+            "time": 1_795_000_000 + post,
+            "task": "toxicity",
+            "model": f"model-{i % 4}",
+            "scores": [round(1 - (i % 97) / 100, 4), round((i % 97) / 100, 4)],
+        }
+        for i in range(ROWS)
+    ]
+    return json.dumps(rows).encode()
+
+
+def connect(port: int) -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", port))
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found
+
+
+def post(connection: socket.socket, content: bytes) -> bool:
+    """Send one post and wait for its answer; whether that was 202."""
+    head = (
+        "POST /v1/predictions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + content)
+    answer = b""
+    while b"\r\n\r\n" not in answer or not answer.endswith(b"}\n"):
+        part = connection.recv(65_536)
+        if not part:
+            raise ConnectionError("the server has hung up")
+        answer += part
+    return answer.startswith(b"HTTP/1.1 202")
+
+
+def client(port: int, number: int, every: float, start: float, end: float, times: Times) -> None:
+    """Post at this client's moments (every 0: as fast as it goes) until the end."""
+    bodies = [body(number * 1000 + i) for i in range(16)]
+    with connect(port) as connection:
+        due, i = start + every * number / CLIENTS, 0
+        while due < end:
+            time.sleep(max(due - time.perf_counter(), 0.0))
+            began = due if every else time.perf_counter()
+            fine = post(connection, bodies[i % len(bodies)])
+            times.latencies.append(time.perf_counter() - began)
+            times.refused += not fine
+            i += 1
+            due = due + every if every else time.perf_counter()
+
+
+def disk(folder: str, seconds: float) -> str:
+    """What the disk alone takes: as many appends of a post's bytes, each synced, at the same pace."""
+    times, content = Times(), body(0)
+    every = ROWS / 20_000
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        start = due = time.perf_counter()
+        while due < start + seconds:
+            time.sleep(max(due - time.perf_counter(), 0.0))
+            file.write(content)
+            os.fdatasync(file.fileno())
+            times.latencies.append(time.perf_counter() - due)
+            due += every
+    return times.line(time.perf_counter() - start)
+
+
+def load(port: int, rows_per_second: float, seconds: float) -> str:
+    """One round; 0 rows a second: as fast as it goes."""
+    times = Times()
+    every = CLIENTS * ROWS / rows_per_second if rows_per_second else 0.0
+    start = time.perf_counter() + 0.2
+    threads = [
+        threading.Thread(target=client, args=(port, i, every, start, start + seconds, times))
+        for i in range(CLIENTS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return times.line(time.perf_counter() - start)
+
+
+def serve(folder: str) -> None:
+    """The server's process: prints its port, ends when its standard input does."""
+    from connectors.formats.decoder import Decoder
+    from connectors.http import HttpSource
+    from monitor.config import HttpSource as Settings
+    from monitor.records import TaskLayout
+
+    layouts = [TaskLayout(name, classes) for name, classes in TASK.items()]
+    source = HttpSource(Settings(kind="http", listen="127.0.0.1:0", spool={"path": folder}), layouts)
+    source.open({})
+    decoder, ended = Decoder(layouts, source.name), threading.Event()
+
+    def use() -> None:
+        while not ended.is_set():
+            if raws := source.read(0.1):
+                source.absorbed(decoder.decode(raws).positions)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    print(source.port, flush=True)
+    sys.stdin.read()
+    ended.set()
+    thread.join()
+    source.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--rows-per-second", type=float, default=20_000.0)
+    parser.add_argument("--folder", help="where the spool rests; a temporary folder if absent")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve)
+        return
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        command = [sys.executable, "-m", "tests.bench.bench_http", "--serve", folder]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            load(port, arguments.rows_per_second, 1.0)
+            print(f"Append and sync alone, 200 a second:  {disk(folder, arguments.seconds / 3)}")
+            print(f"Posts of {ROWS} rows, {len(body(0))} bytes, over {CLIENTS} connections:")
+            rate = arguments.rows_per_second
+            print(f"  at {rate:,.0f} rows/s:      {load(port, rate, arguments.seconds)}")
+            print(f"  as fast as it goes:   {load(port, 0.0, arguments.seconds / 3)}")
+            assert server.stdin is not None
+            server.stdin.close()
+
+
+if __name__ == "__main__":
+    main()
