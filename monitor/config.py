@@ -249,11 +249,17 @@ class Config(Section):
             yield f"sources[{stdins[1]}].kind", "expected one stdin source, got two: it can be read only once"
 
     def _http_problems(self) -> Iterable[Problem | None]:
-        """Two that listen at one address, a token for a task that is not there."""
-        listening = {self.export.listen: "export.listen"}
+        """Two that share an address or a spool, a token for a task that is not there."""
+        listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
-            if source.kind != "http":
+            if source.kind != "http" or source.spool is None:
                 continue
+            first = spools.setdefault(source.spool.path, f"sources[{i}].spool.path")
+            if first != f"sources[{i}].spool.path":
+                yield (
+                    f"sources[{i}].spool.path",
+                    f"expected a folder of its own, got {source.spool.path!r}, which {first} names too",
+                )
             other = listening.setdefault(source.listen, f"sources[{i}].listen")
             if other != f"sources[{i}].listen" and listen_address(source.listen)[1]:
                 yield (

@@ -105,6 +105,9 @@ class Conversation:
             raise
         if not isinstance(event, h11.Request):
             raise _GoneError
+        # What came at once h11 takes whole, however large; it bounds only what is not complete yet.
+        if sum(len(name) + len(value) for name, value in event.headers) + len(event.target) > MOST_HEAD_BYTES:
+            raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
         headers: dict[str, str] = {}
         for name, value in event.headers:
             key, text = name.decode("ascii"), value.decode("latin-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,8 @@ from connectors.http.tls import watched_context
 from monitor.config_http import HttpSource as HttpSettings
 from monitor.errors import SourceError
 from monitor.records import TaskLayout
+
+log = logging.getLogger("blindsight")
 
 PARTITION = "spool"
 
@@ -93,6 +96,7 @@ class HttpSource(Source):
         except SourceError:
             self.close()
             raise
+        log.info("%s: posts are taken on port %d.", self.name, self._listener.port)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Lines that rest on the disk: about 1 MiB, or a single larger group of posts.

@@ -12,10 +12,10 @@ import fcntl
 import logging
 import os
 import threading
-import time
 from concurrent.futures import Future
 from pathlib import Path
 
+from connectors.http.mark import Mark
 from connectors.http.segment import FRAME_BYTES, Segment, measure, name_of, pack, segments_in
 from connectors.http.spool_reader import SpoolReader
 from monitor.errors import BlindsightError, SourceError
@@ -25,8 +25,6 @@ log = logging.getLogger("blindsight")
 _GROUP_BYTES = 4 << 20  # written at once: a sync of more would make the first of the group wait for long
 _SEGMENTS = 8  # room is given back in such parts of the bound
 _LARGEST_SEGMENT = 64 << 20
-_MARK = "absorbed"
-_MARK_SECONDS = 1.0
 _sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
 
 
@@ -82,7 +80,7 @@ class Spool:
         self._thread: threading.Thread | None = None
         self._reader = SpoolReader(0)
         self._absorbed = 0
-        self._marked_at = 0.0
+        self._mark = Mark(folder / "absorbed")
 
     def open(self, position: int | None) -> None:
         """Take the folder, cut off what a crash left torn, and go on reading at `position`.
@@ -166,8 +164,7 @@ class Spool:
                 self._changed.notify_all()
         for segment in done:
             segment.path.unlink(missing_ok=True)
-        if time.monotonic() - self._marked_at > _MARK_SECONDS:
-            self._mark()
+        self._mark.write(self._absorbed)
 
     def close(self) -> None:
         """Write what waits, and let go of the folder."""
@@ -177,7 +174,7 @@ class Spool:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-            self._mark()
+            self._mark.write(self._absorbed, at_once=True)
         self._close_file()
         self._reader.close()
         if self._lock_file is not None:
@@ -215,7 +212,7 @@ class Spool:
         for i, segment in enumerate(segments):
             measure(segment, segments[i + 1].start if i + 1 < len(segments) else None)
         if position is None:
-            position = self._read_mark()
+            position = self._mark.read()
         end = segments[-1].end if segments else position
         if position > end:
             if any(segment.size for segment in segments):
@@ -239,10 +236,10 @@ class Spool:
         self._segments, self._rows_deleted = segments, 0
         self._bytes = sum(segment.size for segment in segments)
         self._reader = SpoolReader(position)
-        self._reader.skip(segments)
         if segments:
             self._file = os.open(segments[-1].path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             _sync(self._file)  # the torn end is cut off for good before anything follows it
+            self._reader.skip(segments)
         else:
             self._begin_segment(position)
         self.absorbed(position)
@@ -352,20 +349,3 @@ class Spool:
             os.truncate(last.path, last.size)
         except OSError:  # the disk is away: what is torn there lies behind the frames that count
             log.warning("The end of %s could not be cut off.", last.path)
-
-    def _mark(self) -> None:
-        """Note how far all is used, for a start without a position. An older note only reads more again."""
-        self._marked_at = time.monotonic()
-        path = self.folder / _MARK
-        try:
-            draft = path.with_suffix(".new")
-            draft.write_text(f"{self._absorbed}\n")
-            os.replace(draft, path)
-        except OSError as error:
-            log.warning("%s cannot be written: %s.", path, error.strerror or error)
-
-    def _read_mark(self) -> int:
-        try:
-            return int((self.folder / _MARK).read_text())
-        except (FileNotFoundError, ValueError):
-            return 0

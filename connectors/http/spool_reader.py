@@ -51,7 +51,9 @@ class SpoolReader:
         lines: list[bytes] = []
         start, offset = self.position, 0
         data = self._some_frames(file, segment, size)
-        while (frame := unpack(data, offset, self._place)) is not None and frame.start <= self.position:
+        while (frame := unpack(data, offset, self._place)) is not None and (
+            frame.start <= self.position < frame.end
+        ):
             body = offset + FRAME_BYTES
             lines.append(data[body + self.position - frame.start : body + frame.length])
             offset = body + frame.length
@@ -62,10 +64,18 @@ class SpoolReader:
         return b"".join(lines), start
 
     def skip(self, segments: Sequence[Segment]) -> None:
-        """Go to the position, over the frames that end before it, without reading their lines."""
+        """Go to the position, over the frames that end before it, without reading their lines.
+
+        Parameters
+        ----------
+        segments : sequence of Segment
+            At least one; the last may end at the position.
+        """
         self.rows_before = sum(segment.rows for segment in segments if segment.end <= self.position)
         here = next((segment for segment in segments if segment.end > self.position), None)
-        if here is None:
+        if here is None:  # what comes next follows in the last file
+            self._switch(segments[-1])
+            self._place = segments[-1].size
             return
         for frame in frames_by_head(self._switch(here), here.size):
             if frame.end > self.position:

@@ -1,0 +1,60 @@
+"""`blindsight run` with an `http` source, as users meet it: posts in, windows and metrics out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
+from tests.services.process import free_ports
+from tests.streams import Record, answers
+
+TOKEN = "token-of-the-test-0123456789"
+
+
+def stream(n: int) -> list[Record]:
+    return answers(np.random.default_rng(3), n, labelled=True)
+
+
+def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    (tmp_path / "serving.token").write_text(TOKEN)
+    source: dict[str, Any] = {
+        "kind": "http",
+        "listen": f"127.0.0.1:{port}",
+        "spool": {"path": "spool"},
+        "tokens": [{"token_file": "serving.token"}],
+    }
+    config = configuration(
+        sources=[source], reports={"path": "windows.ndjson"}, rejects={"path": "bad.ndjson"}
+    )
+    url = f"http://127.0.0.1:{port}/v1/predictions"
+    records = stream(450)
+    with httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}) as client:
+        with DaemonProcess(tmp_path, config) as daemon:
+            daemon.until_value(1, "source_up", source="http")
+            assert httpx.post(url, json=records[0]).status_code == 401
+            assert client.post(url, content=ndjson(records[:250])).json() == {"accepted": 250, "rejected": 0}
+            bad = {"id": "x", "model": "erm", "scores": [0.5, 1.7]}
+            assert client.post(url, json=[bad, records[250]]).json()["accepted"] == 1
+            daemon.until_value(51, "answers_pending", task="t", model="erm")
+            metrics = daemon.metrics()
+            assert metrics.value("answers_received_total", source="http") == 252
+            assert metrics.value("rejected_total", source="http", reason="out_of_range") == 1
+            assert metrics.value("shed_total", source="http") == 0
+            assert metrics.value("source_up", source="http") == 1
+            assert metrics.value("source_lag_records", source="http") == 0
+        assert [window["size"] for window in read_windows(tmp_path / "windows.ndjson")] == [100, 100, 51]
+        with DaemonProcess(tmp_path, config) as daemon:
+            daemon.until_value(1, "source_up", source="http")
+            assert client.post(url, json=records[251:]).status_code == 202
+            daemon.until_value(99, "answers_pending", task="t", model="erm")
+    windows = read_windows(tmp_path / "windows.ndjson")
+    assert [window["size"] for window in windows] == [100, 100, 51, 100, 99]
+    ranges = [window["positions"]["spool"] for window in windows]
+    assert all(end < start for (_, end), (start, _) in pairwise(ranges))
+    assert len((tmp_path / "bad.ndjson").read_text().splitlines()) == 1
