@@ -48,13 +48,41 @@ def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> N
             assert metrics.value("shed_total", source="http") == 0
             assert metrics.value("source_up", source="http") == 1
             assert metrics.value("source_lag_records", source="http") == 0
+            assert daemon.end()[0] == 0
         assert [window["size"] for window in read_windows(tmp_path / "windows.ndjson")] == [100, 100, 51]
         with DaemonProcess(tmp_path, config) as daemon:
             daemon.until_value(1, "source_up", source="http")
             assert client.post(url, json=records[251:]).status_code == 202
             daemon.until_value(99, "answers_pending", task="t", model="erm")
+            assert daemon.end()[0] == 0
     windows = read_windows(tmp_path / "windows.ndjson")
     assert [window["size"] for window in windows] == [100, 100, 51, 100, 99]
     ranges = [window["positions"]["spool"] for window in windows]
     assert all(end < start for (_, end), (start, _) in pairwise(ranges))
     assert len((tmp_path / "bad.ndjson").read_text().splitlines()) == 1
+
+
+def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    source = {"kind": "http", "listen": f"127.0.0.1:{port}", "spool": {"path": "spool"}}
+    outputs = {"reports": {"path": "windows.ndjson"}, "store": {"path": "state"}}
+    config = configuration(sources=[source], **outputs)
+    url = f"http://127.0.0.1:{port}/v1/predictions"
+    records = stream(450)
+    for start, end in ((0, 130), (130, 270), (270, 450)):
+        with DaemonProcess(tmp_path, config) as daemon:
+            daemon.until_value(1, "source_up", source="http")
+            for i in range(start, end, 10):
+                assert httpx.post(url, content=ndjson(records[i : i + 10])).status_code == 202
+            if end < 450:
+                daemon.process.kill()
+                daemon.process.wait()
+            else:
+                daemon.until_value(50, "answers_pending", task="t", model="erm")
+                assert daemon.end()[0] == 0
+    windows = read_windows(tmp_path / "windows.ndjson")
+    assert [(window["window"], window["size"]) for window in windows] == [(i, 100) for i in range(4)]
+    starts = np.cumsum([0, *(len(ndjson([record])) for record in records)])
+    assert [window["positions"]["spool"] for window in windows] == [
+        [starts[100 * i], starts[100 * i + 99]] for i in range(4)
+    ]
