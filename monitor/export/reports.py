@@ -8,6 +8,7 @@ import os
 import stat
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ _RETRY_SECONDS = 1.0  # a disk that is full stays so for longer; a shorter wait 
 Item = TypeVar("Item")
 
 
-class LineWriter(Generic[Item]):
+class LineWriter(ABC, Generic[Item]):
     """Appends lines to a file from a bounded queue; `write` never waits for the disk.
 
     A line is written whole or not at all: what a failed write left of one is cut off again, and a
@@ -137,9 +138,9 @@ class LineWriter(Generic[Item]):
             self._queue.clear()
         return left == 0
 
+    @abstractmethod
     def _encode(self, item: Item) -> bytes:
         """The line of an item, ending in a newline. Runs in the writer's thread."""
-        raise NotImplementedError
 
     def _has_room(self) -> bool:
         return self._give_up is None and len(self._queue) < self._capacity
