@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from monitor.errors import ConfigError, SinkError
 from monitor.export.accept import accepts_gzip, prefers_openmetrics
 from monitor.export.listening import bind, cannot_listen
+from monitor.section import listen_address
 from monitor.view import AgentView
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -259,14 +260,10 @@ def parse_listen(listen: str) -> tuple[str, int]:
     >>> parse_listen("127.0.0.1:9109"), parse_listen("[::1]:0")
     (('127.0.0.1', 9109), ('::1', 0))
     """
-    host, _, port = listen.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        host = ""  # an IPv6 address without brackets: nobody can tell where its port begins
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+    try:
+        return listen_address(listen)
+    except ValueError as error:
         raise ConfigError(
             f"export.listen: expected host:port, such as 127.0.0.1:9109, 0.0.0.0:9109 or [::1]:9109, "
             f"with a port from 0 to 65535, got {listen!r}"
-        )
-    return host, int(port)
+        ) from error
