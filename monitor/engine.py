@@ -81,6 +81,7 @@ class Engine:
             source: dict(positions) for source, positions in state.get("positions", {}).items()
         }
         self._received: Counter[str] = Counter(state.get("received", {}))
+        self._labels_received: Counter[str] = Counter(state.get("labels_received", {}))
         self._shed: Counter[str] = Counter(state.get("shed", {}))
         self._rejected: Counter[tuple[str, str]] = Counter(
             {(source, reason): count for source, reason, count in state.get("rejected", ())}
@@ -167,6 +168,7 @@ class Engine:
             "clock": self._clock.snapshot(),
             "positions": {source: dict(positions) for source, positions in self._positions.items()},
             "received": dict(self._received),
+            "labels_received": dict(self._labels_received),
             "shed": dict(self._shed),
             "rejected": [[source, reason, count] for (source, reason), count in self._rejected.items()],
             "labels_rejected": dict(self._labels_rejected),
@@ -225,6 +227,7 @@ class Engine:
             labels_waiting={name: task.join.waiting for name, task in self._tasks.items()},
             label_lag_seconds={name: lag for name, lag in lags.items() if lag is not None},
             received=dict(self._received),
+            labels_received=dict(self._labels_received),
             shed=dict(self._shed),
             rejected=dict(self._rejected),
             series_dropped=sum(task.dropped for task in self._tasks.values()),
@@ -260,6 +263,8 @@ class Engine:
         self._sequence += chunk.answers + chunk.labels_received
         self._positions.setdefault(chunk.source, {}).update(chunk.positions)
         self._received[chunk.source] += chunk.answers
+        along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+        self._labels_received[chunk.source] += chunk.labels_received + along
         for reject in chunk.rejects:
             if reject.answers:
                 self._rejected[chunk.source, reject.reason.value] += reject.answers

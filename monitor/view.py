@@ -153,6 +153,8 @@ class EngineView:
         Median time from prediction to label over the newest matched labels.
     received, shed : mapping of source to int
         Answers.
+    labels_received : mapping of source to int
+        Labels, used or not: records that are labels, and labels that came along with a good prediction.
     rejected : mapping of (source, reason) to int
         Answers not used; rejected labels are in `labels`.
     series_dropped : int
@@ -167,6 +169,7 @@ class EngineView:
     shed: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
     series_dropped: int = 0
+    labels_received: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from tests.accounting import assert_adds_up, labels_account
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.services.process import free_ports
 from tests.streams import Record, answers
@@ -42,7 +43,7 @@ def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> N
             bad = {"id": "x", "model": "erm", "scores": [0.5, 1.7]}
             assert client.post(url, json=[bad, records[250]]).json()["accepted"] == 1
             daemon.until_value(51, "answers_pending", task="t", model="erm")
-            metrics = daemon.metrics()
+            metrics = assert_adds_up(daemon)
             assert metrics.value("answers_received_total", source="http") == 252
             assert metrics.value("rejected_total", source="http", reason="out_of_range") == 1
             assert metrics.value("shed_total", source="http") == 0
@@ -72,13 +73,16 @@ def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path
     for start, end in ((0, 130), (130, 270), (270, 450)):
         with DaemonProcess(tmp_path, config) as daemon:
             daemon.until_value(1, "source_up", source="http")
+            assert_adds_up(daemon)
             for i in range(start, end, 10):
                 assert httpx.post(url, content=ndjson(records[i : i + 10])).status_code == 202
+                assert_adds_up(daemon)
             if end < 450:
                 daemon.process.kill()
                 daemon.process.wait()
             else:
                 daemon.until_value(50, "answers_pending", task="t", model="erm")
+                assert labels_account(assert_adds_up(daemon)).received == 450
                 assert daemon.end()[0] == 0
     windows = read_windows(tmp_path / "windows.ndjson")
     assert [(window["window"], window["size"]) for window in windows] == [(i, 100) for i in range(4)]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.streams import answers
 
@@ -43,7 +44,7 @@ class Following:
 
     @property
     def used(self) -> float:
-        found = self.daemon.metrics()
+        found = assert_adds_up(self.daemon)
         return found.total("predictions_total") + found.total("answers_pending")
 
     def windows(self, n: int) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 def unmoved(daemon: DaemonProcess) -> bool:
-    found = daemon.metrics()
+    found = assert_adds_up(daemon)
     return (found.value("windows_closed_total", **SERIES), found.value("answers_pending", **SERIES)) == (
         6,
         20,

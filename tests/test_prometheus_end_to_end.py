@@ -62,11 +62,14 @@ def value(server: PrometheusServer, expression: str) -> float:
 
 
 def accounted(server: PrometheusServer) -> bool:
-    """Whether the accounting identity holds, asked as an operator would."""
-    return bool(
-        server.query(
-            "sum(blindsight_answers_received_total) == sum(blindsight_predictions_total)"
-            " + sum(blindsight_answers_pending) + sum(blindsight_duplicates_total)"
-            " + sum(blindsight_rejected_total) + sum(blindsight_shed_total)"
-        )
+    """Whether the accounting identities hold, asked as an operator would."""
+    answers = (
+        "sum(blindsight_answers_received_total) == sum(blindsight_predictions_total)"
+        " + sum(blindsight_answers_pending) + sum(blindsight_duplicates_total)"
+        " + sum(blindsight_rejected_total) + sum(blindsight_shed_total)"
     )
+    labels = (
+        "sum(blindsight_labels_received_total) == sum(blindsight_labels_total)"
+        " + sum(blindsight_labels_waiting)"
+    )
+    return bool(server.query(answers)) and bool(server.query(labels))

@@ -86,6 +86,7 @@ FAMILIES: dict[str, Family] = {
     "label_lag_seconds": Family(
         "gauge", "Median time from prediction to label, over the newest labels.", "seconds", per_series=False
     ),
+    "labels_received": Family("counter", "Labels received, used or not.", per_series=False),
     "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
     "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),
     "shed": Family("counter", "Answers dropped unread because there was no room.", per_series=False),
@@ -147,7 +148,12 @@ class BlindsightCollector(Collector):
           == sum(blindsight_predictions_total) + sum(blindsight_answers_pending)
            + sum(blindsight_duplicates_total) + sum(blindsight_rejected_total) + sum(blindsight_shed_total)
 
-    It holds while `blindsight_series_dropped_total` is 0: what was cut cannot be summed. The
+    It holds while no series is cut by `max_series`: what was cut cannot be summed. Labels have one of
+    their own, which holds always (a label along with a prediction that is rejected is part of that)::
+
+        sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
+
+    The
     `blindsight_group_` families count the same answers again and stay out of it.
 
     Parameters
@@ -357,11 +363,14 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
     engine = view.engine
     rejecting = [source for source, _ in engine.rejected]
     shed = {feed.name: feed.shed for feed in view.sources}
+    labels_shed = {feed.name: sum(feed.labels_shed.values()) for feed in view.sources}
     for source in dict.fromkeys(
         [s.name for s in view.sources] + [*engine.received, *engine.shed, *rejecting]
     ):
         who = {"source": _text(source)}
         # What a source shed itself never reached the engine, but came.
+        labels = engine.labels_received.get(source, 0) + labels_shed.get(source, 0)
+        yield "labels_received", who, labels
         yield "answers_received", who, engine.received.get(source, 0) + shed.get(source, 0)
         yield "shed", who, engine.shed.get(source, 0) + shed.get(source, 0)
         own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}

@@ -12,6 +12,7 @@ import numpy as np
 
 from monitor.commands.daemon import Daemon
 from monitor.configfile import config_from, resolve_paths
+from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, Metrics, configuration, read_windows
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
@@ -59,7 +60,7 @@ def test_each_of_100_000_messages_over_6_partitions_is_used_once(
     kafka_broker.produce("whole", values, partitions=PARTITIONS)
     with DaemonProcess(tmp_path, config(kafka_broker.address, "whole", size=PART)) as daemon:
         daemon.until(lambda: used(daemon.metrics()) >= MESSAGES - 2, "all is used")
-        scrape = daemon.metrics()
+        scrape = assert_adds_up(daemon)
         assert daemon.get("/-/ready")[0] == 200
         code, seconds = daemon.end()
     assert (code, seconds < 5) == (0, True)
@@ -114,7 +115,7 @@ def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
         daemon.until_value(150, "labels_total", task="t", outcome="matched")
         daemon.until_value(1, "duplicates_total", task="t", model="erm")
         daemon.until(lambda: daemon.metrics().total("rejected_total") >= 2, "what is broken is counted")
-        scrape = daemon.metrics()
+        scrape = assert_adds_up(daemon)
         assert daemon.end()[0] == 0
     assert used(scrape) == 300
     assert scrape.total("duplicates_total") == 1
@@ -143,11 +144,12 @@ def test_two_agents_of_one_group_share_the_answers_and_one_takes_over(
         kafka_broker.produce("shared-by-agents", values[:4_000], partitions=4)
         first.until(lambda: used(first.metrics()) + used(second.metrics()) >= 4_000, "all is used")
         assert min(used(first.metrics()), used(second.metrics())) > 0, "both work"
-        assert used(first.metrics()) + used(second.metrics()) == 4_000
+        assert used(assert_adds_up(first)) + used(assert_adds_up(second)) == 4_000
         assert first.end()[0] == 0
         kafka_broker.produce("shared-by-agents", values[4_000:], partitions=4)
         by_first = sum(window["size"] for window in read_windows(folders[0] / "windows.ndjson"))
         second.until(lambda: used(second.metrics()) >= 6_000 - by_first, "the second takes over")
+        assert_adds_up(second)
         assert second.end()[0] == 0
     windows = [window for folder in folders for window in read_windows(folder / "windows.ndjson")]
     assert sum(window["size"] for window in windows) == 6_000
@@ -175,6 +177,7 @@ def test_an_agent_runs_without_its_broker_says_so_and_uses_its_other_source_mean
         broker.create_topic("late", 2)
         broker.produce("late", [encode(record) for record in stream(250)], partitions=2)
         daemon.until(lambda: used(daemon.metrics()) == 380, "the topic is used")
+        assert_adds_up(daemon)
         assert daemon.get("/-/ready")[0] == 200
         counters = ("gap_records", "taken_over_records", "overlap_records", "rebuilds")
         assert [daemon.metrics().value(f"source_{key}_total", source="kafka") for key in counters] == [0] * 4

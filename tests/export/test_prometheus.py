@@ -89,6 +89,7 @@ NEW = SeriesView(
 GROUP = dataclasses.replace(
     WATCHED, group="region=eu", state=SeriesState.IN_CONTROL, predictions=500, pending=11
 )
+# labels: received 190 = matched 180 + expired 4 + waiting 6
 # received 9155 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5
 RICH = AgentView(
     engine=EngineView(
@@ -97,6 +98,7 @@ RICH = AgentView(
         labels_waiting={"toxicity": 6},
         label_lag_seconds={"toxicity": 5400.5},
         received={"predictions": 9155, "stdin": 0},
+        labels_received={"predictions": 190},
         shed={"predictions": 5},
         rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
         series_dropped=2,

@@ -22,6 +22,7 @@ from monitor.keeper import Keeper
 from monitor.resume import resume, tasks_as_json
 from monitor.store import Store, StoreReader
 from monitor.testing import ListSinks, ListSource, Marker
+from tests.accounting import assert_adds_up
 from tests.streams import Rig, answers, lines, task
 
 
@@ -69,6 +70,7 @@ def test_a_source_hears_only_of_what_is_saved(tmp_path):
         time.sleep(0.01)
     view = agent.view()
     assert view.store_failing == "no room"
+    assert_adds_up(view)
     assert (view.ready, view.healthy) == (False, True)
     assert "The state cannot be saved: no room." in view.reasons
     assert (source.used, sinks.windows) == (None, [])
@@ -76,6 +78,7 @@ def test_a_source_hears_only_of_what_is_saved(tmp_path):
     while (source.used or 0) < 250 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert agent.view().store_failing is None
+    assert_adds_up(agent.view())
     assert [w.window for w in sinks.windows] == [0, 1]
     agent.stop()
     agent.wait(5)
@@ -115,6 +118,7 @@ def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path,
     agent, _, _, keeper = agent_on(tmp_path / "state", [*records, Marker.END], Rig(event_time=False))
     agent.start()
     assert agent.wait(20)
+    assert_adds_up(agent.view())
     keeper.close(5)
     store = Store(tmp_path / "state")
     found = [line for _, line in StoreReader(store.path).reports_after(0, 100)]

@@ -1,0 +1,78 @@
+"""The accounting identities hold in every scrape, and their helper sees what is amiss."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from monitor.view import AgentView, SourceView
+from tests.accounting import Account, answers_account, assert_adds_up, labels_account
+from tests.streams import Record, Rig, answers, task
+
+
+def view(rig: Rig, *sources: SourceView) -> AgentView:
+    return AgentView(engine=rig.engine.view(), sources=sources)
+
+
+def mixture(seed: int) -> list[Record | bytes]:
+    """Labels along with answers and alone, with and without ids, early, late, wrong, twice, in conflict."""
+    rng, found = random.Random(seed), list[Record | bytes]()
+    for record in answers(np.random.default_rng(seed), 400, labelled=True):
+        if rng.random() < 0.6:
+            del record["label"]
+        if rng.random() < 0.2:
+            del record["id"]
+        record["model"] = rng.choice(["erm", "irm", "coral"])
+        if rng.random() < 0.1:
+            record = {**record, "models": {"erm": [0.1, 0.9], "irm": [0.3, 0.7]}}
+            del record["model"], record["scores"]
+        found += [record] * rng.choice([1, 1, 1, 2])
+        if "id" in record and rng.random() < 0.3:
+            label = {"id": record["id"], "label": rng.choice(["ok", "bad"]), "time": record["time"]}
+            found.insert(rng.randrange(len(found) + 1), label)
+        if rng.random() < 0.1:
+            found.append({"id": f"never-{len(found)}", "label": rng.choice(["ok", "purple"])})
+        if rng.random() < 0.05:
+            found.append(b"{ broken")
+        if rng.random() < 0.05:
+            found.append({**record, "label": "purple", "time": record["time"] + 1})
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_label_and_answer_stands_in_one_place_after_every_step(seed: int) -> None:
+    rig = Rig(task(max_series=2, labels={"max_answers": 1000}), event_time=False)
+    records = mixture(seed)
+    for start in range(0, len(records), 37):
+        rig.feed(records[start : start + 37], now=1.8e9)
+        if start % 3 == 0:
+            rig.restart()
+        metrics = assert_adds_up(view(rig))
+    labels = labels_account(metrics)
+    assert {name for name, count in labels.parts.items() if count} == {
+        "matched", "waiting", "duplicate", "conflicting", "rejected", "shed",
+    }  # fmt: skip
+    assert all(answers_account(metrics).parts.values())
+    rig.engine.finish()
+    assert_adds_up(view(rig))
+
+
+def test_what_a_source_shed_itself_was_received() -> None:
+    rig = Rig()
+    rig.feed([{"id": "1", "label": "ok"}])
+    metrics = assert_adds_up(view(rig, SourceView("http", True, 0, shed=7, labels_shed={"t": 3, "u": 2})))
+    assert labels_account(metrics).received == 6
+    assert answers_account(metrics).received == 7
+
+
+@pytest.mark.parametrize(("waiting", "what"), [(2, "1 lost"), (4, "1 too many")])
+def test_what_does_not_add_up_is_told_part_by_part(waiting: int, what: str) -> None:
+    account = Account("labels", 1_003, {"matched": 1_000, "waiting": waiting})
+    with pytest.raises(AssertionError) as caught:
+        account.assert_adds_up()
+    assert str(caught.value).startswith(
+        f"labels: received 1,003, but matched 1,000 + waiting {waiting} = {1000 + waiting:,}: {what}"
+    )
+    Account("labels", 1_003, {"matched": 1_000, "waiting": 3}).assert_adds_up()
