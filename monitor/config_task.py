@@ -186,7 +186,7 @@ class Labels(Section):
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join, oldest out first; about 60 bytes each.",
+        description="Answers of this task kept for the join, oldest out first; about 70 bytes each.",
     )
     max_waiting: int = Field(
         default=100_000,

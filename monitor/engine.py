@@ -27,7 +27,7 @@ from monitor.report import WindowReport
 from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed, without_baseline
 from monitor.view import EngineView, LabelOutcome
 
-SNAPSHOT_FORMAT = 1
+SNAPSHOT_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from monitor.calibration import Uncalibrated, calibration_from_snapshot
-from monitor.calibration.base import Calibration
+from monitor.calibration.base import Calibration, confidence_of
 from monitor.config import Task
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
 from monitor.judge import Judge, JudgeSettings
 from monitor.labels.tally import Tally
 from monitor.lastwindow import LastWindow
-from monitor.records import Ints
+from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
 from monitor.report import WindowReport
 from monitor.versions import VersionTracker
@@ -157,6 +157,22 @@ class Series:
         """Count answers that had come before."""
         self.duplicates += count
         self.changed = True
+
+    def confidence(self, scores: Floats, predicted: Ints) -> Floats:
+        """The probability that each answer is right, by the calibration in force; raw where there is none.
+
+        Parameters
+        ----------
+        scores : (n, K) float64
+            Raw.
+        predicted : (n,) int64
+
+        Returns
+        -------
+        (n,) float64
+        """
+        calibrated = calibrate(self._calibration, scores)
+        return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow) -> Request:
         """What is to be estimated of a window."""

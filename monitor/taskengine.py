@@ -216,6 +216,7 @@ class TaskEngine:
             partition=batch.partition,
             position=batch.position,
         )
+        confidence = self._confidence(rows, series, kept)
         closed, windows = self._into_windows(batch, rows, partitions, memberships, kept)
         answers = Answers(
             key=batch.key[kept],
@@ -225,8 +226,9 @@ class TaskEngine:
             sequence=sequence[kept],
             series=np.stack([member[kept] for member in memberships], axis=1),
             window=np.stack(windows, axis=1),
+            confidence=confidence,
         )
-        direct = match_directly(batch, kept, answers.series, answers.window, sequence)
+        direct = match_directly(batch, kept, answers)
         without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
         self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
         return Step(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
@@ -275,6 +277,13 @@ class TaskEngine:
                 closed += [Closed(series, window) for window in more]
             numbers.append(number[kept])
         return closed, numbers
+
+    def _confidence(self, rows: Rows, series: Ints, kept: Ints) -> Floats:
+        """The probability that each kept answer is right, by the calibration of its model as it stands."""
+        found = np.full(len(rows), np.nan)
+        for code, places in _by_code(series, kept):
+            found[places] = self.series[code].confidence(rows.scores[places], rows.predicted[places])
+        return found[kept]
 
     def _count_duplicates(self, series: Ints) -> None:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):

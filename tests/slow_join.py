@@ -21,7 +21,8 @@ MODELS = 3
 SETTINGS = LabelJoin(HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2)
 
 Change = tuple[int, int, int]  # sequence, series, window
-Counts = dict[Change, tuple[int, int]]  # labelled rows and correct ones, added at that sequence
+Sums = tuple[float, float, float, float]
+Counts = dict[Change, Sums]  # labelled rows, correct ones, and their weights, added at that sequence
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Label:
     value: int
     time: float
     model: int = -1
+    probability: float = math.nan
 
 
 Record = Answer | Label
@@ -52,6 +54,8 @@ class Known:
     sequence: int
     label: int | None = None
     waiting: bool = False
+    first_sequence: int = -1
+    weight: float = 1.0
 
 
 @dataclass
@@ -62,7 +66,7 @@ class SlowJoin:
     labels: dict[tuple[str, int], Known] = field(default_factory=dict)
     clock: float = -math.inf
     outcomes: Counter[LabelOutcome] = field(default_factory=Counter)
-    counts: Counter[tuple[str, Change]] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=dict)
 
     @property
     def waiting(self) -> int:
@@ -84,10 +88,12 @@ class SlowJoin:
                 self._settle(label, LabelOutcome.EXPIRED)
         known = self.answers[answer.id, answer.model] = Known(answer, sequence)
         found = [self.labels.get((answer.id, model)) for model in (-1, answer.model)]
-        for label in sorted((one for one in found if one), key=lambda one: one.sequence):
-            if abs(label.record.time - answer.time) <= HORIZON:
-                self._settle(label, LabelOutcome.MATCHED)
-                self._give(known, label.label, sequence)
+        near = [one for one in found if one and abs(one.record.time - answer.time) <= HORIZON]
+        if near:
+            known.weight = weight_of(min(near, key=lambda one: one.first_sequence).record)
+        for label in sorted(near, key=lambda one: one.sequence):
+            self._settle(label, LabelOutcome.MATCHED)
+            self._give(known, label.label, sequence)
 
     def _label(self, label: Label, sequence: int) -> None:
         known = self.labels.get((label.id, label.model))
@@ -101,11 +107,15 @@ class SlowJoin:
             self.outcomes[LabelOutcome.CONFLICTING] += 1
             known.label, known.sequence = label.value, sequence
         else:
-            known = self.labels[label.id, label.model] = Known(label, sequence, label.value, waiting=True)
+            known = self.labels[label.id, label.model] = Known(
+                label, sequence, label.value, waiting=True, first_sequence=sequence
+            )
         models = range(MODELS) if label.model < 0 else (label.model,)
         there = [self.answers[label.id, model] for model in models if (label.id, model) in self.answers]
         near = [one for one in there if abs(known.record.time - one.record.time) <= HORIZON]
         for answer in near:
+            if answer.label is None:
+                answer.weight = weight_of(known.record)
             self._give(answer, label.value, sequence)
         if known.record is not label:  # what became of the label that it changes is settled without it
             return
@@ -131,9 +141,24 @@ class SlowJoin:
         right = int(value == answer.record.predicted)
         was_right = int(answer.label == answer.record.predicted)
         for series, window in cells(answer.record, answer.sequence):
-            self.counts["labelled", (sequence, series, window)] += int(answer.label is None)
-            self.counts["correct", (sequence, series, window)] += right - was_right
+            before = self.counts.get((sequence, series, window), (0, 0, 0, 0))
+            change = (int(answer.label is None), right - was_right)
+            self.counts[sequence, series, window] = added(before, *change, answer.weight)
         answer.label = value
+
+
+def weight_of(label: Label) -> float:
+    return 1.0 if math.isnan(label.probability) else 1.0 / label.probability
+
+
+def added(sums: Sums, labelled: int, correct: int, weight: float) -> Sums:
+    n, k, of_labelled, of_correct = sums
+    return n + labelled, k + correct, of_labelled + labelled * weight, of_correct + correct * weight
+
+
+def confidence_of(sequence: int) -> float:
+    """What the answer at this place gives as its confidence."""
+    return sequence % 64 / 64
 
 
 def cells(answer: Answer, sequence: int) -> list[tuple[int, int]]:
@@ -177,6 +202,7 @@ def columns(answers: Sequence[tuple[int, Answer]]) -> Answers:
         sequence=np.array([sequence for sequence, _ in answers], dtype=np.int64),
         series=pairs[:, :, 0],
         window=pairs[:, :, 1],
+        confidence=np.array([confidence_of(sequence) for sequence, _ in answers]),
     )
 
 
@@ -188,7 +214,7 @@ def label_batch(labels: Sequence[Label]) -> LabelBatch:
         model=np.array([one.model for one in labels], dtype=np.int64),
         models=("a", "b", "c"),
         time=np.array([one.time for one in labels], dtype=float),
-        probability=np.full(len(labels), np.nan),
+        probability=np.array([one.probability for one in labels], dtype=float),
         order=np.arange(len(labels)),
     )
 
@@ -197,17 +223,22 @@ def counted(matches: Iterable[Matches]) -> Counts:
     """What matches add up to, by (sequence, series, window); nothing where they cancel out."""
     found: Counts = {}
     for part in matches:
-        rows = zip(part.sequence, part.series, part.window, part.labelled, part.correct, strict=True)
-        for sequence, series, window, labelled, correct in rows:
-            n, k = found.get((int(sequence), int(series), int(window)), (0, 0))
-            found[int(sequence), int(series), int(window)] = (n + int(labelled), k + int(correct))
-    return {change: counts for change, counts in found.items() if counts != (0, 0)}
+        rows = zip(
+            part.sequence, part.series, part.window, part.labelled, part.correct, part.weight, strict=True
+        )
+        for sequence, series, window, labelled, correct, weight in rows:
+            change = (int(sequence), int(series), int(window))
+            found[change] = added(found.get(change, (0, 0, 0, 0)), int(labelled), int(correct), float(weight))
+    return without_zeros(found)
 
 
-def slow_counts(join: SlowJoin) -> Counts:
-    changes = {change for _, change in join.counts}
-    found = {one: (join.counts["labelled", one], join.counts["correct", one]) for one in changes}
-    return {change: counts for change, counts in found.items() if counts != (0, 0)}
+def rows_counted(matches: Iterable[Matches]) -> dict[Change, tuple[int, int]]:
+    """Labelled and correct rows alone."""
+    return {change: (int(sums[0]), int(sums[1])) for change, sums in counted(matches).items()}
+
+
+def without_zeros(counts: Counts) -> Counts:
+    return {change: sums for change, sums in counts.items() if any(sums)}
 
 
 def no_zeros(outcomes: Counter[LabelOutcome]) -> dict[LabelOutcome, int]:
@@ -230,5 +261,5 @@ def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1
         assert received == sum(join.outcomes.values()) + join.waiting
         if place == resume_at:
             join = SETTINGS.build(through_msgpack(join.snapshot()))
-    assert counted(given) == slow_counts(slow)
+    assert counted(given) == without_zeros(slow.counts)
     return join

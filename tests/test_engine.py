@@ -91,7 +91,10 @@ def test_a_snapshot_shares_nothing_with_the_engine():
 def test_a_snapshot_of_another_format_is_refused():
     rig = Rig()
     state = rig.engine.snapshot() | {"format": SNAPSHOT_FORMAT + 1}
-    with pytest.raises(ValueError, match=r"format: expected a snapshot of format 1, got 2"):
+    with pytest.raises(
+        ValueError,
+        match=f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {SNAPSHOT_FORMAT + 1}",
+    ):
         rig.settings.build(state)
 
 

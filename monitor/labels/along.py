@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.labels.columns import Matches
+from monitor.labels.columns import Answers, Matches
 from monitor.records import NO_ID, Batch, Ints, LabelBatch
 
 
@@ -32,28 +32,31 @@ def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
     )
 
 
-def match_directly(batch: Batch, rows: Ints, series: Ints, window: Ints, sequence: Ints) -> Matches:
-    """Matches of these rows with their own labels where there is no id to join by.
+def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
+    """Matches of answers with their own labels where there is no id to join by.
 
     Parameters
     ----------
     batch : Batch
     rows : (m,) int64
         Rows that count.
-    series, window : (m, S) int64
-        Where each counts: see `Answers`.
-    sequence : (n,) int64
-        Of every row of the batch.
+    answers : Answers
+        Of these rows.
     """
-    alone = np.flatnonzero((batch.label[rows] >= 0) & (batch.key[rows] == NO_ID))
-    row, column = np.nonzero(series[alone] >= 0)
-    place = rows[alone[row]]
+    alone = np.flatnonzero((batch.label[rows] >= 0) & (answers.key == NO_ID))
+    row, column = np.nonzero(answers.series[alone] >= 0)
+    place = alone[row]
+    right = batch.label[rows[place]] == answers.predicted[place]
     return Matches(
-        series=series[alone][row, column],
-        window=window[alone][row, column],
+        series=answers.series[alone][row, column],
+        window=answers.window[alone][row, column],
         labelled=np.ones(len(place), dtype=np.int64),
-        correct=(batch.label[place] == batch.predicted[place]).astype(np.int64),
-        sequence=sequence[place],
+        correct=right.astype(np.int64),
+        sequence=answers.sequence[place],
+        weight=np.ones(len(place)),
+        # Rounded as those that are kept for a label to come.
+        confidence=answers.confidence[place].astype(np.float32).astype(np.float64),
+        right=right,
     )
 
 

@@ -1,14 +1,57 @@
-"""The columns that the join of labels takes and gives."""
+"""The columns that the join of labels takes, keeps and gives."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from monitor.records import NO_ID, Floats, Ints, Keys, mix
 
 _MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
+_LEAST_PROBABILITY = 1e-12  # its weight, squared, still fits a double beside others
+
+LABEL_COLUMNS: dict[str, DTypeLike] = {
+    "label": np.int32,
+    "time": np.float64,
+    "settled": np.bool_,
+    "sequence": np.int64,
+    "first_sequence": np.int64,
+    "probability": np.float32,
+}
+"""What is kept of a label; `first_sequence` and `probability` are those of the first for its id."""
+
+
+def answer_columns(series: int) -> dict[str, DTypeLike]:
+    """What is kept of an answer that counts in at most so many series."""
+    return {
+        "predicted": np.int32,
+        "label": np.int32,
+        "confidence": np.float32,
+        "probability": np.float32,
+        "time": np.float64,
+        "sequence": np.int64,
+        "series": np.dtype((np.int32, series)),
+        "window": np.dtype((np.int32, series)),
+    }
+
+
+def weights(probability: NDArray[np.floating]) -> Floats:
+    """What a labelled row counts for: 1 / its probability of being picked, 1 where none was given.
+
+    Parameters
+    ----------
+    probability : (n,) float
+        Above 0 and at most 1, NaN for none given. Below 1e-12 it is taken as that.
+
+    Examples
+    --------
+    >>> weights(np.array([0.25, np.nan])).tolist()
+    [4.0, 1.0]
+    """
+    given = np.maximum(probability.astype(np.float64), _LEAST_PROBABILITY)
+    return np.where(np.isnan(probability), 1.0, 1.0 / given)
 
 
 def answer_keys(keys: Keys, model: Ints) -> Keys:
@@ -32,6 +75,14 @@ class Matches:
         Change of the number of correct rows, -1 to 1.
     sequence : (n,) int64
         When both the answer and its label were known.
+    weight : (n,) float64
+        1 / the probability with which the row was picked for labelling, as its first label said; 1 where
+        that said nothing. A correction has its row's: all sums of weights change by `labelled` and
+        `correct` times it (or its square).
+    confidence : (n,) float64
+        The probability that the answer is right, by the calibration in force when it came.
+    right : (n,) bool
+        Whether the label now says that it is.
     """
 
     series: Ints
@@ -39,34 +90,27 @@ class Matches:
     labelled: Ints
     correct: Ints
     sequence: Ints
+    weight: Floats
+    confidence: Floats
+    right: NDArray[np.bool_]
 
     @classmethod
     def none(cls) -> Matches:
         """No match."""
-        empty = np.zeros(0, dtype=np.int64)
-        return cls(empty, empty, empty, empty, empty)
+        empty, numbers = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return cls(empty, empty, empty, empty, empty, numbers, numbers, np.zeros(0, dtype=bool))
 
     def take(self, index: Ints | slice) -> Matches:
         """The matches at these places."""
-        return Matches(
-            self.series[index],
-            self.window[index],
-            self.labelled[index],
-            self.correct[index],
-            self.sequence[index],
-        )
+        return Matches(*(getattr(self, column.name)[index] for column in fields(self)))
 
     @classmethod
     def join(cls, parts: list[Matches]) -> Matches:
         """All matches of several steps."""
         if not parts:
             return cls.none()
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("series", "window", "labelled", "correct", "sequence")
-            )
-        )
+        names = [column.name for column in fields(cls)]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +129,8 @@ class Answers:
     series, window : (n, S) int64
         The series that the answer counts in (the model's own, then its groups'), -1 for none, and the
         window there.
+    confidence : (n,) float64
+        Probability that the answer is right.
     """
 
     key: Keys
@@ -94,18 +140,11 @@ class Answers:
     sequence: Ints
     series: Ints
     window: Ints
+    confidence: Floats
 
     def take(self, index: Ints) -> Answers:
         """The answers at these places."""
-        return Answers(
-            self.key[index],
-            self.model[index],
-            self.predicted[index],
-            self.time[index],
-            self.sequence[index],
-            self.series[index],
-            self.window[index],
-        )
+        return Answers(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +168,28 @@ class Labels:
     label: Ints
     time: Floats
     sequence: Ints
+    probability: Floats
 
     def take(self, index: slice) -> Labels:
         """The labels at these places."""
-        return Labels(
-            self.key[index], self.model[index], self.label[index], self.time[index], self.sequence[index]
-        )
+        return Labels(*(getattr(self, column.name)[index] for column in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Answers (rows of the ring) and a label of each; `row` is that label's row, -1 where it is settled."""
+    """Answers (rows of the ring) and a label of each; `row` is that label's row, -1 where it is settled.
+
+    `sequence` is the label's, `first_sequence` that of the first label for its id, whose probability holds.
+    """
 
     answer: Ints
     label: Ints
     time: Floats
     sequence: Ints
     row: Ints
+    first_sequence: Ints
+    probability: NDArray[np.floating]
+
+    def take(self, index: NDArray[np.bool_] | Ints) -> Pairs:
+        """The pairs at these places."""
+        return Pairs(*(getattr(self, column.name)[index] for column in fields(self)))

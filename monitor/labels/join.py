@@ -6,6 +6,9 @@ in steps: first the answers of a step (`is_new`, `add_answers`), then its labels
 stream is cut into steps changes nothing: every match carries the sequence at which both were known,
 and each label's outcome is that of a join which takes one record after another.
 
+A row was picked for labelling with the probability that its first label gave; a label that comes again,
+the same or another, changes nothing of that.
+
 Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
 miss an answer that later answers of its own step pushed out. And where one step holds the same id
 twice, further apart than the horizon, what comes between the two can miss the first.
@@ -21,14 +24,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.labels.columns import Answers, Clock, Labels, Matches, Pairs, answer_keys
+from monitor.labels.columns import (
+    LABEL_COLUMNS,
+    Answers,
+    Clock,
+    Labels,
+    Matches,
+    Pairs,
+    answer_columns,
+    answer_keys,
+)
+from monitor.labels.credit import NO_LABEL, give_labels
 from monitor.labels.table import LARGEST, KeyedRing, repeats
 from monitor.records import NO_ID, Floats, Ints, Keys, LabelBatch
 from monitor.view import LabelOutcome
 
 __all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
 
-_NO_LABEL = -1
 _PAIRS_AT_ONCE = 1 << 17  # of labels and models: a thousand models must not cost a gigabyte
 _LAGS_KEPT = 1000
 _SECONDS_A_DAY = 86_400.0
@@ -101,17 +113,8 @@ class LabelJoinLogic:
         self._horizon = settings.horizon_days * _SECONDS_A_DAY
         self._most_labels = max(settings.max_waiting, _FEWEST_LABELS)
         width = settings.series_per_answer
-        answer_columns: dict[str, Any] = {
-            "predicted": np.int32,
-            "label": np.int32,
-            "time": np.float64,
-            "sequence": np.int64,
-            "series": np.dtype((np.int32, width)),
-            "window": np.dtype((np.int32, width)),
-        }
-        label_columns = {"label": np.int32, "time": np.float64, "settled": np.bool_, "sequence": np.int64}
-        self._answers = KeyedRing(answer_columns, settings.max_answers, state.get("answers"))
-        self._labels = KeyedRing(label_columns, self._most_labels, state.get("labels"))
+        self._answers = KeyedRing(answer_columns(width), settings.max_answers, state.get("answers"))
+        self._labels = KeyedRing(LABEL_COLUMNS, self._most_labels, state.get("labels"))
         self.outcomes: Counter[LabelOutcome] = Counter(
             {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
         )
@@ -198,7 +201,7 @@ class LabelJoinLogic:
         """
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
-        rest = Labels(labels.key, models, labels.label, labels.time, sequence)
+        rest = Labels(labels.key, models, labels.label, labels.time, sequence, labels.probability)
         parts = []
         while len(keys):
             stop = self._until_reuse(keys[: self._most_labels], rest)
@@ -212,7 +215,9 @@ class LabelJoinLogic:
             keys,
             {
                 "predicted": answers.predicted,
-                "label": np.full(len(keys), _NO_LABEL),
+                "label": np.full(len(keys), NO_LABEL),
+                "confidence": answers.confidence,
+                "probability": np.full(len(keys), np.nan),
                 "time": answers.time,
                 "sequence": answers.sequence,
                 "series": answers.series,
@@ -228,10 +233,8 @@ class LabelJoinLogic:
         answer = np.tile(rows, len(found))
         hit = np.flatnonzero((label >= 0) & (answer >= 0))
         row = label[hit]
-        kept = self._labels
-        return self._match(
-            Pairs(answer[hit], kept["label"][row], kept["time"][row], kept["sequence"][row], row)
-        )
+        names = ("label", "time", "sequence", "first_sequence", "probability")
+        return self._match(Pairs(answer[hit], row=row, **{name: self._labels[name][row] for name in names}))
 
     def _until_reuse(self, keys: Keys, labels: Labels) -> int:
         """How many of the first labels can be taken at once: up to an id that is used again."""
@@ -248,8 +251,10 @@ class LabelJoinLogic:
         """Take no more labels than the ring holds, each id in one use."""
         rows, time, says_more = self._take(keys, labels)
         answer, label = self._find_answers(labels, np.flatnonzero(says_more), everyone)
-        pairs = Pairs(answer, labels.label[label], time[label], labels.sequence[label], rows[label])
-        matches = self._match(pairs)
+        came, probability = labels.sequence[label], labels.probability[label]
+        matches = self._match(
+            Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability)
+        )
         fresh = rows[rows >= 0]
         self._settle(fresh[self._outdated(self._labels["time"][fresh], self._newest)], LabelOutcome.EXPIRED)
         return matches
@@ -262,7 +267,7 @@ class LabelJoinLogic:
         again, previous, first = repeats(keys)
         rows = self._find_same_use(keys, labels.time)
         known = np.flatnonzero(rows >= 0)
-        before, time = np.full(len(keys), _NO_LABEL), labels.time.copy()
+        before, time = np.full(len(keys), NO_LABEL), labels.time.copy()
         before[known] = self._labels["label"][rows[known]]
         time[known] = self._labels["time"][rows[known]]
         before[again] = labels.label[previous]
@@ -281,7 +286,16 @@ class LabelJoinLogic:
         label[first[moved]] = labels.label[again[moved]]
         sequence[first[moved]] = labels.sequence[again[moved]]
         rows[:] = -1
-        rows[fresh] = self._store(keys[fresh], label[fresh], time[fresh], sequence[fresh])
+        rows[fresh] = self._store(
+            keys[fresh],
+            {
+                "label": label[fresh],
+                "time": time[fresh],
+                "sequence": sequence[fresh],
+                "first_sequence": labels.sequence[fresh],
+                "probability": labels.probability[fresh],
+            },
+        )
         return rows, time, fresh | changed
 
     def _find_same_use(self, keys: Keys, time: Floats) -> Ints:
@@ -294,13 +308,10 @@ class LabelJoinLogic:
         rows[old] = -1
         return rows
 
-    def _store(self, keys: Keys, label: Ints, time: Floats, sequence: Ints) -> Ints:
+    def _store(self, keys: Keys, columns: Mapping[str, NDArray[Any]]) -> Ints:
         self._settle(self._labels.overwritten_by(len(keys)), LabelOutcome.EXPIRED)
         self.waiting += len(keys)
-        settled = np.zeros(len(keys), dtype=bool)
-        return self._labels.add(
-            keys, {"label": label, "time": time, "settled": settled, "sequence": sequence}
-        )
+        return self._labels.add(keys, {**columns, "settled": np.zeros(len(keys), dtype=bool)})
 
     def _find_answers(self, labels: Labels, which: Ints, everyone: Ints) -> tuple[Ints, Ints]:
         """Pairs of (answer's row, label): a label that names no model reaches every model's answer."""
@@ -334,29 +345,7 @@ class LabelJoinLogic:
         self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
         self._settle(pairs.row[~there & near & ~outdated], LabelOutcome.MATCHED)
         self._lags.extend(lag[near][-_LAGS_KEPT:].tolist())
-        return self._write(pairs.answer[near], pairs.label[near], pairs.sequence[near])
-
-    def _write(self, answers: Ints, labels: Ints, sequence: Ints) -> Matches:
-        """Give answers their labels in the order of these; a corrected one counts by the difference."""
-        order = np.argsort(sequence, kind="stable")
-        answers, new, sequence = answers[order], labels[order], sequence[order]
-        old = self._answers["label"][answers]
-        again, previous, _ = repeats(answers.astype(np.uint64))
-        old[again] = new[previous]
-        self._answers.put("label", answers, new)
-        predicted = self._answers["predicted"][answers]
-        first = old == _NO_LABEL
-        correct = (new == predicted).astype(np.int64) - (old == predicted)
-        sequence = np.maximum(self._answers["sequence"][answers], sequence)
-        series, window = self._answers["series"][answers], self._answers["window"][answers]
-        row, column = np.nonzero(series >= 0)
-        return Matches(
-            series=series[row, column].astype(np.int64),
-            window=window[row, column].astype(np.int64),
-            labelled=first[row].astype(np.int64),
-            correct=correct[row],
-            sequence=sequence[row],
-        )
+        return give_labels(self._answers, pairs.take(near))
 
     def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
         """Count those of these labels that still waited; -1 stands for none."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 from monitor.errors import StoreError
+from monitor.store.migrations import from_version_1
 
-VERSION = 1
+VERSION = 2
 """Of the tables. A store of a newer one is refused; an older one is migrated, a step a version."""
 
 APPLICATION_ID = 0x426C6E64  # "Blnd": tells a store from any other SQLite file
@@ -50,12 +52,12 @@ CREATE TABLE meta (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS: dict[int, str] = {}
-"""By version, the statements that lead to the next one. A test opens a kept store of each."""
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: from_version_1}
+"""By version, what leads to the next one. A test opens a kept store of each."""
 
 
 def prepare(connection: sqlite3.Connection, name: str) -> None:
-    """Make the tables, or bring older ones up to date, in one transaction.
+    """Make the tables, or bring older ones up to date, one transaction a version.
 
     Raises
     ------
@@ -66,7 +68,8 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if version == 0 and tables == 0:
-        _run(connection, f"{_TABLES} PRAGMA application_id = {APPLICATION_ID};", VERSION)
+        marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+        connection.executescript(f"BEGIN; {_TABLES} {marks} COMMIT;")
         return
     if application != APPLICATION_ID:
         raise StoreError(f"{name} is an SQLite file of another program; give another store.path")
@@ -75,10 +78,8 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
             f"{name} was written by a newer Blindsight (store version {version}, this one knows "
             f"{VERSION}); install that version, or give another store.path to start afresh"
         )
-    while version < VERSION:
-        _run(connection, MIGRATIONS[version], version + 1)
-        version += 1
-
-
-def _run(connection: sqlite3.Connection, statements: str, version: int) -> None:
-    connection.executescript(f"BEGIN; {statements} PRAGMA user_version = {version}; COMMIT;")
+    for step in range(version, VERSION):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            MIGRATIONS[step](connection)
+            connection.execute(f"PRAGMA user_version = {step + 1}")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from monitor.labels.columns import answer_keys
-from monitor.labels.join import LabelJoin
+from monitor.labels.columns import answer_keys, weights
+from monitor.labels.join import LabelJoin, Matches
 from monitor.records import NO_ID, mix
 from monitor.view import LabelOutcome
 from tests.plain_state import same, through_msgpack
@@ -23,12 +23,15 @@ from tests.slow_join import (
     Answer,
     Label,
     Record,
-    counted,
+    confidence_of,
     key_of,
     no_zeros,
+    rows_counted,
     run,
     step,
 )
+
+_probability = st.sampled_from([math.nan, 1.0, 0.5, 0.25])  # their weights add up exactly
 
 
 @st.composite
@@ -50,13 +53,14 @@ def _streams(draw: st.DrawFn) -> list[Record]:
         st.integers(-1, 1),
     )
     labels = st.builds(
-        lambda name, value, after, model: Label(
-            f"request-{name}", value, name * 1500.0 + late[name] + after, model
+        lambda name, value, after, model, probability: Label(
+            f"request-{name}", value, name * 1500.0 + late[name] + after, model, probability
         ),
         st.integers(1, 4),
         st.integers(0, 2),
         within,
         st.one_of(st.just(-1), model),
+        _probability,
     )
     return draw(st.lists(st.one_of(answers, labels), max_size=40))
 
@@ -69,6 +73,15 @@ _cuts = st.sets(st.integers(0, 40))
 @example([Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Answer("x", 0, 0.0)], {2})
 @example([Answer("x", 0, 0.0), Label("x", 1, 0.0, model=0), Label("x", 0, 0.0), Label("x", 1, 0.0)], set())
 @example([Label("x", 1, 0.0), Answer("y", 0, 900.0), Answer("x", 1, 10.0)], set())
+@example(
+    [
+        Label("x", 1, 0.0, probability=0.5),
+        Label("x", 1, 0.0, model=0, probability=0.25),
+        Label("x", 0, 0.0),
+        Answer("x", 0, 0.0),
+    ],
+    {3},
+)
 def test_any_cutting_into_steps_gives_what_one_record_at_a_time_gives(
     records: list[Record], cuts: set[int]
 ) -> None:
@@ -79,7 +92,9 @@ _any_time = st.sampled_from([0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0, 1800.0, 4
 _any_records = st.lists(
     st.one_of(
         st.builds(Answer, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(0, 1)),
-        st.builds(Label, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(-1, 1)),
+        st.builds(
+            Label, st.sampled_from("xy"), st.integers(0, 1), _any_time, st.integers(-1, 1), _probability
+        ),
     ),
     max_size=25,
 )
@@ -126,7 +141,7 @@ def test_a_snapshot_shares_nothing_with_the_join(records: list[Record]) -> None:
 def test_a_label_matches_the_answers_of_all_models_to_its_id() -> None:
     join = SETTINGS.build()
     step(join, [(0, Answer("x", 0, 0.0, predicted=1)), (1, Answer("x", 2, 0.0, predicted=0))])
-    assert counted(step(join, [(7, Label("x", 1, 60.0))])) == {(7, 0, 0): (1, 1), (7, 2, 0): (1, 0)}
+    assert rows_counted(step(join, [(7, Label("x", 1, 60.0))])) == {(7, 0, 0): (1, 1), (7, 2, 0): (1, 0)}
     assert no_zeros(join.outcomes) == {LabelOutcome.MATCHED: 1}
     assert join.lag_seconds == 60.0
 
@@ -134,14 +149,42 @@ def test_a_label_matches_the_answers_of_all_models_to_its_id() -> None:
 def test_a_label_for_one_model_leaves_the_others_alone() -> None:
     join = SETTINGS.build()
     step(join, [(0, Answer("x", 0, 0.0)), (1, Answer("x", 1, 0.0))])
-    assert counted(step(join, [(2, Label("x", 0, 0.0, model=1))])) == {(2, 1, 0): (1, 1)}
+    assert rows_counted(step(join, [(2, Label("x", 0, 0.0, model=1))])) == {(2, 1, 0): (1, 1)}
+
+
+def test_a_corrected_label_counts_with_the_weight_of_the_rows_first_label() -> None:
+    join = SETTINGS.build()
+    step(join, [(5, Answer("x", 0, 0.0, predicted=1))])
+    (first,) = step(join, [(6, Label("x", 0, 0.0, probability=0.05))])
+    (second,) = step(join, [(7, Label("x", 1, 0.0, probability=0.5))])
+    again = Matches.join(step(join, [(8, Label("x", 1, 0.0, probability=0.1))]))
+    assert (first.labelled.tolist(), first.correct.tolist(), first.right.tolist()) == ([1], [0], [False])
+    assert (second.labelled.tolist(), second.correct.tolist(), second.right.tolist()) == ([0], [1], [True])
+    assert first.weight == pytest.approx([20.0], rel=1e-6)
+    assert (second.weight == first.weight).all()
+    assert len(again.series) == 0
+
+
+def test_a_match_carries_the_confidence_of_its_answer_whichever_came_first() -> None:
+    join = SETTINGS.build()
+    step(join, [(3, Answer("x", 0, 0.0, group=1)), (4, Label("y", 0, 0.0))])
+    (early,) = step(join, [(9, Answer("y", 1, 0.0))])
+    (late,) = step(join, [(10, Label("x", 1, 0.0))])
+    assert early.confidence.tolist() == [confidence_of(9)]
+    assert (late.confidence.tolist(), late.series.tolist()) == ([confidence_of(3)] * 2, [0, 11])
+
+
+def test_a_weight_stays_finite_however_small_the_probability() -> None:
+    given = np.array([1.0, 0.25, math.nan, 5e-324])
+    assert weights(given).tolist() == [1.0, 4.0, 1.0, 1e12]
+    assert weights(given.astype(np.float32)).tolist() == [1.0, 4.0, 1.0, 1e12]
 
 
 def test_an_early_label_waits_and_counts_when_its_answer_comes() -> None:
     join = SETTINGS.build()
-    assert counted(step(join, [(0, Label("x", 1, 0.0))])) == {}
+    assert rows_counted(step(join, [(0, Label("x", 1, 0.0))])) == {}
     assert (join.waiting, sum(join.outcomes.values())) == (1, 0)
-    assert counted(step(join, [(9, Answer("x", 0, 5.0, predicted=1))])) == {(9, 0, 3): (1, 1)}
+    assert rows_counted(step(join, [(9, Answer("x", 0, 5.0, predicted=1))])) == {(9, 0, 3): (1, 1)}
     assert (join.waiting, join.outcomes[LabelOutcome.MATCHED], join.lag_seconds) == (0, 1, -5.0)
 
 
@@ -149,7 +192,7 @@ def test_one_early_label_serves_every_model_but_is_matched_once() -> None:
     join = SETTINGS.build()
     step(join, [(0, Label("x", 1, 0.0))])
     step(join, [(1, Answer("x", 0, 0.0))])
-    assert counted(step(join, [(2, Answer("x", 1, 0.0))])) == {(2, 1, 0): (1, 0)}
+    assert rows_counted(step(join, [(2, Answer("x", 1, 0.0))])) == {(2, 1, 0): (1, 0)}
     assert no_zeros(join.outcomes) == {LabelOutcome.MATCHED: 1}
 
 
@@ -157,7 +200,7 @@ def test_one_early_label_serves_every_model_but_is_matched_once() -> None:
 def test_a_label_later_than_the_horizon_is_expired_at_once(lag: float, outcome: str) -> None:
     join = SETTINGS.build()
     step(join, [(0, Answer("x", 0, 1000.0))])
-    matches = counted(step(join, [(1, Label("x", 0, 1000.0 + lag))]))
+    matches = rows_counted(step(join, [(1, Label("x", 0, 1000.0 + lag))]))
     assert (len(matches), no_zeros(join.outcomes), join.waiting) == (outcome == "matched", {outcome: 1}, 0)
 
 
@@ -174,7 +217,7 @@ def test_the_last_of_conflicting_labels_wins_and_counts_by_the_difference() -> N
     join = SETTINGS.build()
     step(join, [(0, Answer("x", 0, 0.0, predicted=1))])
     steps = [step(join, [(i + 1, Label("x", value, 0.0))]) for i, value in enumerate((1, 0, 2, 1))]
-    assert [counted(one) for one in steps] == [
+    assert [rows_counted(one) for one in steps] == [
         {(1, 0, 0): (1, 1)},
         {(2, 0, 0): (0, -1)},
         {},
@@ -187,7 +230,7 @@ def test_repeated_labels_in_one_batch_take_effect_one_after_another() -> None:
     join = SETTINGS.build()
     step(join, [(0, Answer("x", 0, 0.0, predicted=1))])
     labels = [(i + 1, Label("x", value, 0.0)) for i, value in enumerate((1, 1, 0, 0, 1))]
-    assert counted(step(join, labels)) == {(1, 0, 0): (1, 1), (3, 0, 0): (0, -1), (5, 0, 0): (0, 1)}
+    assert rows_counted(step(join, labels)) == {(1, 0, 0): (1, 1), (3, 0, 0): (0, -1), (5, 0, 0): (0, 1)}
     expected = {LabelOutcome.MATCHED: 1, LabelOutcome.DUPLICATE: 2, LabelOutcome.CONFLICTING: 2}
     assert no_zeros(join.outcomes) == expected
 
@@ -231,7 +274,10 @@ def test_an_id_used_again_within_one_step_keeps_both_uses_apart() -> None:
     later = 3 * HORIZON
     join = run([Label("x", 0, 0.0), Answer("x", 0, 0.0), Answer("y", 0, 0.0), Answer("x", 0, later)], {1})
     labels = [Label("x", 1, 10.0), Label("x", 0, later), Label("x", 1, later), Label("x", 1, 2 * later)]
-    assert counted(step(join, list(enumerate(labels, start=4)))) == {(5, 0, 1): (1, 1), (6, 0, 1): (0, -1)}
+    assert rows_counted(step(join, list(enumerate(labels, start=4)))) == {
+        (5, 0, 1): (1, 1),
+        (6, 0, 1): (0, -1),
+    }
     expected = {"matched": 2, "conflicting": 2, "expired": 1}
     assert no_zeros(join.outcomes) == expected
 
@@ -239,7 +285,7 @@ def test_an_id_used_again_within_one_step_keeps_both_uses_apart() -> None:
 def test_more_answers_than_the_ring_holds_keep_the_newest() -> None:
     join = LabelJoin(HORIZON_DAYS, max_answers=3, max_waiting=0, series_per_answer=2).build()
     step(join, [(i, Answer(f"r{i}", 0, 0.0)) for i in range(8)])
-    found = counted(step(join, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
+    found = rows_counted(step(join, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
     assert found == {(13, 0, 1): (1, 1), (14, 0, 2): (1, 1), (15, 0, 2): (1, 1)}
     assert (no_zeros(join.outcomes), join.waiting) == ({LabelOutcome.MATCHED: 3}, 5)
 
@@ -248,7 +294,7 @@ def test_labels_pushed_out_while_they_wait_are_expired() -> None:
     join = LabelJoin(HORIZON_DAYS, max_answers=10, max_waiting=0, series_per_answer=2).build()
     step(join, [(i, Label(f"r{i}", 0, 0.0)) for i in range(2500)])
     assert (no_zeros(join.outcomes), join.waiting) == ({LabelOutcome.EXPIRED: 1500}, 1000)
-    late = counted(step(join, [(2500, Answer("r1499", 0, 0.0)), (2501, Answer("r1500", 0, 0.0))]))
+    late = rows_counted(step(join, [(2500, Answer("r1499", 0, 0.0)), (2501, Answer("r1500", 0, 0.0))]))
     assert late == {(2501, 0, 833): (1, 1)}
 
 
@@ -257,7 +303,7 @@ def test_a_changed_label_reaches_its_own_answer_when_the_same_batch_pushes_it_ou
     step(join, [(0, Answer("old", 0, 0.0, predicted=1)), (1, Label("old", 0, 0.0))])
     step(join, [(2 + i, Label(f"r{i}", 0, 0.0)) for i in range(999)])
     batch = [(2000, Label("old", 1, 0.0)), *((2001 + i, Label(f"s{i}", 0, 0.0)) for i in range(5))]
-    assert counted(step(join, batch)) == {(2000, 0, 0): (0, 1)}
+    assert rows_counted(step(join, batch)) == {(2000, 0, 0): (0, 1)}
     assert (join.outcomes[LabelOutcome.CONFLICTING], join.outcomes[LabelOutcome.EXPIRED]) == (1, 4)
 
 
@@ -290,7 +336,7 @@ def test_resuming_with_smaller_rings_keeps_the_newest() -> None:
     step(join, [(i, Answer(f"r{i}", 0, 0.0)) for i in range(8)])
     small = LabelJoin(HORIZON_DAYS, max_answers=2, max_waiting=0, series_per_answer=2)
     resumed = small.build(through_msgpack(join.snapshot()))
-    found = counted(step(resumed, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
+    found = rows_counted(step(resumed, [(8 + i, Label(f"r{i}", 0, 0.0)) for i in range(8)]))
     assert [sequence for sequence, _, _ in found] == [14, 15]
 
 

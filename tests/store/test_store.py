@@ -127,7 +127,8 @@ def test_a_store_of_a_newer_version_is_refused(tmp_path):
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     connection.close()
     with pytest.raises(
-        StoreError, match=r"was written by a newer Blindsight \(store version 2, this one knows 1\)"
+        StoreError,
+        match=rf"was written by a newer Blindsight \(store version {VERSION + 1}, this one knows {VERSION}\)",
     ):
         Store(tmp_path)
 

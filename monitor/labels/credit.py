@@ -1,0 +1,58 @@
+"""Answers get their labels, and what that changes in the windows they count in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from monitor.labels.columns import Matches, Pairs, weights
+from monitor.labels.table import KeyedRing, repeats
+
+NO_LABEL = -1
+
+
+def give_labels(answers: KeyedRing, pairs: Pairs) -> Matches:
+    """Give answers their labels in the order in which those came; a corrected one counts by the difference.
+
+    Parameters
+    ----------
+    answers : KeyedRing
+        With the columns of `answer_columns`; `label` and `probability` are changed.
+    pairs : Pairs
+        Within the horizon.
+    """
+    _keep_probability(answers, pairs)
+    pairs = pairs.take(np.argsort(pairs.sequence, kind="stable"))
+    rows, new = pairs.answer, pairs.label
+    old = answers["label"][rows]
+    again, previous, _ = repeats(rows.astype(np.uint64))
+    old[again] = new[previous]
+    answers.put("label", rows, new)
+    predicted = answers["predicted"][rows]
+    right = new == predicted
+    sequence = np.maximum(answers["sequence"][rows], pairs.sequence)
+    series, window = answers["series"][rows], answers["window"][rows]
+    row, column = np.nonzero(series >= 0)
+    return Matches(
+        series=series[row, column].astype(np.int64),
+        window=window[row, column].astype(np.int64),
+        labelled=(old == NO_LABEL)[row].astype(np.int64),
+        correct=(right.astype(np.int64) - (old == predicted))[row],
+        sequence=sequence[row],
+        weight=weights(answers["probability"][rows])[row],
+        confidence=answers["confidence"][rows].astype(np.float64)[row],
+        right=right[row],
+    )
+
+
+def _keep_probability(answers: KeyedRing, pairs: Pairs) -> None:
+    """Give answers without a label the probability that the label which came first for them gave.
+
+    Not the one that holds: of a general label and one for the model alone, either may have been changed
+    since, and which of them reaches the answer first then depends on how the stream is cut into steps.
+    """
+    if np.isnan(pairs.probability).all():
+        return
+    order = np.argsort(pairs.first_sequence, kind="stable")
+    rows, place = np.unique(pairs.answer[order], return_index=True)
+    fresh = answers["label"][rows] == NO_LABEL
+    answers.put("probability", rows[fresh], pairs.probability[order[place[fresh]]])

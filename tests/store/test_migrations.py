@@ -1,0 +1,100 @@
+"""Stores of older versions, kept as those versions wrote them, are opened and gone on with."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monitor.config import Task
+from monitor.resume import resume
+from monitor.store import Store
+from monitor.store.migrations import from_version_1
+from monitor.store.schema import MIGRATIONS, VERSION
+from monitor.store.store import FILE
+from tests.store.kept.make_store import CUT, STEP, records, settings
+from tests.streams import Rig, lines
+
+KEPT = Path(__file__).parent / "kept"
+
+
+@pytest.fixture(params=range(1, VERSION))
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The folder of a store of an older version."""
+    packed = KEPT / f"v{request.param}" / f"{FILE}.gz"
+    with gzip.open(packed) as source, (tmp_path / FILE).open("wb") as target:
+        shutil.copyfileobj(source, target)
+    assert version_of(tmp_path) == request.param
+    return tmp_path
+
+
+def version_of(folder: Path) -> int:
+    connection = sqlite3.connect(folder / FILE)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.close()
+    return int(version)
+
+
+def went_on(folder: Path, task: Task) -> Rig:
+    """An engine that has taken what the store holds."""
+    rig = Rig(task)
+    store = Store(folder)
+    resumed = resume(rig.settings, store.load())
+    store.close()
+    assert (resumed.reports, resumed.forgotten) == ([], [])
+    rig.engine, rig.offset = resumed.engine, CUT
+    return rig
+
+
+def uninterrupted() -> Rig:
+    """An engine of this version that has taken the same records."""
+    rig = Rig(settings())
+    for start in range(0, CUT, STEP):
+        rig.feed(records()[start : start + STEP])
+    return rig
+
+
+def test_there_is_a_way_from_every_older_version_and_a_kept_store_of_each() -> None:
+    assert sorted(MIGRATIONS) == list(range(1, VERSION))
+    assert sorted(path.parent.name for path in KEPT.glob(f"*/{FILE}.gz")) == [f"v{n}" for n in MIGRATIONS]
+
+
+def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it(old: Path) -> None:
+    rig, whole = went_on(old, settings()), uninterrupted()
+    assert rig.engine.view() == whole.engine.view()
+    rest = records()[CUT:]
+    assert lines(rig.feed(rest) + rig.engine.finish()) == lines(whole.feed(rest) + whole.engine.finish())
+    assert rig.engine.labelled() == whole.engine.labelled()
+    assert version_of(old) == VERSION
+
+
+def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
+    new, whole = went_on(old, settings()).engine.snapshot(), uninterrupted().engine.snapshot()
+    found, expected = new["tasks"]["t"]["join"], whole["tasks"]["t"]["join"]
+    assert np.isnan(found["answers"]["columns"].pop("confidence")).all()
+    assert not np.isnan(expected["answers"]["columns"].pop("confidence")).any()
+    # Of a label that was changed, that version kept the place of the change alone.
+    came = found["labels"]["columns"].pop("first_sequence")
+    assert (came >= expected["labels"]["columns"].pop("first_sequence")).all()
+    assert (came == found["labels"]["columns"]["sequence"]).all()
+    np.testing.assert_equal(new, whole)
+
+
+def test_a_migration_that_fails_leaves_the_older_store_as_it_was(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(connection: sqlite3.Connection) -> None:
+        from_version_1(connection)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    before = sqlite3.connect(old / FILE).execute("SELECT ring, first, rows FROM ring_rows").fetchall()
+    monkeypatch.setitem(MIGRATIONS, 1, half)
+    with pytest.raises(Exception, match="disk I/O error"):
+        Store(old)
+    assert version_of(old) == 1
+    after = sqlite3.connect(old / FILE).execute("SELECT ring, first, rows FROM ring_rows").fetchall()
+    assert before == after
