@@ -46,7 +46,7 @@ def build_inputs(config: Config) -> list[Input]:
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)
-        inputs.append(Input(source, Decoder(known, source.name).decode))
+        inputs.append(Input(source, Decoder(known, source.name, keep=config.keep_of_rejects).decode))
     return inputs
 
 

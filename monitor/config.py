@@ -164,6 +164,11 @@ class Rejects(Section):
     max_bytes: int = Field(
         default=100_000_000, ge=1000, description="Past this the file is renamed to `.1` and begun anew."
     )
+    record: Literal["whole", "redacted", "none"] = Field(
+        default="whole",
+        description="What is kept of a record: all of it, cut at 2,000 bytes; its structure, with every "
+        "value replaced by its kind; nothing. In the last two no message quotes a value, in the log neither.",
+    )
 
 
 class StoreConfig(Section):
@@ -233,6 +238,11 @@ class Config(Section):
             ]
         )
         return self
+
+    @property
+    def keep_of_rejects(self) -> Literal["whole", "redacted", "none"]:
+        """What decoders leave of a rejected record; all of it where no `rejects` section says otherwise."""
+        return self.rejects.record if self.rejects else "whole"
 
     def _source_problems(self) -> Iterable[Problem | None]:
         seen: dict[str, int] = {}

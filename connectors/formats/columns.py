@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from connectors.formats.structs import RAW_BYTES, Fault, Faults, Record
+from connectors.formats.structs import Fault, Faults, Record
 from monitor.records import Floats, Ints, Keys, Reject
 
 T = TypeVar("T")
@@ -107,6 +107,8 @@ class RejectList:
     places : Places
     raw : callable
         From a record's number to its bytes.
+    keep : callable
+        From a reject with the whole record to one with what of it may be kept.
     hint : callable, optional
         From a record's number, its bytes, its fault and its task to what is added to the message.
     """
@@ -116,14 +118,16 @@ class RejectList:
         partitions: Sequence[str],
         places: Places,
         raw: Callable[[int], bytes],
+        keep: Callable[[Reject], Reject],
         hint: Callable[[int, bytes, Fault, str], str] | None = None,
     ) -> None:
-        self._partitions, self._places, self._raw, self._hint = partitions, places, raw, hint
+        self._partitions, self._places, self._raw = partitions, places, raw
+        self._keep, self._hint = keep, hint
         self._found: list[tuple[tuple[int, int], Reject]] = []
 
     def unread(self, records_before: int, reject: Reject) -> None:
         """Add what could not be read at all."""
-        self._found.append(((records_before, 0), reject))
+        self._found.append(((records_before, 0), self._keep(reject)))
 
     def add(self, record: int, fault: Fault, answers: int, task: str) -> None:
         """Add a record that was read, or one of its answers; `task` is "" where that is the fault."""
@@ -133,8 +137,8 @@ class RejectList:
         reason, message = fault
         if self._hint is not None:
             message += self._hint(record, raw, fault, task)
-        reject = Reject(reason, message, raw[:RAW_BYTES], partition, position, answers, task)
-        self._found.append(((record, 1), reject))
+        reject = Reject(reason, message, raw, partition, position, answers, task)
+        self._found.append(((record, 1), self._keep(reject)))
 
     def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:
         """Add faults of whole records; `chosen` gives the record of each row of `faults`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -18,11 +19,13 @@ from connectors.formats.columns import Columns, Places, RejectList
 from connectors.formats.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.json_lines import read_block, read_messages, too_large
 from connectors.formats.names import encode_ids
-from connectors.formats.structs import MAX_LINE_BYTES, RAW_BYTES, Fault, Faults, Reading
+from connectors.formats.redaction import Keep, keeper
+from connectors.formats.structs import MAX_LINE_BYTES, Fault, Faults, Reading
 from connectors.formats.table_rows import read_table
 from connectors.formats.tasks import TaskFinder
 from connectors.formats.times import parse_times
 from connectors.formats.truth import read_labels
+from connectors.formats.wording import without_values
 from monitor.records import Chunk, Ints, Reject, TaskLayout
 
 
@@ -41,6 +44,10 @@ class Decoder:
         Name of the source, for the chunk.
     max_line_bytes : int, default 1 MiB
         A longer record is rejected unread. Only a message that is an array may be longer.
+
+    keep : {"whole", "redacted", "none"}
+        How much of a rejected record its `Reject` holds: see `connectors.formats.redaction`. The messages
+        of the last two quote no value either.
 
     Raises
     ------
@@ -63,6 +70,7 @@ class Decoder:
         layouts: Sequence[TaskLayout],
         source: str,
         max_line_bytes: int = MAX_LINE_BYTES,
+        keep: Keep = "whole",
     ) -> None:
         names = [layout.name for layout in layouts]
         if not names or len(set(names)) != len(names):
@@ -71,6 +79,8 @@ class Decoder:
         self.source = source
         self.max_line_bytes = max_line_bytes
         self._finder = TaskFinder(self.layouts)
+        self._wording = nullcontext if keep == "whole" else without_values
+        self._keep = keeper(keep)
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode what one read brought.
@@ -84,12 +94,16 @@ class Decoder:
         Chunk
             Its `answers` is always the number of rows in its batches and of answers in its rejects.
         """
+        with self._wording():
+            return self._decode(raws)
+
+    def _decode(self, raws: Sequence[Raw]) -> Chunk:
         readings = [self._read(raw) for raw in raws]
         partitions = tuple(dict.fromkeys(raw.partition for raw in raws))
         owners = [partitions.index(raw.partition) for raw in raws]
         columns = Columns([record for reading in readings for record in reading.records])
         places, faults = self._place(columns, readings, owners)
-        rejects = RejectList(partitions, places, _raw_of(readings), self._hint_of(raws, readings))
+        rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
         self._add_unread(readings, rejects)
 
         task = self._finder.find(columns.task, columns.model, columns.models, faults)
@@ -124,7 +138,7 @@ class Decoder:
             return read_messages(raw, self.max_line_bytes)
         if isinstance(raw, RawSkipped):
             fault = too_large(raw.size, self.max_line_bytes)
-            reject = Reject(*fault, raw.head[:RAW_BYTES], raw.partition, raw.start)
+            reject = Reject(*fault, raw.head, raw.partition, raw.start)
             return Reading(
                 [], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], raw.start + raw.size
             )

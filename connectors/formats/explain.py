@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from connectors.formats.structs import Fault, Record
-from connectors.formats.wording import shown, step
+from connectors.formats.wording import kind, shown, step, values_are_shown
 from monitor.records import RejectReason
 
 _BYTE_ORDER_MARK = "\ufeff"
@@ -76,10 +76,8 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     try:
         text = record.decode("utf-8")
     except UnicodeDecodeError as bad:
-        return (
-            RejectReason.ENCODING,
-            f"$: byte {bad.start} is not UTF-8 (0x{record[bad.start]:02x}); send UTF-8",
-        )
+        which = f" (0x{record[bad.start]:02x})" if values_are_shown() else ""
+        return RejectReason.ENCODING, f"$: byte {bad.start} is not UTF-8{which}; send UTF-8"
     try:
         value = json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_Literal)
     except RecursionError:
@@ -159,7 +157,8 @@ def _literal_fault(value: Any, path: str, expected: str = "a value that JSON has
         value, path = pending.pop()
         if isinstance(value, _TooLarge):
             text = value if len(value) <= 60 else value[:60] + "…"
-            return RejectReason.OUT_OF_RANGE, f"{path}: expected {expected}, got {text}"
+            got = text if values_are_shown() else kind(0)
+            return RejectReason.OUT_OF_RANGE, f"{path}: expected {expected}, got {got}"
         if isinstance(value, _Literal):
             return RejectReason.NOT_A_NUMBER, f"{path}: expected {expected}, got {value}"
         if isinstance(value, dict):

@@ -9,7 +9,7 @@ import msgspec
 from connectors.base import Raw, RawBlock, RawTable
 from connectors.formats.structs import Record
 from connectors.formats.table_rows import is_column
-from connectors.formats.wording import listing, nearest, shown
+from connectors.formats.wording import as_json, listing, nearest
 from monitor.records import RejectReason
 
 MISSING = frozenset(
@@ -72,7 +72,7 @@ def misspelt(names: Iterable[str], wanted: Sequence[str] = _SUGGESTED) -> str:
         if not is_column(name) and name not in _FIELDS:
             found = nearest(name.lower(), absent)
             if found:
-                return f"; {shown(name)} is no field: {found.removeprefix('; ')}"
+                return f"; {as_json(name)} is no field: {found.removeprefix('; ')}"
     return ""
 
 

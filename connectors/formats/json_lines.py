@@ -13,7 +13,7 @@ import numpy as np
 
 from connectors.base import RawBlock, RawMessages
 from connectors.formats.explain import explain_text
-from connectors.formats.structs import RAW_BYTES, Fault, Reading, Record
+from connectors.formats.structs import Fault, Reading, Record
 from monitor.records import Ints, Reject, RejectReason
 
 _DECODER = msgspec.json.Decoder(Record)
@@ -119,7 +119,7 @@ def _collect(
             places.append(int(positions[number]))
             raws.append(raw)
         else:
-            reject = Reject(*outcome, raw[:RAW_BYTES], partition, int(positions[number]))
+            reject = Reject(*outcome, raw, partition, int(positions[number]))
             rejects.append((len(records), reject))
     return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects, end)
 

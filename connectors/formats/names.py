@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from connectors.formats.structs import MAX_NAME, Faults
-from connectors.formats.wording import listing, nearest, shown
+from connectors.formats.wording import listing, nearest, shown, values_are_shown
 from monitor.records import Ints, Keys, RejectReason, TaskLayout, id_keys
 
 Value = str | int | float | bool | None
@@ -123,7 +123,7 @@ def encode_classes(values: Sequence[Value], field: str, layout: TaskLayout, faul
 def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
     """The sentence about a class that the task does not have."""
     allowed = listing(layout.classes)
-    hint = nearest(text_of(value), layout.classes)
+    hint = nearest(text_of(value), layout.classes) if values_are_shown() else ""  # which says much of it
     return f"{path}: task {layout.name} has no class {shown(value)}; its classes are {allowed}{hint}"
 
 

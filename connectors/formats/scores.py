@@ -9,7 +9,7 @@ import numpy as np
 
 from connectors.formats.names import unknown_class
 from connectors.formats.structs import Faults, Scores
-from connectors.formats.wording import listing, shown, step
+from connectors.formats.wording import listing, shown, step, values_are_shown
 from monitor.records import Floats, RejectReason, TaskLayout
 
 SUM_TOLERANCE = 1e-3
@@ -89,13 +89,13 @@ def _check_numbers(numbers: Floats, path: Path, faults: Faults) -> None:
 
 def _number_fault(value: float, path: str) -> tuple[RejectReason, str]:
     if not np.isfinite(value):
-        return RejectReason.NOT_A_NUMBER, f"{path}: expected a number from 0 to 1, got {value}"
+        return RejectReason.NOT_A_NUMBER, f"{path}: expected a number from 0 to 1, got {shown(value)}"
     if value < 0:
         return RejectReason.LOGITS, (
-            f"{path}: expected a number from 0 to 1, got {value}; these look like logits: "
+            f"{path}: expected a number from 0 to 1, got {shown(value)}; these look like logits: "
             "send probabilities (softmax)"
         )
-    return RejectReason.OUT_OF_RANGE, f"{path}: expected a number from 0 to 1, got {value}"
+    return RejectReason.OUT_OF_RANGE, f"{path}: expected a number from 0 to 1, got {shown(value)}"
 
 
 def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:
@@ -161,6 +161,8 @@ def _row_fault(row: Floats, value: Scores | None, layout: TaskLayout, path: str)
             k = int(np.argmax(mask))
             place = step(layout.classes[k]) if isinstance(value, dict) else f"[{k}]"
             return _number_fault(float(row[k]), path + place)
-    return RejectReason.WRONG_SUM, (
-        f"{path}: expected probabilities that sum to 1 within {SUM_TOLERANCE}, got a sum of {row.sum():.6g}"
+    got = f"a sum of {row.sum():.6g}" if values_are_shown() else "another sum"
+    return (
+        RejectReason.WRONG_SUM,
+        f"{path}: expected probabilities that sum to 1 within {SUM_TOLERANCE}, got {got}",
     )

@@ -18,7 +18,7 @@ import numpy as np
 
 from connectors.base import RawTable
 from connectors.formats.explain import explain_value
-from connectors.formats.structs import RAW_BYTES, Reading, Record
+from connectors.formats.structs import Reading, Record
 from monitor.records import Reject, RejectReason
 
 _FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups"}
@@ -182,4 +182,4 @@ def _number(value: object) -> object:
 
 def _bytes(row: Mapping[str, object]) -> bytes:
     """The row as JSON, for the rejects; what JSON lacks as Python shows it."""
-    return json.dumps(row, default=repr).encode()[:RAW_BYTES]
+    return json.dumps(row, default=repr).encode()

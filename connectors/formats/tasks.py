@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from connectors.formats.structs import Faults
-from connectors.formats.wording import listing, nearest, shown
+from connectors.formats.wording import as_json, listing, nearest
 from monitor.records import Ints, RejectReason, TaskLayout
 
 
@@ -66,7 +66,7 @@ class TaskFinder:
                 found[row] = self._index[task]
             else:
                 known, hint = listing(self._names), nearest(task, self._names)
-                message = f"$.task: no task {shown(task)} is configured; known tasks: {known}{hint}"
+                message = f"$.task: no task {as_json(task)} is configured; known tasks: {known}{hint}"
                 faults.add(row, RejectReason.UNKNOWN_TASK, message)
         return found
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from connectors.formats.structs import Faults
-from connectors.formats.wording import shown
+from connectors.formats.wording import kind, shown, values_are_shown
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND, Floats, Ints, RejectReason
 
 _ZERO = 48
@@ -84,9 +84,11 @@ def _numbers(values: Sequence[float], rows: Ints, faults: Faults) -> Floats:
 def _number_fault(value: float) -> tuple[RejectReason, str]:
     for below, unit, per_second in _UNITS:
         if _NOT_SECONDS <= value < below:
+            got, better = (
+                (f"{value:.0f}", f": {value / per_second:.3f}") if values_are_shown() else (kind(0), "")
+            )
             return RejectReason.TIME_UNIT, (
-                f"$.time: {value:.0f} can only be {unit} since the epoch; "
-                f"send seconds: {value / per_second:.3f}"
+                f"$.time: {got} can only be {unit} since the epoch; send seconds{better}"
             )
     return RejectReason.TIME_FORMAT, f"$.time: expected {_TEXT_HINT}, got {shown(value)}"
 

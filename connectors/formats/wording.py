@@ -4,20 +4,73 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 
 _SHOWN_CHARACTERS = 60
 _SHOWN_NAMES = 10
 
+# Messages are made in dozens of places below the decoder: an argument to them all would be forgotten in one.
+_without: ContextVar[bool] = ContextVar("blindsight_without_values", default=False)
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """Within it, and in this thread alone, messages name the kinds of values in place of the values.
+
+    Examples
+    --------
+    >>> with without_values():
+    ...     f"expected a number, got {shown('alice')}"
+    'expected a number, got text of 5 characters'
+    """
+    token = _without.set(True)
+    try:
+        yield
+    finally:
+        _without.reset(token)
+
+
+def values_are_shown() -> bool:
+    """Whether a message may quote what a record holds."""
+    return not _without.get()
+
 
 def shown(value: object) -> str:
-    """A value as JSON has it, cut to 60 characters.
+    """A value as `as_json` has it, or its `kind` within `without_values`.
 
     Examples
     --------
     >>> shown(None), shown("a"), shown(1.5), shown([1, 2])
     ('null', '"a"', '1.5', 'an array')
+    """
+    return as_json(value) if values_are_shown() else kind(value)
+
+
+def kind(value: object) -> str:
+    """What a value is, without saying which.
+
+    Examples
+    --------
+    >>> kind("req-81"), kind(1.5), kind(True), kind({}), kind(None)
+    ('text of 6 characters', 'a number', 'true or false', 'an object', 'null')
+    """
+    if isinstance(value, str):
+        return f"text of {len(value)} characters"
+    if isinstance(value, bool):
+        return "true or false"
+    return as_json(value) if value is None or isinstance(value, list | tuple | dict) else "a number"
+
+
+def as_json(value: object) -> str:
+    """A value as JSON has it, cut to 60 characters; of arrays and objects only what they are.
+
+    Examples
+    --------
+    >>> as_json("a"), as_json({"a": 1})
+    ('"a"', 'an object')
     """
     if isinstance(value, list | tuple):
         return "an array"
@@ -74,5 +127,5 @@ def step(name: object) -> str:
     return (
         f".{text}"
         if text.replace("-", "_").isidentifier() and len(text) <= _SHOWN_CHARACTERS
-        else f"[{shown(text)}]"
+        else f"[{as_json(text)}]"
     )

@@ -13,7 +13,7 @@ from monitor.export.follower import ReportFollower
 from monitor.export.rejects import RejectWriter
 from monitor.export.reports import ReportWriter
 from monitor.export.sinks import FileSinks
-from monitor.records import Chunk
+from monitor.records import Chunk, Reject
 from monitor.report import WindowReport, rfc3339
 from monitor.result import Estimate
 from monitor.view import ChartView, ObjectiveState, ObjectiveView
@@ -71,7 +71,7 @@ class Journal:
         """Count what could not be used; told at once, then at most once a minute and source."""
         unused = self._unused.setdefault(chunk.source, _Unused())
         for reject in chunk.rejects:
-            unused.first = unused.first or f"{reject.partition}, position {reject.position}: {reject.message}"
+            unused.first = unused.first or _place_of(reject)
             unused.reasons[reject.reason.value] += 1
         self._tell_unused(_REJECTS_SECONDS)
 
@@ -122,6 +122,11 @@ class Journal:
             were = "record was" if total == 1 else "records were"
             log.warning("%s: %d %s not used (%s). The first: %s", source, total, were, counts, unused.first)
             self._unused[source] = _Unused(said_at=now)
+
+
+def _place_of(reject: Reject) -> str:
+    """Where it stands, and what is wrong with it where that may be told."""
+    return f"{reject.partition}, position {reject.position}{': ' if reject.message else ''}{reject.message}"
 
 
 def _what(report: WindowReport, metric: str) -> str:

@@ -221,7 +221,7 @@ def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterat
     known = layouts(config.tasks)
     for path in files:
         source = FileSource(path)
-        decoder = Decoder(known, source.name)
+        decoder = Decoder(known, source.name, keep=config.keep_of_rejects)
         source.open({})
         try:
             with suppress(EndOfSource):

@@ -13,10 +13,10 @@ _encode = msgspec.json.Encoder().encode
 class RejectWriter(LineWriter[tuple[Reject, str]]):
     """Appends rejected records to a file, one JSON object a line, in bounded space.
 
-    A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, the record as it came;
-    bytes in it that are no UTF-8 are written as ``\\xff``. A flood of rejects costs the caller no more
-    than a place in the queue: lines are made in the writer's thread, and what does not fit is dropped and
-    counted in `lost`. The counts in the metrics stay whole.
+    A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, what the decoder kept
+    of the record; bytes in it that are no UTF-8 are written as ``\\xff``. A flood of rejects costs the
+    caller no more than a place in the queue: lines are made in the writer's thread, and what does not fit
+    is dropped and counted in `lost`. The counts in the metrics stay whole.
 
     Parameters
     ----------
