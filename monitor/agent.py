@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from monitor.delivery import AtOnce, Delivery, Stored
+from monitor.desk import Desk
 from monitor.engine import Engine
 from monitor.errors import BlindsightError
 from monitor.feeder import Feeder, Input
@@ -67,12 +68,15 @@ class Kept:
         The configuration to be saved, where the store has another.
     reports : sequence of WindowReport
         Windows that closed when the engine was resumed.
+    desk : Desk, optional
+        Takes requests; without it none are.
     """
 
     keeper: Keeper
     every_seconds: float
     config: str | None = None
     reports: Sequence[WindowReport] = ()
+    desk: Desk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,7 @@ class Agent:
             if store is None
             else Stored(store.keeper, store.every_seconds, sinks.reports, self._tell, store.config)
         )
+        self._desk = None if store is None else store.desk
         if store is not None:
             self._delivery.reports(store.reports)
         self._stop = threading.Event()
@@ -225,6 +230,8 @@ class Agent:
         ticked = time.monotonic()
         while not self._stop.is_set():
             self._alive_at = time.monotonic()
+            if self._desk is not None:
+                self._desk.step(self._engine, self._delivery)
             chunk = self._next_chunk()
             self._take_swaps()  # after the wait: what comes after a reload was told of, the new engine uses
             if chunk is not None:

@@ -1,4 +1,4 @@
-"""The command line: `blindsight run`, `demo`, `replay`, `check`, `schema`, `version`.
+"""The command line: `blindsight run`, `demo`, `replay`, `check`, `rebaseline` and so on.
 
 Exit codes: 0 fine, 1 a failure while running, 2 wrong usage or configuration. What a user can mend is
 one sentence on standard error; `--debug` shows the traceback.
@@ -98,6 +98,22 @@ def backup(
     from monitor.commands.state import back_up
 
     typer.echo(back_up(config, target))
+
+
+@app.command()
+def rebaseline(
+    config: ConfigPath,
+    model: Annotated[str, typer.Option(help="As its answers name it.")],
+    metric: Annotated[str, typer.Option(help="accuracy, ece or class_ece.")],
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the reports.")],
+    task: Annotated[str, typer.Option(help="May be left out where there is one.")] = "",
+    group: Annotated[str, typer.Option(help="region=eu; the whole model where left out.")] = "",
+    wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds for the agent to answer.")] = 15,
+) -> None:
+    """Release a chart's alarm, and take its baseline anew from the windows that follow."""
+    from monitor.commands.asking import ask_for_baseline
+
+    typer.echo(ask_for_baseline(config, task, model, group, metric, reason, wait))
 
 
 @app.command()

@@ -23,6 +23,8 @@ Tell = Callable[[str, Mapping[str, int]], None]
 
 Take = Callable[[Sequence[WindowReport]], None]
 
+Then = Callable[[], None]
+
 _MOST_REPORTS = 10_000  # that wait for a store which cannot be written; beyond, the oldest are lost
 
 
@@ -49,6 +51,10 @@ class Delivery(ABC):
     @abstractmethod
     def absorbed(self, source: str, positions: Mapping[str, int]) -> None:
         """Hear that the engine has used everything of a source before these positions."""
+
+    @abstractmethod
+    def after_save(self, then: Then) -> None:
+        """Hear that the engine has changed; call back once that change is saved."""
 
     @abstractmethod
     def step(self, engine: Engine) -> None:
@@ -80,6 +86,9 @@ class AtOnce(Delivery):
 
     def absorbed(self, source: str, positions: Mapping[str, int]) -> None:
         self._tell(source, positions)
+
+    def after_save(self, then: Then) -> None:
+        then()
 
     def step(self, engine: Engine) -> None:
         """Nothing is due."""
@@ -128,6 +137,8 @@ class Stored(Delivery):
         self._positions: dict[str, dict[str, int]] = {}
         self._alarms: dict[tuple[str, str, str, str], bool] = {}
         self._news = config is not None
+        self._then: list[Then] = []
+        self._then_under_way: list[Then] = []
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         for report in reports:
@@ -145,6 +156,10 @@ class Stored(Delivery):
     def absorbed(self, source: str, positions: Mapping[str, int]) -> None:
         self._positions.setdefault(source, {}).update(positions)
         self._news = True
+
+    def after_save(self, then: Then) -> None:
+        self._then.append(then)
+        self._urgent = self._news = True
 
     def step(self, engine: Engine) -> None:
         self._hear(engine, 0.0)
@@ -169,6 +184,7 @@ class Stored(Delivery):
         self._urgent = self._news = False
         reports, self._reports = self._reports, []
         positions, self._positions = self._positions, {}
+        self._then_under_way, self._then = self._then, []
         self._keeper.save(Checkpoint(engine.changes(), reports, positions, self.config))
 
     def _hear(self, engine: Engine, timeout_seconds: float) -> None:
@@ -184,6 +200,8 @@ class Stored(Delivery):
             self._take(outcome.checkpoint.reports)
             for source, positions in outcome.checkpoint.positions.items():
                 self._tell(source, positions)
+            for then in self._then_under_way:
+                then()
         else:
             engine.retract()
             self._put_back(outcome)
@@ -193,4 +211,5 @@ class Stored(Delivery):
         self._reports = [*outcome.checkpoint.reports, *self._reports]
         for source, positions in outcome.checkpoint.positions.items():
             self._positions[source] = {**positions, **self._positions.get(source, {})}
+        self._then = [*self._then_under_way, *self._then]
         self._news = True

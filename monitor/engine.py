@@ -10,7 +10,7 @@ records up to the one that closed it, in sequence, and on nothing that came late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from monitor.labels.join import Matches
 from monitor.records import Batch, Chunk, LabelBatch, TaskLayout
 from monitor.reference import Reference
 from monitor.report import WindowReport
+from monitor.requests import Answer
+from monitor.series import Series
 from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed, without_baseline
 from monitor.view import EngineView, LabelOutcome
 
@@ -87,11 +89,20 @@ class Engine:
             {(source, reason): count for source, reason, count in state.get("rejected", ())}
         )
         self._labels_rejected: Counter[str] = Counter(state.get("labels_rejected", {}))
+        self.answered: dict[str, Answer] = {
+            number: Answer(*answer) for number, answer in state.get("answered", {}).items()
+        }
+        """By id, requests that were acted on and whose files may still be there, with their answers."""
 
     @property
     def _only_task(self) -> str:
         """The task of a label that names none, where there is one task only."""
         return next(iter(self._tasks)) if len(self._tasks) == 1 else ""
+
+    @property
+    def series(self) -> dict[str, Sequence[Series]]:
+        """By task, every model and group, in the order of their first answers."""
+        return {name: tuple(task.series) for name, task in self._tasks.items()}
 
     def positions(self, source: str) -> Mapping[str, int]:
         """By partition, the position after the last record of this source that was absorbed."""
@@ -172,6 +183,7 @@ class Engine:
             "shed": dict(self._shed),
             "rejected": [[source, reason, count] for (source, reason), count in self._rejected.items()],
             "labels_rejected": dict(self._labels_rejected),
+            "answered": {number: [answer.done, answer.text] for number, answer in self.answered.items()},
         }
 
     def reconfigured(

@@ -5,7 +5,8 @@
     ├── MissingExtraError  an optional package is needed; the message holds the pip line (exit code 2)
     ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
     ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
-    └── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
+    ├── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
+    └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
 Foreign errors become one of these where they enter (a connector, a file), with the cause kept. The
 message is one sentence that says what to do; the command line prints it without a traceback.
@@ -55,3 +56,7 @@ class SinkError(BlindsightError):
 
 class StoreError(BlindsightError):
     """The durable state cannot be opened, read or written."""
+
+
+class RequestError(BlindsightError):
+    """What a command asked of the agent was refused, or could not be asked."""

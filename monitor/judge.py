@@ -11,7 +11,7 @@ from typing import Any
 from monitor.charts import Chart, Shewhart, chart_from_config
 from monitor.charts.base import Baseline, ChartLogic
 from monitor.config import Task
-from monitor.errors import ConfigError
+from monitor.errors import ConfigError, RequestError
 from monitor.evaluate import Evaluation
 from monitor.objective import Draws, Objective, ObjectiveLogic, Poolable
 from monitor.reference import FEWEST_WINDOWS, Point, baseline
@@ -68,6 +68,7 @@ class Judge:
         self._charts: dict[str, ChartLogic] = {}
         self._warming: dict[str, list[Point]] = {}
         self._warmed: int = state.get("warmed", 0)
+        self._anew: dict[str, int] = dict(state.get("anew", {}))  # windows seen since, by metric
         self._alarmed: set[str] = set(state.get("alarmed", ()))
         self._objectives = self._build_objectives(state.get("objectives", {}))
         self._standing: dict[str, ObjectiveState | None] = {
@@ -96,7 +97,30 @@ class Judge:
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
         self._baselines = dict(baselines)
-        self._warming, self._warmed, self._alarmed = {}, 0, set()
+        self._warming, self._warmed, self._alarmed, self._anew = {}, 0, set(), {}
+
+    def rebaseline(self, metric: str) -> int:
+        """Forget one metric's baseline, chart and alarm; how many windows will make the new baseline.
+
+        Other metrics and all objectives stay. Windows of the stream make the new baseline also where a
+        reference made the old one: who asks for it says that the reference is what no longer holds.
+
+        Raises
+        ------
+        RequestError
+            No metric has a baseline yet, so there is nothing to release.
+        """
+        if self.warming_up and not self._anew:
+            raise RequestError(
+                f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows are "
+                "in, so that no alarm can be on; wait for it"
+            )
+        self._baselines.pop(metric, None)
+        self._charts.pop(metric, None)
+        self._warming.pop(metric, None)
+        self._alarmed.discard(metric)
+        self._anew[metric] = 0
+        return self._settings.baseline_windows
 
     def begin_anew(self) -> None:
         """Forget baseline, charts and pooled windows: another version of the model answers from here on."""
@@ -114,10 +138,11 @@ class Judge:
         """
         charts: tuple[ChartView, ...] = ()
         if size >= self._settings.task.window.min_size:
-            if self.warming_up:
+            if self.warming_up and not self._anew:
                 self._warm(evaluation)
             else:
                 charts = tuple(self._chart(metric, evaluation) for metric in self._known(evaluation))
+                self._warm_anew(evaluation)
             self._pool(evaluation, size)
         return charts, self.objectives()
 
@@ -146,6 +171,7 @@ class Judge:
                 metric: [list(point) for point in points] for metric, points in self._warming.items()
             },
             "warmed": self._warmed,
+            "anew": dict(self._anew),
             "alarmed": sorted(self._alarmed),
             "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
             "standing": {metric: standing and standing.value for metric, standing in self._standing.items()},
@@ -185,10 +211,8 @@ class Judge:
 
     def _warm(self, evaluation: Evaluation) -> None:
         """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""
-        for metric, estimate in evaluation.estimates.items():
-            if isinstance(estimate, Estimate):
-                point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
-                self._warming.setdefault(metric, []).append(point)
+        for metric in evaluation.estimates:
+            self._collect(metric, evaluation)
         self._warmed += 1
         if self._warmed % self._settings.baseline_windows:
             return
@@ -198,6 +222,28 @@ class Judge:
         except ConfigError as error:
             # Too short for the promise of the charts: as many windows again, then anew.
             log.warning("The baseline of %d windows does not do yet: %s", self._warmed, error)
+
+    def _warm_anew(self, evaluation: Evaluation) -> None:
+        """The same for metrics whose baseline is taken anew while others stay."""
+        for metric in list(self._anew):
+            self._collect(metric, evaluation)
+            self._anew[metric] += 1
+            points = self._warming.get(metric, [])
+            if self._anew[metric] % self._settings.baseline_windows or len(points) < FEWEST_WINDOWS:
+                continue
+            try:
+                self._baselines[metric] = baseline(points)
+                self._charts[metric] = self._settings.chart(metric).build(self._baselines[metric])
+            except ConfigError as error:
+                log.warning("The new baseline of %d windows does not do yet: %s", len(points), error)
+                continue
+            del self._anew[metric], self._warming[metric]
+
+    def _collect(self, metric: str, evaluation: Evaluation) -> None:
+        estimate = evaluation.estimates.get(metric)
+        if isinstance(estimate, Estimate):
+            point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
+            self._warming.setdefault(metric, []).append(point)
 
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():

@@ -17,7 +17,7 @@ import numpy as np
 
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.result import Estimate, Result, Unknown
-from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveView
+from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveView, Rebaselined
 from monitor.windows import ClosedBy
 
 NOT_A_NUMBER = "not a number"
@@ -63,6 +63,8 @@ class WindowReport:
         As in `SeriesView`.
     positions : mapping of str to (int, int)
         For each source partition, the first and the last position that the window used.
+    rebaselined : tuple of Rebaselined
+        New baselines that were asked for since the window before: the windows from this one on make them.
     """
 
     task: str
@@ -80,6 +82,7 @@ class WindowReport:
     charts: tuple[ChartView, ...] = ()
     objectives: tuple[ObjectiveView, ...] = ()
     positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    rebaselined: tuple[Rebaselined, ...] = ()
 
 
 def finite(result: Result) -> Result:
@@ -129,7 +132,8 @@ def to_json(report: WindowReport) -> bytes:
 
     The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
     rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
-    (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own);
+    (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own,
+    `rebaselined` where nobody asked for a new baseline);
     an estimate that is not a number is written as unknown, a limit as null.
 
     Parameters
@@ -167,6 +171,8 @@ def to_json(report: WindowReport) -> bytes:
         "objectives": [_objective(o) for o in report.objectives],
         "positions": report.positions,
     }
+    if report.rebaselined:
+        line["rebaselined"] = [{"metric": r.metric, "reason": r.reason} for r in report.rebaselined]
     try:
         return _encode(line)
     except UnicodeEncodeError:

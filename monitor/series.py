@@ -19,12 +19,13 @@ from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
 from monitor.report import WindowReport
 from monitor.versions import VersionTracker
-from monitor.view import CalibrationView, MetricEstimate, SeriesState, SeriesView
+from monitor.view import CalibrationView, MetricEstimate, Rebaselined, SeriesState, SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
 
 REALISED = "realised"
 _SILENT_AFTER_AGES = 3
 _FEWEST_WINDOWS_TALLIED = 100
+_REBASELINES_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class Series:
         """Whether there is something that no checkpoint has saved yet."""
         self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
         self._judged_version: str = state.get("judged_version", "")
+        self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
+        self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
         self._calibration: Calibration
         if "calibration" in state:
             self._calibration, self._calibration_view = _restored(state["calibration"])
@@ -148,6 +151,40 @@ class Series:
         self.changed = True
         return self._windows.close("end")
 
+    def rebaseline(self, metric: str, reason: str, time: float) -> int:
+        """Release a metric's alarm and take its baseline anew from the windows that follow.
+
+        The open window is the first of them. Other metrics, objectives and the calibration stay as they
+        are; the next window's report says that it was done. The newest 20 of a series are kept with it.
+
+        Parameters
+        ----------
+        metric : str
+            A configured one.
+        reason : str
+        time : float
+            When it was asked, seconds since the epoch.
+
+        Returns
+        -------
+        int
+            How many windows make the new baseline.
+
+        Raises
+        ------
+        RequestError
+            There is no baseline yet.
+        """
+        windows = self._judge.rebaseline(metric)
+        self.changed = True
+        self._untold = [*self._untold, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
+        noted = {"metric": metric, "reason": reason, "time": time, "window": self._windows.number}
+        self._rebaselines = [*self._rebaselines, noted][-_REBASELINES_KEPT:]
+        if self._last is not None:
+            charts = tuple(chart for chart in self._last.charts if chart.metric != metric)
+            self._last = replace(self._last, charts=charts)
+        return windows
+
     def add_labels(self, window: int, labelled: int, correct: int) -> None:
         """Count labels that reached answers in a window."""
         self.tally.add(window, labelled, correct)
@@ -194,6 +231,7 @@ class Series:
         self._used += window.size
         estimates = self._estimates(window.number, evaluation)
         self._last = LastWindow(window.end_time, estimates, charts)
+        untold, self._untold = self._untold, []
         return WindowReport(
             task=self.settings.task_name,
             model=self.settings.model,
@@ -209,6 +247,7 @@ class Series:
             charts=charts,
             objectives=objectives,
             positions=window.positions,
+            rebaselined=tuple(untold),
         )
 
     def _follow_version(self, version: str) -> None:
@@ -292,6 +331,8 @@ class Series:
             "used": self._used,
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
+            "rebaselines": [dict(each) for each in self._rebaselines],
+            "untold": [[each.metric, each.reason] for each in self._untold],
             "last": self._last.snapshot() if self._last else None,
             "calibration": {
                 "fit": self._calibration.snapshot(),

@@ -70,6 +70,14 @@ class ObjectiveView:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebaselined:
+    """A new baseline that an operator asked for, by metric, and why."""
+
+    metric: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CalibrationView:
     """The calibration that windows of a series use.
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.agent import Kept
 from monitor.config import Config
 from monitor.configfile import load_config
+from monitor.desk import Desk, Handler
 from monitor.engine import Engine, EngineSettings
 from monitor.errors import ConfigError, StoreError
 from monitor.export.follower import ReportFollower
 from monitor.keeper import Keeper
+from monitor.rebaseline import KIND as REBASELINE
+from monitor.rebaseline import rebaseline
+from monitor.requests import RequestFolder
 from monitor.resume import resume, tasks_as_json
 from monitor.store import Store, StoreReader
 from monitor.store.store import FILE, copy_store
 
 SINK = "reports"
 _CLOSE_SECONDS = 3.0
+
+HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline}
+"""What can be asked of a running agent, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,11 @@ def open_state(config: Config, settings: EngineSettings) -> State:
     now = tasks_as_json(dict(config.tasks))
     keeper = Keeper(store, lambda: {SINK: follower.written} if follower else {})
     kept = Kept(
-        keeper, config.store.every_seconds, None if now == saved.config else now, tuple(resumed.reports)
+        keeper,
+        config.store.every_seconds,
+        None if now == saved.config else now,
+        tuple(resumed.reports),
+        Desk(RequestFolder(store.folder), HANDLERS),
     )
     keeper.start()
     return State(resumed.engine, kept, follower, reader)

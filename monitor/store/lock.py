@@ -37,6 +37,21 @@ class FolderLock:
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
+    @staticmethod
+    def held(folder: Path) -> bool:
+        """Whether any process holds the folder."""
+        try:
+            file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
     def release(self) -> None:
         """Let go of the folder."""
         os.close(self._file)
