@@ -1,7 +1,7 @@
 """What one checkpoint writes: the pieces of the state that changed since the last one.
 
-A piece has a name: ``engine``, ``task/toxicity``, ``series/0/toxicity``; a ring ``answers/toxicity``.
-`assembled` makes a snapshot of them again.
+A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``; a
+ring ``answers/toxicity``. `assembled` makes a snapshot of them again.
 """
 
 from __future__ import annotations
@@ -62,11 +62,13 @@ def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, A
     if "engine" not in parts:
         return None
     tasks: dict[str, dict[str, Any]] = {}
+    kept = {name.partition("/")[2]: state for name, state in parts.items() if name.startswith("revisions/")}
     for name, state in parts.items():
         kind, _, task = name.partition("/")
         if kind == "task":
             join = {ring: rings.get(f"{ring}/{task}") for ring in ("answers", "labels")}
             tasks[task] = state | {"join": state["join"] | join, "series": []}
+            tasks[task] |= {"revisions": kept[task]} if task in kept else {}
     series = [(*name.split("/", 2)[1:], state) for name, state in parts.items() if name.startswith("series/")]
     for _, task, state in sorted(series, key=lambda found: int(found[0])):
         if task in tasks:
@@ -76,5 +78,6 @@ def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, A
 
 def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
     """The names of a task's pieces and rings."""
-    own = [name for name in parts if name == f"task/{task}" or name.split("/", 2)[2:] == [task]]
+    whole = (f"task/{task}", f"revisions/{task}")
+    own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     return [*own, f"answers/{task}", f"labels/{task}"]

@@ -185,7 +185,8 @@ class StoreConfig(Section):
         default=100_000,
         ge=1000,
         le=100_000_000,
-        description="Closed windows kept, about 2 kB each, oldest out first.",
+        description="Lines of closed windows kept, about 2 kB each, oldest out first. After a restart labels "
+        "revise only windows whose newest line is among them.",
     )
 
 

@@ -142,6 +142,8 @@ class Stored(Delivery):
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         for report in reports:
+            if report.revision:  # its charts are those of the time when its window closed
+                continue
             for chart in report.charts:
                 series = (report.task, report.model, report.group, chart.metric)
                 raised = chart.verdict.out_of_control

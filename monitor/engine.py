@@ -21,6 +21,7 @@ from monitor.config import Task
 from monitor.evaluate import evaluate
 from monitor.eventclock import EventClock
 from monitor.labels.join import Matches
+from monitor.latelabels import LateLabels
 from monitor.records import Batch, Chunk, LabelBatch, TaskLayout
 from monitor.reference import Reference
 from monitor.report import WindowReport
@@ -28,6 +29,7 @@ from monitor.requests import Answer
 from monitor.series import Series
 from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed, without_baseline
 from monitor.view import EngineView, LabelOutcome
+from monitor.windows import LAST
 
 SNAPSHOT_FORMAT = 2
 
@@ -109,7 +111,9 @@ class Engine:
         return dict(self._positions.get(source, {}))
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        """Take a chunk; return the reports of the windows that closed, in the order of closing.
+        """Take a chunk; return what it brings to report, in the order in which that came about.
+
+        A report is of a window that closed, or a revision of an earlier one that labels have reached.
 
         Parameters
         ----------
@@ -137,8 +141,11 @@ class Engine:
         )
 
     def finish(self) -> list[WindowReport]:
-        """The input has ended: close every open window as incomplete."""
-        return self._report([(task, window) for task in self._tasks.values() for window in task.close()], [])
+        """The input has ended: close every open window as incomplete, and tell what labels have changed."""
+        reports = self._report(
+            [(task, window) for task in self._tasks.values() for window in task.close()], []
+        )
+        return reports + [line for task in self._tasks.values() for line in task.revisions.finish()]
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.
@@ -243,6 +250,7 @@ class Engine:
             shed=dict(self._shed),
             rejected=dict(self._rejected),
             series_dropped=sum(task.dropped for task in self._tasks.values()),
+            labels_unrevised={name: task.revisions.missed for name, task in self._tasks.items()},
         )
 
     def _timed(self, chunk: Chunk, now: float) -> tuple[dict[str, Timed], dict[str, LabelBatch]]:
@@ -286,34 +294,25 @@ class Engine:
     def _report(
         self, closed: list[tuple[TaskEngine, Closed]], matches: list[tuple[TaskEngine, Matches]]
     ) -> list[WindowReport]:
-        """Judge windows in the order of closing, each with the labels known by then."""
+        """Judge windows in the order of closing, each with the labels known by then; revise earlier ones."""
+        late = LateLabels(matches)
         order = sorted(range(len(closed)), key=lambda i: _place(*closed[i]))
         evaluations = evaluate(
             [closed[i][0].series[closed[i][1].series].request(closed[i][1].window) for i in order]
         )
-        pending = [(task, _sorted(matched)) for task, matched in matches if len(matched.series)]
-        taken = [0] * len(pending)
-        reports = []
+        reports: list[WindowReport] = []
         for i, evaluation in zip(order, evaluations, strict=True):
             task, found = closed[i]
-            for k, (owner, matched) in enumerate(pending):
-                stop = int(np.searchsorted(matched.sequence, found.window.closed_at, side="right"))
-                owner.apply(matched.take(slice(taken[k], stop)))
-                taken[k] = max(taken[k], stop)
-            reports.append(task.series[found.series].judge(found.window, evaluation))
-        for k, (owner, matched) in enumerate(pending):
-            owner.apply(matched.take(slice(taken[k], None)))
-        return reports
+            reports += late.count_until(found.window.closed_at)
+            report = task.series[found.series].judge(found.window, evaluation)
+            reports += [report, *task.revisions.closed(found.series, report)]
+        return reports + late.count_until(LAST)
 
 
 def _place(task: TaskEngine, closed: Closed) -> tuple[int, str, str, str]:
     """Where a window stands among those that close together: the same however the stream was cut."""
     settings = task.series[closed.series].settings
     return closed.window.closed_at, settings.task_name, settings.model, settings.group
-
-
-def _sorted(matches: Matches) -> Matches:
-    return matches.take(np.argsort(matches.sequence, kind="stable"))
 
 
 def layouts(tasks: Mapping[str, Task]) -> tuple[TaskLayout, ...]:

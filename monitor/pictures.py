@@ -61,11 +61,13 @@ class History:
             None,
         )
         chart = next((c.verdict for c in report.charts if c.metric == metric), None)
-        for objective in report.objectives:
-            if objective.metric == metric:
-                self.objective, self.is_floor = objective.bound, objective.is_floor
-        if found is not None:
-            self.level = found.level
+        place = self._place(report.window)
+        if place >= len(self) - 1:  # what an older window's revision says of both may have changed since
+            for objective in report.objectives:
+                if objective.metric == metric:
+                    self.objective, self.is_floor = objective.bound, objective.is_floor
+            if found is not None:
+                self.level = found.level
         row = (
             report.window,
             report.end_time,
@@ -75,7 +77,6 @@ class History:
             chart.out_of_control if chart else math.nan,
             self._versions.setdefault(report.version, len(self._versions)),
         )
-        place = self._place(report.window)
         # A revision takes the place of its window; any other is put in before those that follow it.
         stop = place + (place < len(self) and self._rows[place * _FIGURES] == report.window)
         self._rows[place * _FIGURES : stop * _FIGURES] = array("d", row)

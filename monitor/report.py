@@ -9,15 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.result import Estimate, Result, Unknown
-from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveView, Rebaselined
+from monitor.view import (
+    CalibrationView,
+    ChartView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    Rebaselined,
+)
 from monitor.windows import ClosedBy
 
 NOT_A_NUMBER = "not a number"
@@ -51,7 +59,8 @@ class WindowReport:
     window : int
         Counts from 0 for each task, model and group.
     revision : int
-        0 for the first line of a window, rising with each later one.
+        0 for the line written when the window closed, one more for each later one, which holds all of the
+        former with the realised accuracy as it is by then: of the lines of a window, the highest counts.
     size : int
         Rows in the window.
     closed_by : {"size", "age", "version", "end"}
@@ -177,6 +186,88 @@ def to_json(report: WindowReport) -> bytes:
         return _encode(line)
     except UnicodeEncodeError:
         return _encode(_encodable(line))
+
+
+def from_json(line: bytes) -> WindowReport:
+    """What `to_json` wrote, as far as the line holds it: rounded, without the time of the calibration.
+
+    Written again it gives the same bytes.
+
+    Parameters
+    ----------
+    line : bytes
+        Of `to_json`; what it does not write is not looked for, so no other line should be given.
+
+    Returns
+    -------
+    WindowReport
+        Numbers written as null are NaN.
+
+    Raises
+    ------
+    KeyError, ValueError
+        The line is none of `to_json`'s.
+
+    Examples
+    --------
+    >>> from monitor.view import CalibrationView
+    >>> line = to_json(WindowReport(task="t", model="erm", group="", version="", window=3, size=500,
+    ...     closed_by="size", start_time=0.0, end_time=60.5,
+    ...     calibration=CalibrationView("none", 0, False, None)))
+    >>> from_json(line).end_time, to_json(from_json(line)) == line
+    (60.5, True)
+    """
+    read = msgspec.json.decode(line)
+    calibration = read["calibration"]
+    return WindowReport(
+        task=read["task"],
+        model=read["model"],
+        group=read["group"],
+        version=read["version"],
+        window=read["window"],
+        revision=read["revision"],
+        size=read["size"],
+        closed_by=read["closed_by"],
+        start_time=_seconds(read["start_time"]),
+        end_time=_seconds(read["end_time"]),
+        calibration=CalibrationView(
+            calibration["method"], calibration["version"], calibration.get("foreign", False), None
+        ),
+        estimates=tuple(map(_read_estimate, read["estimates"])),
+        charts=tuple(map(_read_chart, read["charts"])),
+        objectives=tuple(map(_read_objective, read["objectives"])),
+        positions={partition: (first, last) for partition, (first, last) in read["positions"].items()},
+        rebaselined=tuple(Rebaselined(**each) for each in read.get("rebaselined", ())),
+    )
+
+
+def _seconds(time: str) -> float:
+    """What `rfc3339` wrote; in whole milliseconds first, so that it is written the same again."""
+    since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
+    return since // timedelta(milliseconds=1) / 1000
+
+
+def _read_estimate(read: Mapping[str, Any]) -> MetricEstimate:
+    result: Result
+    if "unknown" in read:
+        result = Unknown(read["unknown"])
+    else:
+        result = Estimate(read["value"], read["lower"], read["upper"], read["level"], read["size"])
+    return MetricEstimate(read["metric"], read["estimator"], result)
+
+
+def _read_chart(read: Mapping[str, Any]) -> ChartView:
+    center, lower, upper = (
+        math.nan if read[name] is None else read[name] for name in ("center", "lower", "upper")
+    )
+    verdict = Verdict(center, lower, upper, tuple(read["rules"]), read["out_of_control"])
+    return ChartView(read["metric"], verdict)
+
+
+def _read_objective(read: Mapping[str, Any]) -> ObjectiveView:
+    is_floor = "floor" in read
+    state = ObjectiveState(read["state"]) if "state" in read else None
+    return ObjectiveView(read["metric"], read["floor" if is_floor else "ceiling"], is_floor, state)
 
 
 def _calibration(view: CalibrationView) -> dict[str, Any]:

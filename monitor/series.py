@@ -13,16 +13,17 @@ from monitor.calibration.base import Calibration, confidence_of
 from monitor.config import Task
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
 from monitor.judge import Judge, JudgeSettings
+from monitor.labels.revisions import REALISED
 from monitor.labels.tally import Tally
 from monitor.lastwindow import LastWindow
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
 from monitor.report import WindowReport
+from monitor.result import Result
 from monitor.versions import VersionTracker
 from monitor.view import CalibrationView, MetricEstimate, Rebaselined, SeriesState, SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
 
-REALISED = "realised"
 _SILENT_AFTER_AGES = 3
 _FEWEST_WINDOWS_TALLIED = 100
 _REBASELINES_KEPT = 20
@@ -50,6 +51,11 @@ class SeriesSettings:
         classes = self.task.classes
         return classes.index(self.task.positive) if self.task.positive else max(len(classes) - 1, 0)
 
+    @property
+    def windows_tallied(self) -> int:
+        """How many windows back labelled rows are counted: as many as the join's answers can fill."""
+        return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
+
     def build(self, reference: Reference | None, resume: Mapping[str, Any] | None = None) -> Series:
         """The series, from the start or from where a snapshot left it.
 
@@ -74,8 +80,7 @@ class Series:
         self._windows: WindowLogic = window.build(state.get("windows"))
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
         self._judge: Judge = JudgeSettings(task).build(state.get("judge"))
-        kept = max(_FEWEST_WINDOWS_TALLIED, task.labels.max_answers // task.window.size)
-        self.tally = Tally(kept, state.get("tally"))
+        self.tally = Tally(settings.windows_tallied, state.get("tally"))
         self.duplicates: int = state.get("duplicates", 0)
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
@@ -273,8 +278,13 @@ class Series:
                 for metric, result in evaluation.estimates.items()
             ]
         if REALISED in task.estimators and "accuracy" in task.metrics:
-            found.append(MetricEstimate("accuracy", REALISED, self.tally.realised(window, task.level)))
+            found.append(MetricEstimate("accuracy", REALISED, self.realised(window)[1]))
         return tuple(found)
+
+    def realised(self, window: int) -> tuple[int, Result]:
+        """How many rows of a window are labelled so far, and the accuracy over those."""
+        labelled, _ = self.tally.counts(window)
+        return labelled, self.tally.realised(window, self.settings.task.level)
 
     def view(self) -> SeriesView:
         """What the outside may see."""

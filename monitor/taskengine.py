@@ -14,13 +14,17 @@ from monitor.changes import RingChange
 from monitor.config import Task
 from monitor.labels.along import labels_along, match_directly, merged
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
+from monitor.places import by_code, by_first_row
 from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch, id_keys
 from monitor.reference import Reference
+from monitor.result import Result
 from monitor.series import Series, SeriesSettings
 from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
 _FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
+_SECONDS_A_DAY = 86_400.0
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -80,6 +84,15 @@ class TaskSettings:
     task: Task
     references: Mapping[str, Reference]
 
+    @property
+    def revisions(self) -> Revisions:
+        """As many windows as the join's answers can fill, counting each answer's groups too."""
+        task = self.task
+        filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
+        # Of a series two fewer than rows are counted of: the newest may be open, and another just begun.
+        each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
+        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_days * _SECONDS_A_DAY)
+
     def build(self, resume: Mapping[str, Any] | None = None) -> TaskEngine:
         """The engine, from the start or from where a snapshot left it."""
         return TaskEngine(self, resume)
@@ -99,10 +112,12 @@ class TaskEngine:
             series_per_answer=1 + len(task.groups),
         )
         self.join: LabelJoinLogic = join.build(state.get("join"))
+        self.revisions: RevisionsLogic = settings.revisions.build(self._realised, state.get("revisions"))
         self.series: list[Series] = []
         self._index: dict[tuple[str, str], int] = {}
         self._groups = 0
         self._given: list[int] = []
+        self._gave_revisions = False
         self._dropped: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
         self.dropped: int = state.get("dropped_count", 0)
         for model, group, saved in state.get("series", ()):
@@ -114,6 +129,7 @@ class TaskEngine:
         """Everything that the task needs to go on from here, but its settings."""
         return {
             "join": self.join.snapshot(),
+            "revisions": self.revisions.snapshot(),
             "series": [[s.settings.model, s.settings.group, s.snapshot()] for s in self.series],
             "dropped": sorted([model, group] for model, group in self._dropped),
             "dropped_count": self.dropped,
@@ -135,6 +151,12 @@ class TaskEngine:
                 series.snapshot(),
             ]
         self._given = changed
+        self._gave_revisions = self.revisions.changed
+        if self.revisions.changed:
+            self.revisions.changed = False
+            parts[f"revisions/{name}"] = self.revisions.counts() | {
+                "names": [[*self.names(i)[1:]] for i in range(len(self.series))]
+            }
         parts[f"task/{name}"] = {
             "join": self.join.counts(),
             "dropped": sorted([model, group] for model, group in self._dropped),
@@ -153,6 +175,7 @@ class TaskEngine:
         """What `changes` gave could not be saved."""
         for i in self._given:
             self.series[i].changed = True
+        self.revisions.changed |= self._gave_revisions
         self._given = []
         for ring in self.join.rings.values():
             ring.retract()
@@ -240,6 +263,14 @@ class TaskEngine:
         )
         return self.join.add_labels(labels, codes[labels.model], everyone, sequence)
 
+    def names(self, series: int) -> tuple[str, str, str]:
+        """Task, model and group of a series."""
+        settings = self.series[series].settings
+        return settings.task_name, settings.model, settings.group
+
+    def _realised(self, series: int, window: int) -> tuple[int, Result]:
+        return self.series[series].realised(window)
+
     def apply(self, matches: Matches) -> None:
         """Count matched labels into the windows that their answers are in."""
         if not len(matches.series):
@@ -270,7 +301,7 @@ class TaskEngine:
         numbers = []
         for membership in memberships:
             number = np.full(len(batch), -1, dtype=np.int64)
-            for series, places in _by_code(membership, kept):
+            for series, places in by_code(membership, kept):
                 more, number[places] = self.series[series].push(
                     rows.take(places), partitions, batch.version[places], batch.versions
                 )
@@ -281,7 +312,7 @@ class TaskEngine:
     def _confidence(self, rows: Rows, series: Ints, kept: Ints) -> Floats:
         """The probability that each kept answer is right, by the calibration of its model as it stands."""
         found = np.full(len(rows), np.nan)
-        for code, places in _by_code(series, kept):
+        for code, places in by_code(series, kept):
             found[places] = self.series[code].confidence(rows.scores[places], rows.predicted[places])
         return found[kept]
 
@@ -292,7 +323,7 @@ class TaskEngine:
     def _whole_models(self, batch: Batch) -> Ints:
         """The series of each row's model, -1 beyond the cap."""
         codes = np.full(len(batch.models), -1, dtype=np.int64)
-        for code in _by_first_row(batch.model):
+        for code in by_first_row(batch.model):
             codes[code] = self._series_of(batch.models[code], "")
         return codes[batch.model]
 
@@ -304,7 +335,7 @@ class TaskEngine:
         pairs = batch.model[rows] * max(len(values), 1) + column[rows]
         series = {
             pair: self._series_of(batch.models[pair // len(values)], f"{name}={values[pair % len(values)]}")
-            for pair in _by_first_row(pairs)
+            for pair in by_first_row(pairs)
         }
         kinds, place = np.unique(pairs, return_inverse=True)
         found[rows] = np.array([series[pair] for pair in kinds.tolist()], dtype=np.int64)[place.ravel()]
@@ -341,14 +372,6 @@ def model_code(model: str) -> int:
     return int(id_keys([model])[0] >> np.uint64(1))
 
 
-def _by_first_row(codes: Ints) -> list[int]:
-    """The codes that occur, in the order of their first row."""
-    if not len(codes):
-        return []
-    kinds, first = np.unique(codes, return_index=True)
-    return [int(kind) for kind in kinds[np.argsort(first)]]
-
-
 def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
     """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives."""
     learnt = ("judge", "calibration")
@@ -359,18 +382,3 @@ def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
             kept["last"] = saved["last"] | {"charts": []}
         series.append([model, group, kept])
     return {**state, "series": series}
-
-
-def _by_code(codes: Ints, rows: Ints) -> list[tuple[int, Ints]]:
-    """The rows of each code from 0 up, each in their order."""
-    wanted = rows[codes[rows] >= 0]
-    if not len(wanted):
-        return []
-    order = np.argsort(codes[wanted].astype(np.int32), kind="stable")
-    wanted = wanted[order]
-    sorted_codes = codes[wanted]
-    cuts = np.flatnonzero(np.diff(sorted_codes)) + 1
-    starts = [0, *cuts.tolist()]
-    return [
-        (int(sorted_codes[start]), part) for start, part in zip(starts, np.split(wanted, cuts), strict=True)
-    ]

@@ -167,6 +167,8 @@ class EngineView:
         Answers not used; rejected labels are in `labels`.
     series_dropped : int
         Answers' models and groups beyond the cap, counted once each.
+    labels_unrevised : mapping of task to int
+        Labelled rows that reached a closed window too late for any further line of it.
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -178,6 +180,7 @@ class EngineView:
     rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
     series_dropped: int = 0
     labels_received: Mapping[str, int] = field(default_factory=dict)
+    labels_unrevised: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,12 @@ def ndjson(records: Sequence[Record | bytes]) -> bytes:
 
 
 def read_windows(path: Path) -> list[dict[str, Any]]:
-    """The lines of a reports file; a half-written last one is left out."""
+    """The windows of a reports file, each once, as it closed; a half-written last line is left out."""
+    return [line for line in read_lines(path) if not line.get("revision")]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a reports file, revisions among them; a half-written last one is left out."""
     text = path.read_bytes() if path.exists() else b""
     return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 

@@ -297,7 +297,7 @@ def test_two_tasks_do_not_touch_each_other():
     rng = np.random.default_rng(0)
     records = answers(rng, 100, task="a") + answers(rng, 100, task="b")
     reports = rig.feed([*records, {"id": records[0]["id"], "task": "a", "label": "bad"}])
-    assert [(r.task, r.size) for r in reports] == [("a", 100), ("b", 100)]
+    assert [(r.task, r.size, r.revision) for r in reports] == [("a", 100, 0), ("b", 100, 0), ("a", 100, 1)]
     assert rig.engine.labelled()[("b", "erm", "")] == {}
     assert len(rig.engine.labelled()[("a", "erm", "")]) == 1
 

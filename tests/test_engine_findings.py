@@ -151,7 +151,8 @@ def test_the_event_clock_does_not_depend_on_the_cuts():
 def test_records_and_labels_without_a_time_are_joined_in_a_replay():
     rig = Rig()
     records = [{k: v for k, v in r.items() if k != "time"} for r in answers(np.random.default_rng(0), 100)]
-    (report,) = rig.feed(records + [{"id": r["id"], "label": "bad"} for r in records])
+    report = rig.feed(records + [{"id": r["id"], "label": "bad"} for r in records])[-1]
+    assert report.revision == 7  # at 1, 2, 4, … 64 labels
     assert rig.engine.view().labels[("t", LabelOutcome.MATCHED)] == 100
     assert report.start_time == report.end_time == 0.0
 

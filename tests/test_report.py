@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 
 from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
-from monitor.report import WindowReport, finite, rfc3339, to_json
+from monitor.report import WindowReport, finite, from_json, rfc3339, to_json
 from monitor.result import Estimate, Unknown
-from monitor.view import CalibrationView, ChartView, MetricEstimate, ObjectiveState, ObjectiveView
+from monitor.view import (
+    CalibrationView,
+    ChartView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    Rebaselined,
+)
 
 OWN = CalibrationView(method="isotonic", version=1, foreign=False, fitted_time=0.0)
 START, END = 1795168800.12, 1795169251.002  # 2026-11-20 10:00:00.120 and 10:07:31.002, as in the SPEC
@@ -205,3 +212,38 @@ def test_what_is_read_back_is_what_was_given(value: float, size: int, model: str
     assert line["estimates"][0]["size"] == size
     assert line["charts"][0]["rules"] == rules
     assert line["model"] == model.encode("utf-8", "replace").decode()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"revision": 3, "group": "region=eu", "version": "é\ud800"},
+        {"start_time": FIRST_MILLISECOND / 1000, "end_time": LAST_MILLISECOND / 1000},
+        {"charts": (ChartView("ece", Verdict(math.nan, 0.0, math.inf, ("we1", "we4"), True)),)},
+        {"objectives": (ObjectiveView("ece", 0.05, False, None),)},
+        {"calibration": CalibrationView("isotonic", 2, True, 5.0), "positions": {}},
+        {"rebaselined": (Rebaselined("accuracy", "the threshold was moved"),)},
+    ],
+)
+def test_a_line_that_is_read_is_written_the_same_again(changed) -> None:
+    line = to_json(dataclasses.replace(spec_window(), **changed))
+    read = from_json(line)
+    assert to_json(read) == line
+    if not changed:
+        unfitted = dataclasses.replace(OWN, fitted_time=None)  # when it was fitted is not in the line
+        assert read == dataclasses.replace(spec_window(), calibration=unfitted)
+
+
+@given(st.floats(FIRST_MILLISECOND / 1000, LAST_MILLISECOND / 1000), st.floats(0, 1))
+def test_every_time_and_every_number_survives_reading(seconds, value) -> None:
+    estimate = MetricEstimate("accuracy", "realised", Estimate(value, value / 3, 1.0, 0.95, 7))
+    window = dataclasses.replace(spec_window(), start_time=seconds, end_time=seconds, estimates=(estimate,))
+    line = to_json(window)
+    assert to_json(from_json(line)) == line
+
+
+@pytest.mark.parametrize("line", [b"", b"{}", b"[1]", SPEC_LINE.encode().replace(b"20T10", b"99T10")])
+def test_what_is_no_line_of_ours_is_refused(line) -> None:
+    with pytest.raises((KeyError, ValueError, TypeError)):
+        from_json(line)

@@ -59,8 +59,13 @@ class Journal:
         self._unused: dict[str, _Unused] = {}
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
-        """Look at closed windows; called every second also without any, which lets rejects be told of."""
+        """Look at closed windows; called every second also without any, which lets rejects be told of.
+
+        A revision is passed over: its charts and objectives are those of the time when its window closed.
+        """
         for report in reports:
+            if report.revision:
+                continue
             for chart in report.charts:
                 self._chart(report, chart)
             for objective in report.objectives:

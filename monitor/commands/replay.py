@@ -83,7 +83,7 @@ class Replayed:
     view : EngineView
         The engine at the end.
     windows : int
-        Closed windows written.
+        Closed windows written, each counted once however often it was revised.
     pictures : tuple of Path
     alarms : mapping of (task, model, group) to mapping of metric to tuple of Alarm
     unused : Unused
@@ -161,7 +161,7 @@ class _Written:
         for report in reports:
             self._reports.write(to_json(report), wait_seconds=_WRITE_SECONDS)
         self.histories.add(reports)
-        self.windows += len(reports)
+        self.windows += sum(not report.revision for report in reports)
 
     def rejected(self, chunk: Chunk) -> None:
         if self._rejects is None:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from monitor import __version__
+from monitor.labels.revisions import REALISED
 from monitor.report import finite, rfc3339
 from monitor.result import Estimate, Unknown
-from monitor.series import REALISED
 from monitor.view import (
     AgentView,
     ChartView,

@@ -86,6 +86,9 @@ FAMILIES: dict[str, Family] = {
     "label_lag_seconds": Family(
         "gauge", "Median time from prediction to label, over the newest labels.", "seconds", per_series=False
     ),
+    "labels_unrevised": Family(
+        "counter", "Labels too late for a further line of their window.", per_series=False
+    ),
     "labels_received": Family("counter", "Labels received, used or not.", per_series=False),
     "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
     "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),
@@ -355,6 +358,7 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
             own = shed[task] if outcome is LabelOutcome.SHED else 0
             yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0) + own
         yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
+        yield "labels_unrevised", who, engine.labels_unrevised.get(task, 0)
         yield from _known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
 
 

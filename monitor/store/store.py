@@ -60,7 +60,8 @@ class Store:
     folder : Path
         Made if absent.
     keep_reports : int
-        Closed windows kept, oldest out first; those that no file has yet are never dropped.
+        Lines of closed windows kept, oldest out first; those that no file has yet are never dropped.
+        After a restart labels revise no window whose newest line is not among them.
 
     Raises
     ------
@@ -97,6 +98,9 @@ class Store:
                 name: unpack(state)
                 for name, state in self._connection.execute("SELECT name, state FROM part")
             }
+            for name, state in parts.items():
+                if name.startswith("revisions/"):
+                    state["lines"] = self._lines(name.partition("/")[2], state)
             names = [name for (name,) in self._connection.execute("SELECT DISTINCT ring FROM ring_rows")]
             rings = {name: self._ring(name) for name in names}
             found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
@@ -185,6 +189,20 @@ class Store:
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreError(damaged(self.path, " ".join(verdict.split())))
+
+    def _lines(self, task: str, kept: Mapping[str, Any]) -> list[str | None]:
+        """The newest lines of the windows that labels may still revise; None for one that was dropped."""
+        # By the newest id: a task that was begun anew counts its windows from 0 again.
+        query = (
+            "SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND window = ? "
+            "AND revision = ? ORDER BY id DESC LIMIT 1"
+        )
+        columns = [kept[name].tolist() for name in ("series", "window", "revision")]
+        found = [
+            self._connection.execute(query, (task, *kept["names"][series], window, revision)).fetchone()
+            for series, window, revision in zip(*columns, strict=True)
+        ]
+        return [row[0].decode() if row else None for row in found]
 
     def _ring(self, name: str) -> dict[str, Any]:
         pieces = [

@@ -96,6 +96,7 @@ RICH = AgentView(
         series=(GROUP, WATCHED, NEW),
         labels={("toxicity", LabelOutcome.MATCHED): 180, ("toxicity", LabelOutcome.EXPIRED): 4},
         labels_waiting={"toxicity": 6},
+        labels_unrevised={"toxicity": 9},
         label_lag_seconds={"toxicity": 5400.5},
         received={"predictions": 9155, "stdin": 0},
         labels_received={"predictions": 190},

@@ -46,6 +46,7 @@ class Result:
 
     kills: int
     windows: int
+    revisions: int
     equal: bool
 
 
@@ -115,7 +116,8 @@ def compare(
     killed = run_with_kills(folder, kills, seed, longest_seconds)
     expected = (folder / "alone.ndjson").read_bytes()
     found = (folder / "killed.ndjson").read_bytes()
-    return Result(killed, expected.count(b"\n"), found == expected)
+    windows = expected.count(b'"revision":0,')
+    return Result(killed, windows, expected.count(b"\n") - windows, found == expected)
 
 
 def main() -> None:
@@ -126,7 +128,7 @@ def main() -> None:
     parser.add_argument("--longest-seconds", type=float, default=2.0)
     options = parser.parse_args()
     began = time.monotonic()
-    kills = windows = rounds = 0
+    kills = windows = revisions = rounds = 0
     while kills < options.kills:
         with tempfile.TemporaryDirectory() as name:
             found = compare(
@@ -136,8 +138,10 @@ def main() -> None:
         if not found.equal:
             raise SystemExit(f"seed {options.seed + rounds}: the reports differ after {found.kills} kills")
         kills, windows, rounds = kills + found.kills, windows + found.windows, rounds + 1
+        revisions += found.revisions
     seconds = time.monotonic() - began
-    print(f"{kills} kills over {rounds} streams: {windows:,} windows, each once, byte for byte")
+    print(f"{kills} kills over {rounds} streams: {windows:,} windows, each once, byte for byte,")
+    print(f"and {revisions:,} revisions of them, as late labels came")
     print(f"in {seconds:.0f} s")
 
 

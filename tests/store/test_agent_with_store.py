@@ -106,7 +106,7 @@ CRASHING = """
 """
 
 
-@pytest.mark.parametrize("place", [0, 40, 333])
+@pytest.mark.parametrize("place", [0, 40, 333, 405, 431])
 def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path, place):
     rng = np.random.default_rng(4)
     records = answers(rng, 400)
@@ -124,7 +124,9 @@ def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path,
     found = [line for _, line in StoreReader(store.path).reports_after(0, 100)]
     store.close()
     whole = Rig(event_time=False)
-    expected = lines(whole.feed(records, now=time.time()) + whole.engine.finish())
+    reports = whole.feed(records, now=time.time()) + whole.engine.finish()
+    assert sum(report.revision > 0 for report in reports) > 12  # the labels are late: 4 windows are revised
+    expected = lines(reports)
     assert [line.replace(b'"list"', b'"part-0"') for line in found] == expected
 
 

@@ -34,20 +34,22 @@ def test_an_engine_resumed_from_checkpoints_goes_on_as_if_nothing_had_happened(t
     settings = task(labels=labels, groups=["region"], reference={"first_windows": 5})
     records = stream(n=1200) + answers(np.random.default_rng(3), 300, "new", groups={"region": "eu"})
     whole, killed = Rig(settings), Rig(settings)
-    expected, found = [], []
+    expected, found, unsaved = [], [], []
     for number, start in enumerate(range(0, len(records), 100)):
         piece = records[start : start + 100]
         expected += whole.feed(piece)
         store = Store(tmp_path)
-        found += killed.feed(piece)
+        unsaved += killed.feed(piece)
         if number % every == every - 1:
-            store.commit(killed.engine.changes())
+            store.commit(killed.engine.changes(), unsaved)
+            found, unsaved = found + unsaved, []
             killed.engine.confirm()
             store.close()
             resumed(killed, tmp_path)
         else:
             store.close()
-    assert lines(found + killed.engine.finish()) == lines(expected + whole.engine.finish())
+    assert lines(found + unsaved + killed.engine.finish()) == lines(expected + whole.engine.finish())
+    assert any(report.revision > 0 for report in expected)
     assert killed.engine.view() == whole.engine.view()
     assert killed.engine.labelled() == whole.engine.labelled()
 
@@ -56,16 +58,18 @@ def test_what_could_not_be_saved_is_given_again(tmp_path):
     rig, whole = Rig(), Rig()
     records = stream()
     store = Store(tmp_path)
+    reports = []
     for start in range(0, len(records), 200):
-        rig.feed(records[start : start + 200])
+        reports += rig.feed(records[start : start + 200])
         whole.feed(records[start : start + 200])
         changes = rig.engine.changes()
         if start % 400:
-            store.commit(changes)
+            store.commit(changes, reports)
             rig.engine.confirm()
+            reports = []
         else:
             rig.engine.retract()
-    store.commit(rig.engine.changes())
+    store.commit(rig.engine.changes(), reports)
     rig.engine.confirm()
     store.close()
     resumed(rig, tmp_path)
@@ -216,9 +220,9 @@ def test_forgotten_pieces_are_gone(tmp_path):
     store.commit(rig.engine.changes())
     saved = store.load()
     store.forget(pieces := [name for name in (*saved.parts, *saved.rings) if name.endswith("/a")])
-    assert len(pieces) == 3
+    assert len(pieces) == 4
     left = store.load()
-    assert set(left.parts) == {"engine", "task/b", "series/0/b"}
+    assert set(left.parts) == {"engine", "task/b", "revisions/b", "series/0/b"}
     assert set(left.rings) == {"answers/b"}
     store.close()
 
