@@ -1,0 +1,236 @@
+"""Kills a real daemon that reads a real Kafka broker, at random moments, and counts what came of it.
+
+    python -m tests.faults.kafka_kills [--partitions 1] [--kills 200] [--records 60000] [--seed 0]
+
+The stream is that of `tests.faults.kills`: answers of four models in two groups, late and early labels,
+repetitions, rubbish. Over one partition the reports must equal, byte for byte, those of a daemon that was
+left alone. Over several, each message goes to the partition of its id (keyed) or to any (unkeyed), and
+every answer must be in exactly one window, by the positions that the windows recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from kafka import KafkaProducer
+
+from tests.daemon import DaemonProcess, configuration
+from tests.faults.kills import stream
+from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import JOIN_FAST
+from tests.services.process import wait_until
+
+FINISH_SECONDS = 90.0
+PARTITIONS = 6
+WHILE_IT_WORKS = 0.9
+"""Share of the kills that wait until it runs; the others also hit its start."""
+LONGEST_SECONDS = 0.5
+CHECKPOINTS = (0.02, 0.1, 0.3)
+"""Seconds between two checkpoints: one of them a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Kills, and what became of the answers in spite of them."""
+
+    kills: int
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that was filled, and what each of its messages holds.
+
+    Parameters
+    ----------
+    broker : str
+    name : str
+    sent : mapping of str to list
+        As `tests.faults.ranges.Sent`.
+    """
+
+    broker: str
+    name: str
+    sent: dict[str, list[Answer | None]]
+
+    @property
+    def messages(self) -> int:
+        return sum(map(len, self.sent.values()))
+
+    def config(self, name: str, every_seconds: float, **options: Any) -> dict[str, Any]:
+        """The configuration of a daemon in a group of its own, with its own store and reports file."""
+        # A member with a name takes the place of the one that was killed at once, not after its session.
+        member = {"group_instance_id": name, "max_poll_records": 100}
+        source = {
+            "kind": "kafka",
+            "brokers": [self.broker],
+            "topics": [self.name],
+            "group": f"{self.name}-{name}",
+        }
+        return configuration(
+            sources=[source | {"options": JOIN_FAST | member | options}],
+            reports={"path": f"{name}.ndjson"},
+            store={"path": name, "every_seconds": every_seconds},
+            task={
+                "classes": ["ok", "bad"],
+                "window": {"size": 100, "min_size": 50, "max_age_seconds": 1_000_000},
+                "groups": ["region"],
+                "objective": {"accuracy": {"min": 0.8}},
+            },
+        )
+
+
+def fill(broker: KafkaBroker, name: str, partitions: int, lines: Iterator[str], keyed: bool) -> Topic:
+    """Make a topic of these messages; by the hash of their id, or anywhere."""
+    broker.create_topic(name, partitions)
+    anywhere = random.Random(name)
+    places: list[tuple[Any, int]] = []
+    topic = Topic(broker.address, name, {f"{name}-{i}": [] for i in range(partitions)})
+    producer = KafkaProducer(bootstrap_servers=broker.address, acks="all", linger_ms=20, batch_size=1 << 18)
+    try:
+        for line in lines:
+            record = _decoded(line)
+            key = zlib.crc32(str(record.get("id")).encode()) if keyed else anywhere.randrange(partitions)
+            rows = topic.sent[f"{name}-{key % partitions}"]
+            places.append((producer.send(name, line.encode(), partition=key % partitions), len(rows)))
+            rows.append(_answer(record))
+        producer.flush(timeout=120)
+        assert all(sent.get(1).offset == place for sent, place in places), "a message was sent twice"
+    finally:
+        producer.close()
+    return topic
+
+
+def _decoded(line: str) -> dict[str, Any]:
+    try:
+        return dict(msgspec.json.decode(line))
+    except msgspec.DecodeError:
+        return {}
+
+
+def _answer(record: dict[str, Any]) -> Answer | None:
+    if "model" not in record:
+        return None
+    model = record["model"]
+    return Answer(record["id"], ((model, ""), (model, f"region={record['groups']['region']}")))
+
+
+def saved_positions(store: Path) -> dict[str, int]:
+    """By partition, up to where the last checkpoint of a store has used it."""
+    saved = parts_of(store).get("engine", {"positions": {}})["positions"]
+    return {name: position for found in saved.values() for name, position in found.items()}
+
+
+def used_up(store: Path, topic: Topic) -> bool:
+    """Whether the last checkpoint holds the end of every partition."""
+    return saved_positions(store) == {name: len(rows) for name, rows in topic.sent.items()}
+
+
+def finish(folder: Path, config: dict[str, Any], topic: Topic) -> None:
+    """Run the daemon until the topic is used up and saved, and stop it."""
+    store = folder / config["store"]["path"]
+    with DaemonProcess(folder, config) as daemon:
+        try:
+            wait_until(lambda: used_up(store, topic), FINISH_SECONDS, "all is used", pause=0.2)
+        except AssertionError as error:
+            sent = {name: len(rows) for name, rows in topic.sent.items()}
+            feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}
+            text = f"{error}: of {sent} used {saved_positions(store)}; {feed}\n{daemon.log}"
+            raise AssertionError(text) from None
+        code, _ = daemon.end()
+    assert code == 0, daemon.log
+
+
+def killed(folder: Path, config: dict[str, Any], topic: Topic, kills: int, moments: random.Random) -> int:
+    """Kill and start again until the topic is used up; how often it was killed before that."""
+    store = folder / config["store"]["path"]
+    for count in range(kills):
+        with DaemonProcess(folder, config) as daemon:  # leaving it kills it
+            if moments.random() < WHILE_IT_WORKS:
+                daemon.until(lambda daemon=daemon: "Running" in daemon.log, "it runs")  # type: ignore[misc]
+            time.sleep(moments.uniform(0.0, LONGEST_SECONDS))
+        if used_up(store, topic):
+            return count
+    finish(folder, config, topic)
+    return kills
+
+
+def exact(folder: Path, topic: Topic) -> Account:
+    """What became of the answers; AssertionError unless each is in exactly one window."""
+    found = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
+    assert found.exact, found
+    return found
+
+
+def one_partition(
+    broker: KafkaBroker, folder: Path, name: str, records: int, kills: int, seed: int
+) -> Result:
+    """Kills over one partition; the reports are compared with those of a daemon that was left alone.
+
+    Raises
+    ------
+    AssertionError
+        They differ, or an answer is not in exactly one window.
+    """
+    topic = fill(broker, name, 1, stream(records, seed), keyed=True)
+    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
+    finish(folder, topic.config("alone", every), topic)
+    count = killed(folder, topic.config("killed", every), topic, kills, random.Random(seed))
+    expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
+    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    return Result(count, exact(folder, topic))
+
+
+def many_partitions(
+    broker: KafkaBroker, folder: Path, name: str, records: int, kills: int, seed: int
+) -> Result:
+    """Kills over six partitions, keyed where the seed is even, else unkeyed.
+
+    Raises
+    ------
+    AssertionError
+        An answer is not in exactly one window, by the recorded positions.
+    """
+    topic = fill(broker, name, PARTITIONS, stream(records, seed), keyed=seed % 2 == 0)
+    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
+    count = killed(folder, topic.config("killed", every), topic, kills, random.Random(seed))
+    return Result(count, exact(folder, topic))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--partitions", type=int, choices=(1, PARTITIONS), default=1)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    run = one_partition if options.partitions == 1 else many_partitions
+    began = time.monotonic()
+    results: list[Result] = []
+    with KafkaBroker() as broker:
+        while (done := sum(result.kills for result in results)) < options.kills:
+            seed = options.seed + len(results)
+            with tempfile.TemporaryDirectory() as folder:
+                results.append(
+                    run(broker, Path(folder), f"s{seed}", options.records, options.kills - done, seed)
+                )
+    windows = sum(result.account.windows for result in results)
+    answers = sum(result.account.answers for result in results)
+    claim = ", reports equal byte for byte" if options.partitions == 1 else ", keyed and unkeyed in turn"
+    print(f"{done} kills over {len(results)} streams of {options.partitions} partition(s){claim}")
+    print(f"{windows:,} windows; each of {answers:,} answers in exactly one, each window's line once")
+    print(f"in {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
