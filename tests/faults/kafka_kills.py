@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 from kafka import KafkaProducer
 
+from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, configuration
 from tests.faults.kills import stream
 from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
@@ -147,6 +148,7 @@ def finish(folder: Path, config: dict[str, Any], topic: Topic) -> None:
             feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}
             text = f"{error}: of {sent} used {saved_positions(store)}; {feed}\n{daemon.log}"
             raise AssertionError(text) from None
+        assert_adds_up(daemon)
         code, _ = daemon.end()
     assert code == 0, daemon.log
 

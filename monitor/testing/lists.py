@@ -1,8 +1,4 @@
-"""The test kit: source and sink that are lists, a clock moved by hand, labels that come late. No mocks.
-
-These are real implementations of the contracts in `connectors.base` and `monitor.agent`, so that a test
-of a monitor set-up runs the code that runs in production.
-"""
+"""Source and sink that are lists, a clock moved by hand, labels that come late."""
 
 from __future__ import annotations
 
@@ -20,7 +16,8 @@ from connectors.base import EndOfSource, Raw, RawMessages, Source
 from monitor.records import Chunk, Reject
 from monitor.report import WindowReport
 
-__all__ = ["DelayedLabels", "HandClock", "ListSinks", "ListSource", "Marker"]
+KILLED = 137
+"""What a shell shows of a process that died of kill -9."""
 
 
 class Marker(Enum):
@@ -126,7 +123,7 @@ class ListSource(Source):
 
     def _act(self, marker: Marker) -> None:
         if marker is Marker.CRASH:
-            os._exit(137)
+            os._exit(KILLED)
         if marker is Marker.END:
             raise EndOfSource
 

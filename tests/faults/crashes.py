@@ -1,0 +1,34 @@
+"""The process that dies at a point of a checkpoint: ``python -m tests.faults.crashes FOLDER POINT NTH``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monitor.testing import Crash, CrashPoint, DelayedLabels, Marker, StoredAgent
+from tests.streams import Rig, answers, task
+
+SETTINGS = Rig(task(window={"size": 60}), event_time=False).settings
+
+
+def records() -> list[Any]:
+    """Answers of two models with late labels, repetitions and rubbish."""
+    rng = np.random.default_rng(5)
+    pairs = []
+    for one, two in zip(answers(rng, 400, "erm"), answers(rng, 400, "irm"), strict=True):
+        pairs += [(one, "ok" if rng.random() < 0.2 else None), (two, None)]
+    stream: list[Any] = list(DelayedLabels(90.0)(pairs))
+    stream[300:300] = [stream[290], b"{ broken"]
+    return [*stream, Marker.END]
+
+
+def main() -> None:
+    folder, point, nth = sys.argv[1:]
+    StoredAgent(Path(folder), SETTINGS, records(), Crash(CrashPoint(point), int(nth))).run()
+
+
+if __name__ == "__main__":
+    main()

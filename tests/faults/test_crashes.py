@@ -1,0 +1,75 @@
+"""A crash between each two steps of a checkpoint, with the public test kit: the reports stay the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monitor.store import Store, StoreReader
+from monitor.testing import CrashPoint, StoredAgent
+from tests.accounting import assert_adds_up
+from tests.daemon import ROOT
+from tests.faults.crashes import SETTINGS, records
+
+NTH = 2
+BEFORE_COMMIT = set(CrashPoint) - {
+    CrashPoint.COMMITTED,
+    CrashPoint.IN_LINE,
+    CrashPoint.WRITTEN_NOT_TOLD,
+    CrashPoint.TOLD_NOT_WRITTEN,
+}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What an agent writes that is left alone."""
+    agent = StoredAgent(tmp_path_factory.mktemp("alone"), SETTINGS, records())
+    assert agent.run()
+    return agent.path.read_bytes()
+
+
+def test_an_agent_of_the_kit_that_is_left_alone_writes_each_window_once(expected: bytes) -> None:
+    assert expected.count(b"\n") == 2 * 7, "400 answers of two models, 60 a window, the last incomplete"
+    assert expected.count(b'"closed_by":"end"') == 2
+
+
+@pytest.mark.parametrize("point", CrashPoint)
+def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
+    tmp_path: Path, expected: bytes, point: CrashPoint
+) -> None:
+    died = subprocess.run(
+        [sys.executable, "-m", "tests.faults.crashes", str(tmp_path), point.value, str(NTH)],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert died.returncode == 137, died.stderr.decode()
+    check_what_stands(tmp_path, point)
+    resumed = StoredAgent(tmp_path, SETTINGS, records())
+    assert resumed.run()
+    assert_adds_up(resumed.agent.view())
+    assert resumed.path.read_bytes() == expected
+
+
+def check_what_stands(folder: Path, point: CrashPoint) -> None:
+    """It died where it was told to: the store and the file hold what they must have held there."""
+    store = Store(folder / "store")
+    reader = StoreReader(store.path)
+    saved = len(reader.reports_after(0, 1000))
+    reader.close()
+    store.close()
+    text = (folder / "windows.ndjson").read_bytes()
+    lines = text.count(b"\n")
+    if point in BEFORE_COMMIT:
+        assert 0 < saved < 14, "those of the first checkpoint; those of the second are not there"
+        assert lines <= saved
+    elif point is CrashPoint.WRITTEN_NOT_TOLD:
+        assert lines == saved > 0
+    else:
+        assert lines < saved
+    if point is not CrashPoint.IN_LINE:  # half of several lines may end with one
+        assert text in (b"", text[: text.rfind(b"\n") + 1])
