@@ -1,4 +1,4 @@
-"""From sections of the configuration to sources, decoders and references: where the parts are joined."""
+"""From sections of the configuration to sources, decoders, topics and references: where parts are joined."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.reference import read_reference
 from connectors.stdin import StdinSource
-from monitor.config import Config, HttpSource, KafkaSource, SourceConfig
+from monitor.config import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
 from monitor.config import StdinSource as StdinSettings
 from monitor.engine import layouts
 from monitor.errors import ConfigError
+from monitor.export.destination import Destination, Followed
+from monitor.export.rejects import Rejected
 from monitor.feeder import Input
 from monitor.records import TaskLayout
 from monitor.reference import Reference, split_by_model
@@ -48,6 +50,28 @@ def build_inputs(config: Config) -> list[Input]:
         source = build_source(settings, known)
         inputs.append(Input(source, Decoder(known, source.name, keep=config.keep_of_rejects).decode))
     return inputs
+
+
+def build_reports_topic(settings: KafkaSink, store: str) -> Followed:
+    """The topic that follows a store's reports; `store` is its identity."""
+    from connectors.kafka.sink import ReportsTopic
+    from connectors.kafka.topic import Topic
+
+    return ReportsTopic(Topic(settings, "reports.kafka"), store)
+
+
+def build_lines_topic(settings: KafkaSink) -> Destination[bytes]:
+    """The topic of closed windows, where no store keeps them."""
+    from connectors.kafka.sink import lines_topic
+
+    return lines_topic(settings)
+
+
+def build_rejects_topic(settings: KafkaSink) -> Destination[Rejected]:
+    """The topic of records that could not be used."""
+    from connectors.kafka.sink import rejects_topic
+
+    return rejects_topic(settings)
 
 
 def read_references(config: Config) -> Mapping[str, Mapping[str, Reference]]:

@@ -25,7 +25,7 @@ from monitor.keeper import Keeper
 from monitor.records import Chunk
 from monitor.report import WindowReport
 from monitor.steadyclock import SteadyClock
-from monitor.view import AgentView
+from monitor.view import AgentView, SinkView
 
 log = logging.getLogger("blindsight")
 
@@ -51,7 +51,11 @@ class Sinks(Protocol):
 
     @property
     def lost(self) -> int:
-        """Reports that could not be written."""
+        """Closed windows that are missing in a sink."""
+
+    @property
+    def views(self) -> tuple[SinkView, ...]:
+        """How each place stands that the output goes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,7 @@ class Agent:
             store_failing=self._delivery.failing,
             store_failures=self._delivery.failures,
             checkpoint_time=self._delivery.saved_time,
+            sinks=self._sinks.views,
         )
 
     def _run(self) -> None:

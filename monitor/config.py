@@ -1,8 +1,9 @@
 """The configuration's schema: one frozen model a section, every range declared once.
 
 The models may be built in Python as well as from a file: `Task(classes=["ok", "toxic"])`. This module
-has the whole and its edges (sources, files, the HTTP side); a task's sections live in
-`monitor.config_task`, an `http` source's in `monitor.config_http`, and are named here too. Reading a
+has the whole and its edges (sources, the store, the HTTP side); a task's sections live in
+`monitor.config_task`, an `http` source's in `monitor.config_http`, those of the output in
+`monitor.config_sinks`, and are named here too. Reading a
 file, and turning what pydantic finds wrong into sentences, is `monitor.configfile`'s work.
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
+from monitor.config_sinks import KafkaSink, OptionValue, Rejects, Reports
 from monitor.config_task import (
     RULES,
     Bound,
@@ -46,6 +48,7 @@ __all__ = [
     "HttpSpool",
     "HttpTls",
     "HttpToken",
+    "KafkaSink",
     "KafkaSource",
     "Labels",
     "Metric",
@@ -62,21 +65,6 @@ __all__ = [
     "Task",
     "Window",
     "listen_address",
-]
-
-_OPTION_TYPES = (str, int, float, bool, type(None))
-
-
-def _option(value: Any) -> Any:
-    if not isinstance(value, _OPTION_TYPES):
-        raise ValueError(f"expected text, a number, true, false or null, got a {type(value).__name__}")
-    return value
-
-
-OptionValue = Annotated[
-    Any,
-    BeforeValidator(_option),
-    WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
 
 
@@ -151,26 +139,6 @@ class KafkaSource(Section):
 SourceConfig = Annotated[FileSource | StdinSource | KafkaSource | HttpSource, Field(discriminator="kind")]
 
 
-class Reports(Section):
-    """Where closed windows are written."""
-
-    path: str = Field(min_length=1, description="NDJSON, one window a line, appended.")
-
-
-class Rejects(Section):
-    """Where records go that could not be used."""
-
-    path: str = Field(min_length=1, description="NDJSON, one rejected record a line, appended.")
-    max_bytes: int = Field(
-        default=100_000_000, ge=1000, description="Past this the file is renamed to `.1` and begun anew."
-    )
-    record: Literal["whole", "redacted", "none"] = Field(
-        default="whole",
-        description="What is kept of a record: all of it, cut at 2,000 bytes; its structure, with every "
-        "value replaced by its kind; nothing. In the last two no message quotes a value, in the log neither.",
-    )
-
-
 class StoreConfig(Section):
     """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
 
@@ -219,9 +187,11 @@ class Config(Section):
     sources: tuple[SourceConfig, ...] = Field(
         default=(), description="Where predictions and labels come from; `blindsight replay` needs none."
     )
-    reports: Reports | None = Field(default=None, description="Closed windows as a file; none if absent.")
+    reports: Reports | None = Field(
+        default=None, description="Closed windows, to a file or a topic; none if absent."
+    )
     rejects: Rejects | None = Field(
-        default=None, description="Unusable records as a file; only counted if absent."
+        default=None, description="Unusable records, to a file or a topic; only counted if absent."
     )
     store: StoreConfig | None = Field(
         default=None, description="The durable state; without it a restart begins anew."
@@ -293,7 +263,7 @@ class Config(Section):
             if task.reference.path is not None
         ]
         for key, section in (("reports.path", self.reports), ("rejects.path", self.rejects)):
-            if section is None:
+            if section is None or section.path is None:
                 continue
             other = next((user for user, path in users if path == section.path), None)
             if other:

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
-from monitor.config import Config, HttpSource, SourceConfig, Task
+from monitor.config import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig, Task
 from monitor.config_sentences import Finding, findings
 from monitor.config_sentences import Path as KeyPath
 from monitor.errors import ConfigError
@@ -87,7 +87,7 @@ def resolve_paths(config: Config, folder: str | Path) -> Config:
     """The same configuration, its relative paths taken from `folder`.
 
     It touches `reference.path`, the files of `sources` (also certificates, tokens, the spool of HTTP),
-    `reports.path`, `rejects.path` and `store.path`.
+    the paths of `reports` and `rejects` (and their topics' certificates), and `store.path`.
 
     Examples
     --------
@@ -100,8 +100,8 @@ def resolve_paths(config: Config, folder: str | Path) -> Config:
         update={
             "tasks": {name: _resolve_task(task, base) for name, task in config.tasks.items()},
             "sources": tuple(_resolve_source(source, base) for source in config.sources),
-            "reports": _resolve_path(config.reports, base),
-            "rejects": _resolve_path(config.rejects, base),
+            "reports": _resolve_sink(config.reports, base),
+            "rejects": _resolve_sink(config.rejects, base),
             "store": _resolve_path(config.store, base),
         }
     )
@@ -160,15 +160,31 @@ def _resolve_source(source: SourceConfig, base: str) -> SourceConfig:
         resolved: SourceConfig = _resolve_path(source, base)
         return resolved
     if source.kind == "kafka":
-        files = {
-            key: _under(base, value)
-            for key, value in source.options.items()
-            if key in _KAFKA_FILES and isinstance(value, str)
-        }
-        return source.model_copy(update={"options": {**source.options, **files}})
+        return _resolve_kafka(source, base)
     if source.kind == "http":
         return _resolve_http(source, base)
     return source
+
+
+_Kafka = TypeVar("_Kafka", KafkaSink, KafkaSource)
+
+
+def _resolve_sink(section: Any, base: str) -> Any:
+    """The path of `reports` or `rejects`, and the certificates of its topic."""
+    if section is None:
+        return None
+    kafka = section.kafka and _resolve_kafka(section.kafka, base)
+    return _resolve_path(section, base).model_copy(update={"kafka": kafka})
+
+
+def _resolve_kafka(section: _Kafka, base: str) -> _Kafka:
+    """A section's `options` for Kafka, those that name a file."""
+    files = {
+        key: _under(base, value)
+        for key, value in section.options.items()
+        if key in _KAFKA_FILES and isinstance(value, str)
+    }
+    return section.model_copy(update={"options": {**section.options, **files}})
 
 
 def _resolve_http(source: HttpSource, base: str) -> HttpSource:

@@ -232,6 +232,33 @@ class SourceView:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkView:
+    """How a place stands that the agent's output goes to.
+
+    Parameters
+    ----------
+    name : str
+        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`; `metrics`, whose items are answers
+        to requests.
+    waiting : int
+        Windows or records that have not been delivered yet; requests that are open.
+    delivered, lost : int
+        Since the start. What is lost was dropped by the sink's stated policy.
+    trouble : str or None
+        Why nothing can be delivered at present: a sentence without its full stop. None where it can.
+    failing_since : float or None
+        Since when, seconds since the epoch.
+    """
+
+    name: str
+    waiting: int = 0
+    delivered: int = 0
+    lost: int = 0
+    trouble: str | None = None
+    failing_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentView:
     """The whole agent, for exporters and health checks.
 
@@ -250,13 +277,15 @@ class AgentView:
     reload_time : float
         When it was last read with success, seconds since the epoch.
     reports_lost : int
-        Closed windows that could not be written to the reports file.
+        Closed windows that are missing in a reports sink, or were lost while the store could not be written.
     store_failing : str or None
         Why the state cannot be saved at present; None where it can, or need not be.
     store_failures : int
         Checkpoints that could not be saved; they are tried again.
     checkpoint_time : float or None
         When the last checkpoint was saved, seconds since the epoch; None without a store.
+    sinks : tuple of SinkView
+        Where the output goes. One that fails makes the agent neither unready nor unhealthy.
     """
 
     engine: EngineView = EngineView()
@@ -270,3 +299,4 @@ class AgentView:
     store_failing: str | None = None
     store_failures: int = 0
     checkpoint_time: float | None = None
+    sinks: tuple[SinkView, ...] = ()

@@ -185,10 +185,10 @@ def test_a_crash_ends_the_process_at_once_with_nothing_drained(tmp_path: Path) -
     script.write_text(
         "from pathlib import Path\n"
         "from monitor.export.reports import ReportWriter\n"
-        "from monitor.export.sinks import FileSinks\n"
+        "from monitor.export.sinks import AgentSinks, SinkSet\n"
         "from monitor.testing import ListSource, Marker\n"
         "from tests.test_agent import Rigged, records\n"
-        "sinks = FileSinks(ReportWriter('windows.ndjson'), None)\n"
+        "sinks = AgentSinks(SinkSet([ReportWriter('windows.ndjson')]))\n"
         "sinks.start()\n"
         "rig = Rigged(ListSource([*records(250), *[Marker.PAUSE] * 100, Marker.CRASH]), sinks=sinks)\n"
         "rig.agent.start()\n"

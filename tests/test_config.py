@@ -16,6 +16,8 @@ from monitor.config import (
     Window,
     listen_address,
 )
+from monitor.configfile import config_from
+from monitor.errors import ConfigError
 
 
 def problem(section, **values) -> str:
@@ -225,3 +227,33 @@ def test_what_is_no_address_to_listen_on(text):
         listen_address(text)
     assert f"got {text!r}" in str(caught.value)
     assert "expected an address" in problem(Config, tasks={"t": {}}, export={"listen": text})
+
+
+def test_output_goes_to_a_file_or_a_topic_or_both():
+    topic = {"brokers": ["localhost:9092"], "topic": "windows"}
+    config = Config(tasks={"t": {}}, reports={"kafka": topic}, rejects={"path": "r", "kafka": topic})
+    assert (config.reports.path, config.reports.kafka.topic) == (None, "windows")
+    assert (config.rejects.path, config.rejects.max_bytes) == ("r", 100_000_000)
+    for key in ("reports", "rejects"):
+        assert (
+            f"{key}.path: expected a file here, or a topic under `kafka` beside it; got neither"
+            in refused({"tasks": {"t": {}}, key: {}})
+        )
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "x" * 250, "über"])
+def test_a_topic_that_cannot_be_one(name):
+    got = refused({"tasks": {"t": {}}, "reports": {"kafka": {"brokers": ["b"], "topic": name}}})
+    sentence = "reports.kafka.topic: expected 1 to 249 letters, digits, dots, underscores or hyphens, got"
+    assert f"{sentence} {name!r}" in got
+
+
+def test_a_topics_options_stay_out_of_the_printed_configuration():
+    topic = {"brokers": ["b"], "topic": "t", "options": {"sasl_plain_password": "hunter2"}}
+    assert "hunter2" not in repr(Config(tasks={"t": {}}, reports={"kafka": topic}))
+
+
+def refused(data):
+    with pytest.raises(ConfigError) as error:
+        config_from(data)
+    return str(error.value)

@@ -49,8 +49,14 @@ BASE = {
             "tls": {"cert": "c", "key": "k", "client_ca": "a"},
         },
     ],
-    "reports": {"path": "windows.ndjson"},
-    "rejects": {"path": "rejects.ndjson"},
+    "reports": {
+        "path": "windows.ndjson",
+        "kafka": {"brokers": ["localhost:9092"], "topic": "windows", "options": {"client_id": "x"}},
+    },
+    "rejects": {
+        "path": "rejects.ndjson",
+        "kafka": {"brokers": ["b"], "topic": "r", "options": {"client_id": "x"}},
+    },
     "store": {"path": "state"},
     "export": {"listen": "127.0.0.1:0"},
 }
@@ -122,7 +128,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 23
+    assert len(SECTIONS) == 25
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 
@@ -236,6 +242,9 @@ def test_keys_that_are_no_text():
 def test_secrets_are_not_repeated(options):
     message = refusal(changed(("sources", 2, "options"), options))
     assert "sources[2].options" in message
+    assert "hunter2" not in message
+    message = refusal(changed(("reports", "kafka", "options"), options))
+    assert "reports.kafka.options" in message
     assert "hunter2" not in message
 
 

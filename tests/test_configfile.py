@@ -147,7 +147,10 @@ def test_paths_are_taken_from_the_folder_of_the_file(tmp_path, monkeypatch):
         "tasks": {"t": {"reference": {"path": "reference.csv"}}},
         "sources": [{"kind": "file", "path": "a.ndjson"}, kafka],
         "reports": {"path": "../windows.ndjson"},
-        "rejects": {"path": "/var/rejects.ndjson"},
+        "rejects": {
+            "path": "/var/rejects.ndjson",
+            "kafka": {"brokers": ["b"], "topic": "r", "options": options},
+        },
         "store": {"path": "state"},
     }
     (tmp_path / "etc" / "c.yaml").write_text(yaml.safe_dump(data))
@@ -157,6 +160,7 @@ def test_paths_are_taken_from_the_folder_of_the_file(tmp_path, monkeypatch):
     assert config.tasks["t"].reference.path == f"{etc}/reference.csv"
     assert config.sources[0].path == f"{etc}/a.ndjson"
     assert config.sources[1].options == {"ssl_cafile": f"{etc}/ca.pem", "client_id": "ca.pem"}
+    assert config.rejects.kafka.options == {"ssl_cafile": f"{etc}/ca.pem", "client_id": "ca.pem"}
     assert config.store.path == f"{etc}/state"
     assert (config.reports.path, config.rejects.path) == (f"{tmp_path}/windows.ndjson", "/var/rejects.ndjson")
 
@@ -200,6 +204,8 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka", "http"]
     assert config.sources[3].tokens[0].token_file == str(tmp_path / "serving.token")
     assert config.sources[3].spool.path == str(tmp_path / "spool")
+    assert config.reports.kafka.options == {"compression_type": "gzip"}
+    assert (config.rejects.kafka.topic, config.store.every_seconds) == ("rejects", 1.0)
     assert config.sources[3].tls.client_ca == str(tmp_path / "clients.pem")
 
 

@@ -1,10 +1,10 @@
-"""What the configuration may pass through to kafka-python's consumer, checked before anything starts."""
+"""What the configuration may pass through to kafka-python, checked before anything starts."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,21 @@ from monitor.config import KafkaSource as KafkaSettings
 from monitor.errors import ConfigError, SourceError
 
 _OBJECT = "it takes a Python object, which a configuration cannot hold"
+
+OBJECTS: dict[str, str] = dict.fromkeys(
+    (
+        "api_version",
+        "kafka_client",
+        "metric_reporters",
+        "sasl_oauth_token_provider",
+        "selector",
+        "socket_options",
+        "ssl_context",
+    ),
+    _OBJECT,
+)
+"""Options of every client of kafka-python that a configuration cannot set, and why."""
+
 _COMMITS = "Blindsight commits positions itself, once their records have been used"
 _DECODES = "Blindsight decodes the messages itself"
 _POLLS = "it only ends iteration, and Blindsight polls"
@@ -29,19 +44,7 @@ REFUSED: dict[str, str] = {
     "consumer_timeout_ms": _POLLS,
     "allow_auto_create_topics": "Blindsight only reads, so it never makes a topic",
     "socks5_proxy": "it is called `proxy_url` now",
-    **dict.fromkeys(
-        (
-            "api_version",
-            "kafka_client",
-            "metric_reporters",
-            "partition_assignment_strategy",
-            "sasl_oauth_token_provider",
-            "selector",
-            "socket_options",
-            "ssl_context",
-        ),
-        _OBJECT,
-    ),
+    **dict.fromkeys((*OBJECTS, "partition_assignment_strategy"), _OBJECT),
 }
 """Options of kafka-python that a configuration cannot set, and why."""
 
@@ -51,6 +54,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
 }
+
+COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
+"""What a producer may compress by; all but the first need the extra `kafka-codecs`."""
 
 DEFAULTS: dict[str, Any] = {
     "client_id": "blindsight",
@@ -100,16 +106,14 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
     >>> found["security_protocol"], found["group_id"], found["enable_auto_commit"]
     ('SSL', 'blindsight', False)
     """
-    for broker in settings.brokers:
-        if not _BROKER.fullmatch(broker):
-            raise ConfigError(f"brokers: expected host:port, got {broker!r}")
+    check_brokers(settings.brokers)
     for topic in settings.topics:
         if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
             raise ConfigError(
                 f"topics: expected 1 to 249 letters, digits, dots, underscores or hyphens, got {topic!r}"
             )
     for key, value in settings.options.items():
-        _check(key, value)
+        check_option(key, value, KafkaConsumer.DEFAULT_CONFIG, REFUSED, "KafkaConsumer")
     return {
         **DEFAULTS,
         **settings.options,
@@ -133,20 +137,50 @@ def check_files(options: Mapping[str, Any]) -> None:
             raise SourceError(f"options.{key}: there is no file {path}; correct the path")
 
 
-def _check(key: str, value: object) -> None:
-    known = KafkaConsumer.DEFAULT_CONFIG
-    if key in REFUSED:
-        raise ConfigError(f"options.{key}: cannot be set here: {REFUSED[key]}")
+def check_brokers(brokers: Sequence[str], before: str = "") -> None:
+    """See that each is an address; `before` is the path of the section, with its dot."""
+    for broker in brokers:
+        if not _BROKER.fullmatch(broker):
+            raise ConfigError(f"{before}brokers: expected host:port, got {broker!r}")
+
+
+def check_option(
+    key: str,
+    value: object,
+    known: Mapping[str, Any],
+    refused: Mapping[str, str],
+    client: str,
+    before: str = "",
+) -> None:
+    """See that an option may be passed through.
+
+    Parameters
+    ----------
+    key : str
+    value : object
+    known : mapping of str to object
+        The client's options with their defaults.
+    refused : mapping of str to str
+        Those of them that a configuration cannot set, and why.
+    client : str
+        The client's class, for the message.
+    before : str
+        The path of the section, with its dot.
+    """
+    name = f"{before}options.{key}"
+    if key in refused:
+        raise ConfigError(f"{name}: cannot be set here: {refused[key]}")
     if key not in known:
-        near = difflib.get_close_matches(key, [k for k in known if k not in REFUSED], n=1, cutoff=0.5)
+        near = difflib.get_close_matches(key, [k for k in known if k not in refused], n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"options.{key}: not an option of kafka-python's KafkaConsumer{hint}")
+        raise ConfigError(f"{name}: not an option of kafka-python's {client}{hint}")
     got = "something else" if "password" in key else repr(value)
     wanted = _expected(key, known[key])
-    if key in CHOICES and value not in CHOICES[key]:
-        raise ConfigError(f"options.{key}: expected one of {', '.join(CHOICES[key])}, got {got}")
+    choices = {**CHOICES, "compression_type": COMPRESSIONS}.get(key)
+    if choices and value not in choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {got}")
     if not _is(value, wanted):
-        raise ConfigError(f"options.{key}: expected {wanted}, got {got}")
+        raise ConfigError(f"{name}: expected {wanted}, got {got}")
 
 
 def _expected(key: str, default: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from connectors.build import build_source
+from connectors.build import build_lines_topic, build_rejects_topic, build_source
 from monitor.check import check
 from monitor.checktext import render
 from monitor.commands.daemon import engine_settings, reference_windows
@@ -27,14 +27,23 @@ def check_file(path: str) -> str:
     known = layouts(config.tasks)
     for source in config.sources:
         build_source(source, known)
+    _try_topics(config)
     settings = engine_settings(config)
     report = check(config, reference_windows(settings))
     return render(replace(report, warnings=(*report.warnings, *_unwritable(config))))
 
 
+def _try_topics(config: Config) -> None:
+    """Raises where their options cannot be used."""
+    if config.reports and config.reports.kafka:
+        build_lines_topic(config.reports.kafka)
+    if config.rejects and config.rejects.kafka:
+        build_rejects_topic(config.rejects.kafka)
+
+
 def _unwritable(config: Config) -> Iterator[str]:
     """A warning and no refusal: the agent may run on another machine, or as another user."""
     for key, section in (("reports", config.reports), ("rejects", config.rejects)):
-        problem = None if section is None else why_not_writable(section.path)
+        problem = why_not_writable(section.path) if section and section.path else None
         if problem is not None:
             yield f"{key}.path: {problem}"

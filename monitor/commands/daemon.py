@@ -16,18 +16,16 @@ from monitor.agent import Agent
 from monitor.check import check, unmatched_models
 from monitor.classorder import refuse_reversed_classes
 from monitor.commands.journal import Journal, JournalSinks
+from monitor.commands.outputs import reject_queues, report_queues
 from monitor.commands.state import open_state
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
 from monitor.errors import BlindsightError, ConfigError, SinkError, SourceError
-from monitor.export.follower import ReportFollower
 from monitor.export.http import HttpServer, build_app
 from monitor.export.page import render_page
 from monitor.export.prometheus import registry
-from monitor.export.rejects import RejectWriter
-from monitor.export.reports import ReportWriter
-from monitor.export.sinks import FileSinks
+from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.reference import FEWEST_WINDOWS, Reference
 from monitor.reload import classify
 from monitor.report import WindowReport
@@ -116,14 +114,10 @@ class Daemon:
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
         settings = engine_settings(config)
         self._state = open_state(config, settings) if config.store else None
-        if self._state is not None:
-            reports: ReportWriter | ReportFollower | None = self._state.follower
-        else:
-            reports = ReportWriter(config.reports.path) if config.reports else None
-        rejects = RejectWriter(config.rejects.path, config.rejects.max_bytes) if config.rejects else None
-        self._sinks = (
-            FileSinks(reports, rejects, watch) if watch else JournalSinks(reports, rejects, Journal())
+        sinks = SinkSet(
+            report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
         )
+        self._sinks = AgentSinks(sinks, watch) if watch else JournalSinks(sinks, Journal())
         for warning in unmatched_models(config, reference_windows(settings)):
             log.warning("%s.", warning)
         engine = settings.build() if self._state is None else self._state.engine

@@ -9,10 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from monitor.evaluate import AVERAGE_CONFIDENCE
-from monitor.export.follower import ReportFollower
-from monitor.export.rejects import RejectWriter
-from monitor.export.reports import ReportWriter
-from monitor.export.sinks import FileSinks
+from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.records import Chunk, Reject
 from monitor.report import WindowReport, rfc3339
 from monitor.result import Estimate
@@ -146,23 +143,17 @@ def _what(report: WindowReport, metric: str) -> str:
     return f"{', '.join(names)}, window {report.window} (until {rfc3339(report.end_time)}): {value}"
 
 
-class JournalSinks(FileSinks):
-    """File sinks that a journal looks on at.
+class JournalSinks(AgentSinks):
+    """Sinks that a journal looks on at.
 
     Parameters
     ----------
-    report_writer, reject_writer
-        As for `FileSinks`.
+    sinks : SinkSet
     journal : Journal
     """
 
-    def __init__(
-        self,
-        report_writer: ReportWriter | ReportFollower | None,
-        reject_writer: RejectWriter | None,
-        journal: Journal,
-    ) -> None:
-        super().__init__(report_writer, reject_writer)
+    def __init__(self, sinks: SinkSet, journal: Journal) -> None:
+        super().__init__(sinks)
         self._journal = journal
 
     def reports(self, reports: Sequence[WindowReport]) -> None:

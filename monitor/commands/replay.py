@@ -18,8 +18,9 @@ from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, layouts
 from monitor.errors import ConfigError, SinkError, SourceError
+from monitor.export.queued import QueuedSink
 from monitor.export.rejects import RejectWriter
-from monitor.export.reports import LineWriter, ReportWriter, cannot_write
+from monitor.export.reports import ReportWriter, cannot_write
 from monitor.export.svg import stacked_svg
 from monitor.pictures import Alarm, Histories
 from monitor.records import Chunk
@@ -199,7 +200,7 @@ def _check(files: Sequence[Path], out: Path) -> None:
                 )
 
 
-def _begin(writer: LineWriter[Any], path: Path) -> None:
+def _begin(writer: QueuedSink[Any], path: Path) -> None:
     """Begin a file of the folder anew."""
     out = path.parent
     if out.exists() and not out.is_dir():

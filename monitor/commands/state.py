@@ -1,4 +1,4 @@
-"""The durable state of a daemon: the store, the engine that it holds, and the reports file behind it."""
+"""The durable state of a daemon: the store, the engine that it holds, and the sinks of reports behind it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from connectors.build import build_reports_topic
 from monitor.agent import Kept
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.desk import Desk, Handler
 from monitor.engine import Engine, EngineSettings
 from monitor.errors import ConfigError, StoreError
+from monitor.export.destination import Followed
 from monitor.export.follower import ReportFollower
+from monitor.export.reportsfile import ReportsFile
 from monitor.keeper import Keeper
 from monitor.rebaseline import KIND as REBASELINE
 from monitor.rebaseline import rebaseline
@@ -21,7 +24,6 @@ from monitor.resume import resume, tasks_as_json
 from monitor.store import Store, StoreReader
 from monitor.store.store import FILE, copy_store
 
-SINK = "reports"
 _CLOSE_SECONDS = 3.0
 
 HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline}
@@ -38,19 +40,21 @@ class State:
         Resumed from it.
     kept : Kept
         For the agent.
-    follower : ReportFollower or None
-        Writes the reports file; None where none is configured.
+    followers : list of ReportFollower
+        Deliver the reports: one a configured destination.
+    readers : list of StoreReader
+        One a follower.
     """
 
     engine: Engine
     kept: Kept
-    follower: ReportFollower | None
-    reader: StoreReader | None
+    followers: list[ReportFollower]
+    readers: list[StoreReader]
 
     def close(self) -> None:
         """Save what is under way, and let go of the store."""
-        if self.reader is not None:
-            self.reader.close()  # first: the last to close tidies up, which a reader may not
+        for reader in self.readers:
+            reader.close()  # first: the last to close tidies up, which a reader may not
         self.kept.keeper.close(_CLOSE_SECONDS)
 
 
@@ -71,10 +75,7 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         saved = store.load()
         resumed = resume(settings, saved)
         store.forget(resumed.forgotten)
-        follower = reader = None
-        if config.reports:
-            reader = StoreReader(store.path)
-            follower = ReportFollower(Path(config.reports.path), reader.reports_after, store.written(SINK))
+        followers, readers = _followers(config, store)
     except StoreError as error:
         store.close()
         raise ConfigError(str(error)) from error
@@ -82,7 +83,7 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         store.close()
         raise
     now = tasks_as_json(dict(config.tasks))
-    keeper = Keeper(store, lambda: {SINK: follower.written} if follower else {})
+    keeper = Keeper(store, lambda: {name: mark for each in followers for name, mark in each.marks.items()})
     kept = Kept(
         keeper,
         config.store.every_seconds,
@@ -91,7 +92,22 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         Desk(RequestFolder(store.folder), HANDLERS),
     )
     keeper.start()
-    return State(resumed.engine, kept, follower, reader)
+    return State(resumed.engine, kept, followers, readers)
+
+
+def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list[StoreReader]]:
+    """One for each place that reports go to, with a connection of its own to the store."""
+    destinations: list[Followed] = []
+    if config.reports and config.reports.path:
+        destinations.append(ReportsFile(config.reports.path))
+    if config.reports and config.reports.kafka:
+        destinations.append(build_reports_topic(config.reports.kafka, store.identity))
+    saved = store.marks()
+    readers = [StoreReader(store.path) for _ in destinations]
+    return [
+        ReportFollower(destination, reader, saved)
+        for destination, reader in zip(destinations, readers, strict=True)
+    ], readers
 
 
 def back_up(config_path: str, target: Path) -> str:

@@ -1,89 +1,98 @@
-"""The reports file behind a store: every closed window once, whatever was killed when.
+"""Sinks of reports behind a store: every closed window once, whatever was killed when.
 
-The store has the windows; this thread copies what is new there to the file. How far it came is saved with
-the next checkpoint, and after a crash the file is compared with what should stand in it from there on.
+The store has the windows; a thread copies what is new there to a file or a topic. How far it came is
+saved with the next checkpoint, and after a crash the destination is asked what it has from there on.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Callable
-from pathlib import Path
+import time
+from collections.abc import Mapping
 
 from monitor.errors import SinkError, StoreError
-from monitor.export.reports import cannot_write
+from monitor.export.destination import Followed, Mark, ReportStore, Row, Sink
+from monitor.view import SinkView
 
 log = logging.getLogger("blindsight")
-
-ReportsAfter = Callable[[int, int], list[tuple[int, bytes]]]
-"""Reports with a larger id than the first argument, at most the second, as (id, line)."""
 
 _AT_ONCE = 500
 _RETRY_SECONDS = 1.0
 
 
-class ReportFollower:
-    """Appends the store's reports to a file.
+class ReportFollower(Sink):
+    """Delivers the store's reports, in order.
+
+    What the destination cannot take waits in the store, which keeps `keep_reports`: of those beyond, the
+    oldest are dropped there, and counted here as lost.
 
     Parameters
     ----------
-    path : Path
-    reports_after : callable
-        Reads the store; called from this thread alone, once started.
-    noted : (int, int) or None
-        The last report that is known to be in the file, and the file's size after it; None where the
-        store has never written to it.
+    destination : Followed
+    store : ReportStore
+        Read by this thread alone, once started.
+    saved : mapping of str to (int, int)
+        What the destination's `marks` were at the last checkpoint.
     """
 
-    def __init__(self, path: Path, reports_after: ReportsAfter, noted: tuple[int, int] | None) -> None:
-        self._path = path
-        self._reports_after = reports_after
-        self._noted = noted
-        self._last, self._place = noted or (0, 0)
+    def __init__(self, destination: Followed, store: ReportStore, saved: Mapping[str, Mark]) -> None:
+        self._destination = destination
+        self._store = store
+        self._saved = saved
+        self._resumed = False
+        self._rows: list[Row] = []  # on their way: the store may drop them meanwhile
+        self._last = self._newest = 0
+        self._delivered = self._lost = 0
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._failing = False
-        self._file = -1
-        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+        self._failing: str | None = None
+        self._failing_since: float | None = None
+        name = f"blindsight-{destination.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
-    def written(self) -> tuple[int, int]:
-        """The last report in the file, and the file's size after it."""
-        return self._last, self._place
+    def marks(self) -> Mapping[str, Mark]:
+        """How far the destination was written, to be saved with the next checkpoint."""
+        return self._destination.marks
+
+    @property
+    def view(self) -> SinkView:
+        """How it stands; what waits, as of the last look at the store."""
+        return SinkView(
+            name=self._destination.name,
+            waiting=max(0, self._newest - self._last),
+            delivered=self._delivered - self._destination.refused,
+            lost=self._lost + self._destination.refused,
+            trouble=self._failing,
+            failing_since=self._failing_since,
+        )
 
     def start(self) -> None:
-        """Open the file, bring it in line with the store, and begin.
+        """Open the destination, and begin with what it does not have yet.
 
         Raises
         ------
         SinkError
-            The file cannot be written.
+            It cannot be had.
         """
-        try:
-            self._open()
-            if self._noted is None:
-                self._place = os.fstat(self._file).st_size
-            else:
-                self._reconcile()
-        except OSError as error:
-            raise SinkError(f"reports.path: {cannot_write(str(self._path), error)}") from error
+        self._destination.open()
         self._thread.start()
+        self.wake()
 
     def wake(self) -> None:
         """There may be new reports."""
         self._wake.set()
 
-    def close(self, timeout: float) -> None:
-        """Write what is there and close the file."""
+    def close(self, timeout: float) -> bool:
+        """Deliver what is there, for so many seconds at most; the rest stays in the store."""
         self._stop.set()
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(timeout)
-        if self._file >= 0 and not self._thread.is_alive():
-            os.close(self._file)
-            self._file = -1
+            if self._thread.is_alive():
+                self._destination.interrupt()
+        return self._thread.ident is not None and not self._thread.is_alive() and self._failing is None
 
     def _run(self) -> None:
         while True:
@@ -92,71 +101,61 @@ class ReportFollower:
             stopping = self._stop.is_set()
             while not self._copy() and not self._stop.wait(_RETRY_SECONDS):
                 pass
-            if stopping:
+            if stopping or self._stop.is_set():
+                self._destination.close(0.0)
                 return
 
     def _copy(self) -> bool:
-        """Append everything new; whether that went well."""
+        """Deliver everything new; whether that went well."""
         try:
-            while rows := self._reports_after(self._last, _AT_ONCE):
-                self._follow_rotation()
-                self._append(b"".join(line + b"\n" for _, line in rows))
-                self._last = rows[-1][0]
-        except (OSError, StoreError) as error:
-            if not self._failing:
-                why = str(error) if isinstance(error, StoreError) else cannot_write(str(self._path), error)
-                log.error("reports.path: %s. It is tried again.", why)
-            self._failing = True
+            if not self._resumed:
+                self._last = self._destination.resume(self._saved, self._store.reports_after)
+                self._resumed = True
+            self._newest = self._store.newest_report()
+            while self._rows or self._fetch():
+                done = self._destination.deliver(self._rows)
+                self._last = self._rows[done - 1][0]
+                self._delivered += done
+                self._rows = self._rows[done:]
+                self._newest = max(self._newest, self._last)
+                self._works()
+        except (SinkError, StoreError) as error:
+            self._fails(str(error))
             return False
-        self._failing = False
+        except Exception as error:
+            log.exception("%s: has failed; it is tried again.", self._destination.setting)
+            self._fails(str(error))
+            return False
+        self._works()
         return True
 
-    def _append(self, data: bytes) -> None:
-        """All of it or, cut off again, nothing."""
-        done = 0
+    def _fetch(self) -> bool:
+        """The next reports; whether there are any."""
+        self._rows = self._store.reports_after(self._last, _AT_ONCE)
+        if self._rows and self._last:  # before the first, older ones were never meant for it
+            gone = self._rows[0][0] - self._last - 1
+            if gone:
+                self._lost += gone
+                log.error(
+                    "%s: %d windows were dropped from the store before %s could take them; raise "
+                    "store.keep_reports to outlast longer outages.",
+                    self._destination.setting,
+                    gone,
+                    self._destination.where,
+                )
+        return bool(self._rows)
+
+    def _fails(self, why: str) -> None:
+        if self._failing is None:
+            self._failing_since = time.time()
+            log.error("%s: %s. It is tried again.", self._destination.setting, why)
+        self._failing = why
         try:
-            while done < len(data):
-                done += os.write(self._file, data[done:])
-        except OSError:
-            os.ftruncate(self._file, self._place)
-            raise
-        self._place += len(data)
+            self._newest = max(self._newest, self._store.newest_report())
+        except StoreError as error:
+            log.debug("How much waits is not known: %s.", error)
 
-    def _open(self) -> None:
-        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-
-    def _follow_rotation(self) -> None:
-        """A file that was renamed or removed is begun anew under its name."""
-        held = os.fstat(self._file)
-        try:
-            named = os.stat(self._path)
-        except FileNotFoundError:
-            named = None
-        if named is None or (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
-            os.close(self._file)
-            self._open()
-            self._place = os.fstat(self._file).st_size
-
-    def _reconcile(self) -> None:
-        """After a crash: go on behind what of the reports is in the file already.
-
-        The file may hold windows that were saved, and written, after the last note of how far it came; the
-        last of them perhaps in part. It was rotated where it is shorter than noted.
-        """
-        size = os.fstat(self._file).st_size
-        self._place = min(self._place, size)
-        tail = os.pread(self._file, size - self._place, self._place)
-        for report, line in self._reports_after(self._last, max(_AT_ONCE, tail.count(b"\n") + 1)):
-            whole = line + b"\n"
-            if not tail.startswith(whole):
-                if whole.startswith(tail):  # written in part: it is written again, whole
-                    os.ftruncate(self._file, self._place)
-                    return
-                break
-            tail = tail[len(whole) :]
-            self._last, self._place = report, self._place + len(whole)
-        if tail:
-            log.warning("reports.path: something else was written to %s; it stays.", self._path)
-            if not tail.endswith(b"\n"):
-                os.write(self._file, b"\n")
-            self._place = os.fstat(self._file).st_size
+    def _works(self) -> None:
+        if self._failing is not None:
+            log.info("%s: %s takes windows again.", self._destination.setting, self._destination.where)
+        self._failing = self._failing_since = None

@@ -105,10 +105,11 @@ def _condition(view: AgentView) -> Iterator[str]:
     if not view.reload_successful:
         words.append('<span class="warn">the new configuration could not be read; the old one is kept</span>')
     if view.reports_lost:
-        words.append(f'<span class="warn">windows missing in the reports file: {view.reports_lost:,}</span>')
+        words.append(f'<span class="warn">windows missing in a sink of reports: {view.reports_lost:,}</span>')
     yield f"<p>The agent is {', '.join(words)}.</p>"
-    if view.reasons:
-        yield f"<ul>{''.join(f'<li>{_text(reason)}</li>' for reason in view.reasons)}</ul>"
+    failing = [f"{sink.name}: {sink.trouble}." for sink in view.sinks if sink.trouble]
+    if view.reasons or failing:
+        yield f"<ul>{''.join(f'<li>{_text(reason)}</li>' for reason in (*view.reasons, *failing))}</ul>"
 
 
 def _tasks(engine: EngineView) -> Iterator[str]:

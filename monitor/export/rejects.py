@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from monitor.export.reports import LineWriter
+from monitor.export.linefile import LineFile
+from monitor.export.queued import QueuedSink
 from monitor.records import Reject
 
 _encode = msgspec.json.Encoder().encode
 
+Rejected = tuple[Reject, str]
+"""A record that could not be used, and the name of its source."""
 
-class RejectWriter(LineWriter[tuple[Reject, str]]):
+QUEUED_REJECTS = 5_000
+"""Rejected records that may wait for a sink, at most 2 kB each."""
+
+
+class RejectWriter(QueuedSink[Rejected]):
     """Appends rejected records to a file, one JSON object a line, in bounded space.
 
     A line holds `reason`, `message`, `source`, `partition`, `position` and `raw`, what the decoder kept
@@ -24,7 +31,7 @@ class RejectWriter(LineWriter[tuple[Reject, str]]):
     max_bytes : int
         Past this the file is renamed to `<path>.1` and begun anew: the two together bound the space.
     capacity : int
-        Records that may wait, at most 2 kB each.
+        Records that may wait, at most 2 kB each; a further one is dropped and counted.
 
     Examples
     --------
@@ -40,25 +47,31 @@ class RejectWriter(LineWriter[tuple[Reject, str]]):
     {"reason":"encoding","message":"no UTF-8","source":"kafka","partition":"t-3","position":7,"raw":"\\\\xff"}
     """
 
-    def __init__(self, path: str, max_bytes: int, capacity: int = 5_000) -> None:
+    def __init__(self, path: str, max_bytes: int, capacity: int = QUEUED_REJECTS) -> None:
         # Not for everyone's eyes: rejected records may hold what their sender would not publish.
-        super().__init__(path, setting="rejects.path", capacity=capacity, max_bytes=max_bytes, mode=0o640)
+        file = LineFile[Rejected](
+            path,
+            name="rejects_file",
+            setting="rejects.path",
+            encode=reject_line,
+            max_bytes=max_bytes,
+            mode=0o640,
+        )
+        super().__init__(file, capacity)
 
-    def add(self, reject: Reject, source: str) -> bool:
-        """Queue one rejected record of a source; whether it was taken. Never waits."""
-        return self.write((reject, source))
 
-    def _encode(self, item: tuple[Reject, str]) -> bytes:
-        reject, source = item
-        line = {
-            "reason": reject.reason.value,
-            "message": _utf8(reject.message),
-            "source": _utf8(source),
-            "partition": _utf8(reject.partition),
-            "position": reject.position,
-            "raw": reject.raw.decode("utf-8", errors="backslashreplace"),
-        }
-        return _encode(line) + b"\n"
+def reject_line(item: Rejected) -> bytes:
+    """The line of a rejected record, ending in a newline: see `RejectWriter`."""
+    reject, source = item
+    line = {
+        "reason": reject.reason.value,
+        "message": _utf8(reject.message),
+        "source": _utf8(source),
+        "partition": _utf8(reject.partition),
+        "position": reject.position,
+        "raw": reject.raw.decode("utf-8", errors="backslashreplace"),
+    }
+    return _encode(line) + b"\n"
 
 
 def _utf8(text: str) -> str:

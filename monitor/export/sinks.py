@@ -1,69 +1,92 @@
-"""Where the agent's output goes: closed windows and rejected records, each to its file."""
+"""Where the agent's output goes: closed windows and rejected records, each to files and topics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
+from monitor.export.destination import CLOSE_SECONDS
 from monitor.export.follower import ReportFollower
-from monitor.export.rejects import RejectWriter
-from monitor.export.reports import ReportWriter
+from monitor.export.queued import QueuedSink
+from monitor.export.rejects import Rejected
 from monitor.records import Chunk
 from monitor.report import WindowReport, to_json
+from monitor.view import SinkView
 
-_CLOSE_SECONDS = 1.0
+ReportSink = ReportFollower | QueuedSink[bytes]
+"""A follower takes the windows from the store itself: it only has to be told."""
 
 
-class FileSinks:
-    """The files that the configuration names. No method but `close` waits for a disk.
+@dataclass(frozen=True, slots=True)
+class SinkSet:
+    """Every sink that the configuration names.
 
     Parameters
     ----------
-    report_writer : ReportWriter, ReportFollower or None
-        A follower takes the windows from the store itself: it only has to be told.
-    reject_writer : RejectWriter or None
+    reports : sequence of ReportFollower or QueuedSink of bytes
+    rejects : sequence of QueuedSink of Rejected
+    """
+
+    reports: Sequence[ReportSink] = field(default=())
+    rejects: Sequence[QueuedSink[Rejected]] = field(default=())
+
+    @property
+    def all(self) -> list[ReportSink | QueuedSink[Rejected]]:
+        """Those of reports first."""
+        return [*self.reports, *self.rejects]
+
+
+class AgentSinks:
+    """The files and topics that the configuration names. No method but `close` waits for any of them.
+
+    Parameters
+    ----------
+    sinks : SinkSet
     watch : callable, optional
         Shown the closed windows too; runs in the engine's thread, so it must be quick.
     """
 
-    def __init__(
-        self,
-        report_writer: ReportWriter | ReportFollower | None,
-        reject_writer: RejectWriter | None,
-        watch: Callable[[Sequence[WindowReport]], None] | None = None,
-    ) -> None:
-        self._reports = report_writer
-        self._rejects = reject_writer
+    def __init__(self, sinks: SinkSet, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
+        self._sinks = sinks
         self._watch = watch
 
     def start(self) -> None:
-        """Open the files; raises `SinkError` where one cannot be written."""
-        for writer in (self._reports, self._rejects):
-            if writer is not None:
-                writer.start()
+        """Open the destinations; raises `SinkError` where one cannot be had."""
+        for sink in self._sinks.all:
+            sink.start()
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         """Take closed windows."""
         if self._watch is not None:
             self._watch(reports)
-        if isinstance(self._reports, ReportFollower):
-            self._reports.wake()
-        elif self._reports is not None:
-            for report in reports:
-                self._reports.write(to_json(report))
+        queues = []
+        for sink in self._sinks.reports:
+            if isinstance(sink, ReportFollower):
+                sink.wake()
+            else:
+                queues.append(sink)
+        if queues:
+            for line in map(to_json, reports):
+                for queue in queues:
+                    queue.write(line)
 
     def rejects(self, chunk: Chunk) -> None:
         """Take what could not be used."""
-        if self._rejects is not None:
+        for sink in self._sinks.rejects:
             for reject in chunk.rejects:
-                self._rejects.add(reject, chunk.source)
+                sink.write((reject, chunk.source))
 
     @property
     def lost(self) -> int:
-        """Reports that could not be written."""
-        return self._reports.lost if isinstance(self._reports, ReportWriter) else 0
+        """Closed windows that are missing in a sink, counted once for each that they are missing in."""
+        return sum(sink.view.lost for sink in self._sinks.reports)
+
+    @property
+    def views(self) -> tuple[SinkView, ...]:
+        """How each of them stands."""
+        return tuple(sink.view for sink in self._sinks.all)
 
     def close(self) -> None:
-        """Write what waits, for a second at most each."""
-        for writer in (self._reports, self._rejects):
-            if writer is not None:
-                writer.close(_CLOSE_SECONDS)
+        """Deliver what waits, for a second at most each."""
+        for sink in self._sinks.all:
+            sink.close(CLOSE_SECONDS)

@@ -5,16 +5,17 @@ A checkpoint is written in this order, all of it or nothing:
 1. the pieces of the state that changed, source positions among them;
 2. rows added to the rings of answers and labels, and changes to older rows;
 3. the windows that closed, as lines of the reports file;
-4. how far the reports file had been written;
+4. how far the reports had been delivered, sink by sink;
 5. what is out of bounds goes: rows that the rings have overwritten, reports beyond `keep_reports`.
 
-Only then do the reports file and the sources hear of it. A process killed at any moment finds the state
+Only then do the sinks of reports and the sources hear of it. A process killed at any moment finds the state
 of its last whole checkpoint, with the positions that belong to it.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from monitor.store.schema import prepare
 
 FILE = "blindsight.sqlite"
 _BUSY_SECONDS = 10.0
+_MOST_WAITING = 20_000  # twice what one checkpoint can bring: a sink that keeps up must not lose any of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,9 @@ class Store:
     folder : Path
         Made if absent.
     keep_reports : int
-        Lines of closed windows kept, oldest out first; those that no file has yet are never dropped.
-        After a restart labels revise no window whose newest line is not among them.
+        Lines of closed windows kept, oldest out first. Those that a sink does not have yet are bounded too: by
+        this number, or by 20,000 where that is more. After a restart labels revise no window whose newest
+        line is not among them.
 
     Raises
     ------
@@ -121,7 +124,7 @@ class Store:
         reports : sequence of WindowReport
             Closed since the last checkpoint, in order.
         written : mapping of str to (int, int)
-            By file, the id of the last report in it and its size after that.
+            By sink, the id of the last report in it and where it ended after that.
         config : str, optional
             The configuration as JSON, where it changed.
 
@@ -149,7 +152,7 @@ class Store:
             )
             if config is not None:
                 run.execute("REPLACE INTO meta VALUES ('config', ?)", (config,))
-            return self._drop_old_reports()
+            return self._drop_old_reports(written or {})
 
     def forget(self, prefixes: Sequence[str]) -> None:
         """Drop the parts and rings whose names begin so: a task that cannot go on from what was saved."""
@@ -160,15 +163,24 @@ class Store:
                         f"DELETE FROM {table} WHERE substr({column}, 1, ?) = ?", (len(prefix), prefix)
                     )
 
-    def written(self, sink: str) -> tuple[int, int] | None:
-        """How far a file had been written: the last report's id, and the file's size after it.
+    def marks(self) -> dict[str, tuple[int, int]]:
+        """How far each sink had been written: the last report's id, and where its file or partition ended.
 
-        None for one that was never written to.
+        One that was never written to is not there.
         """
         with self._ours("be read"):
-            query = "SELECT last, place FROM sink WHERE name = ?"
-            found = self._connection.execute(query, (sink,)).fetchone()
-        return (found[0], found[1]) if found else None
+            return {
+                name: (last, place)
+                for name, last, place in self._connection.execute("SELECT name, last, place FROM sink")
+            }
+
+    @property
+    def identity(self) -> str:
+        """A random name of this store, made with it: tells its reports from those of another in one topic."""
+        with self._ours("be written"), self._connection:
+            self._connection.execute("INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (uuid.uuid4().hex,))
+            found = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
+        return str(found[0])
 
     def close(self) -> None:
         """Close the file and let go of the folder."""
@@ -245,10 +257,10 @@ class Store:
         run.execute("DELETE FROM ring_rows WHERE ring = ? AND first + count <= ?", (ring.name, ring.oldest))
         run.execute("DELETE FROM ring_changes WHERE ring = ? AND newest < ?", (ring.name, ring.oldest))
 
-    def _drop_old_reports(self) -> int:
+    def _drop_old_reports(self, written: Mapping[str, tuple[int, int]]) -> int:
         newest = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()[0]
-        waiting = self._connection.execute("SELECT min(last) FROM sink").fetchone()[0]
-        oldest = min(newest - self._keep, newest if waiting is None else waiting)
+        delivered = min((last for last, _ in written.values()), default=newest)
+        oldest = min(newest - self._keep, max(delivered, newest - _MOST_WAITING))
         self._connection.execute("DELETE FROM report WHERE id <= ?", (oldest,))
         return int(newest)
 
@@ -283,6 +295,14 @@ class StoreReader:
             return list(self._connection.execute(query, (last, most)))
         except sqlite3.DatabaseError as error:
             raise explained(self._path, "be read", error) from error
+
+    def newest_report(self) -> int:
+        """The id of the newest report; 0 before the first."""
+        try:
+            found = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise explained(self._path, "be read", error) from error
+        return int(found[0])
 
     def close(self) -> None:
         """Close the file."""

@@ -15,6 +15,7 @@ import msgspec
 from connectors.base import EndOfSource, Raw, RawMessages, Source
 from monitor.records import Chunk, Reject
 from monitor.report import WindowReport
+from monitor.view import SinkView
 
 KILLED = 137
 """What a shell shows of a process that died of kill -9."""
@@ -137,6 +138,8 @@ class ListSinks:
     rejected : list of Reject
     lost : int
         Always 0: a list has room.
+    views : tuple of SinkView
+        Always empty: there is nothing that could fail.
 
     Examples
     --------
@@ -146,6 +149,7 @@ class ListSinks:
     """
 
     lost = 0
+    views: tuple[SinkView, ...] = ()
 
     def __init__(self) -> None:
         self.windows: list[WindowReport] = []

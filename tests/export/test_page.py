@@ -24,6 +24,7 @@ from monitor.view import (
     ObjectiveView,
     SeriesState,
     SeriesView,
+    SinkView,
     SourceView,
 )
 
@@ -174,12 +175,15 @@ def test_the_agents_own_troubles_are_told() -> None:
         reasons=("Source a is not connected.", "The engine has not moved for 60 s."),
         reload_successful=False,
         reports_lost=1200,
+        sinks=(SinkView("reports_topic", trouble="no broker answers"), SinkView("rejects_file")),
     )
     text = read(troubled).text
     assert (
         "The agent is not healthy, not ready, the new configuration could not be read; the old one is kept, "
-        "windows missing in the reports file: 1,200.\nSource a is not connected.\nThe engine has not moved"
+        "windows missing in a sink of reports: 1,200.\nSource a is not connected.\nThe engine has not moved"
     ) in text
+    assert "reports_topic: no broker answers." in text
+    assert "rejects_file" not in text
     assert "The agent is healthy, ready." in read(of()).text
 
 

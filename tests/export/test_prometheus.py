@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as text_fami
 
 from monitor import __version__
 from monitor.charts.base import Verdict
-from monitor.export.prometheus import FAMILIES, BlindsightCollector, registry
+from monitor.export.families import FAMILIES
+from monitor.export.prometheus import BlindsightCollector, registry
 from monitor.records import RejectReason
 from monitor.result import Estimate, Reason, Unknown
 from monitor.view import (
@@ -32,6 +33,7 @@ from monitor.view import (
     ObjectiveView,
     SeriesState,
     SeriesView,
+    SinkView,
     SourceCounts,
     SourceView,
 )
@@ -113,6 +115,10 @@ RICH = AgentView(
     reports_lost=1,
     store_failures=2,
     checkpoint_time=1_763_632_815.0,
+    sinks=(
+        SinkView("reports_file", waiting=0, delivered=18, lost=1),
+        SinkView("reports_topic", 7, 11, 0, "no Kafka broker answers", 1_763_632_700.5),
+    ),
 )
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -20,7 +20,7 @@ def reject(raw: bytes = b'{"id":1}', message: str = "$.id: expected text", posit
 def write(path: Path, rejects: list[Reject], max_bytes: int = 1_000_000) -> RejectWriter:
     writer = RejectWriter(str(path), max_bytes)
     writer.start()
-    assert all(writer.add(one, "kafka") for one in rejects)
+    assert all(writer.write((one, "kafka")) for one in rejects)
     assert writer.close(timeout=10)
     return writer
 
@@ -92,7 +92,7 @@ def test_a_flood_is_dropped_and_counted_not_waited_for(tmp_path: Path) -> None:
     path.symlink_to("/dev/full")
     writer = RejectWriter(str(path), max_bytes=1000, capacity=3)
     writer.start()
-    assert [writer.add(reject(), "kafka") for _ in range(5)] == [True, True, True, False, False]
+    assert [writer.write((reject(), "kafka")) for _ in range(5)] == [True, True, True, False, False]
     assert writer.lost == 2
     assert not writer.close(timeout=0.1)
     assert writer.lost == 5

@@ -126,15 +126,21 @@ def test_a_renamed_file_is_begun_anew(tmp_path: Path) -> None:
 def test_a_full_disk_holds_nobody_up_and_loses_only_what_has_no_room(full_disk: Path) -> None:
     writer = ReportWriter(str(full_disk), capacity=10)
     writer.start()
-    taken = [writer.write(line) for line in lines(25)]
-    assert taken == [True] * 10 + [False] * 15
+    assert all(writer.write(line) for line in lines(25))
     assert writer.lost == 15
     wait_for(lambda: writer.failures > 0)
+    assert (writer.view.waiting, writer.view.lost, writer.view.delivered) == (10, 15, 0)
+    assert "No space left on device" in (writer.view.trouble or "")
+    assert 0 <= time.time() - (writer.view.failing_since or 0) < 60
     mend(full_disk)
     wait_for(lambda: writer.written == 10)
     assert writer.close(timeout=10)
-    assert written(full_disk) == lines(10)
-    assert writer.lost == 15
+    # Of a full queue the oldest go, but for those that the thread has in its hands: half of it at most.
+    kept = written(full_disk)
+    assert set(kept) >= set(lines(5, start=20))
+    assert kept == [line for line in lines(25) if line in kept]
+    assert (len(kept), writer.lost) == (10, 15)
+    assert (writer.view.trouble, writer.view.failing_since) == (None, None)
 
 
 def test_an_outage_is_logged_once_and_so_is_its_end(

@@ -17,6 +17,7 @@ from monitor.agent import Agent, Kept
 from monitor.engine import layouts
 from monitor.errors import StoreError
 from monitor.export.follower import ReportFollower
+from monitor.export.reportsfile import ReportsFile
 from monitor.feeder import Input
 from monitor.keeper import Keeper
 from monitor.resume import resume, tasks_as_json
@@ -165,7 +166,10 @@ class Reports:
     def __init__(self, count: int) -> None:
         self.rows = [(i, b'{"window":%d}' % i) for i in range(1, count + 1)]
 
-    def after(self, last: int, most: int) -> list[tuple[int, bytes]]:
+    def newest_report(self) -> int:
+        return self.rows[-1][0]
+
+    def reports_after(self, last: int, most: int) -> list[tuple[int, bytes]]:
         return [row for row in self.rows if row[0] > last][:most]
 
     def text(self) -> bytes:
@@ -173,11 +177,10 @@ class Reports:
 
 
 def follow(path: Path, reports: Reports, noted: tuple[int, int] | None) -> tuple[int, int]:
-    follower = ReportFollower(path, reports.after, noted)
+    follower = ReportFollower(ReportsFile(str(path)), reports, {"reports": noted} if noted else {})
     follower.start()
-    follower.wake()
-    follower.close(5)
-    return follower.written
+    assert follower.close(5)
+    return follower.marks["reports"]
 
 
 @pytest.mark.parametrize("cut", range(0, 60, 7))
@@ -212,13 +215,54 @@ def test_a_rotated_file_is_begun_anew(tmp_path):
     assert path.read_bytes() == reports.rows[2][1] + b"\n"
 
 
+def test_what_the_store_dropped_meanwhile_is_counted_as_lost(tmp_path, caplog):
+    path, reports = tmp_path / "w.ndjson", Reports(9)
+    path.write_bytes(b"")
+    del reports.rows[:6]
+    follower = ReportFollower(ReportsFile(str(path)), reports, {"reports": (2, 0)})
+    follower.start()
+    assert follower.close(5)
+    assert (follower.view.lost, follower.view.delivered, follower.view.waiting) == (4, 3, 0)
+    assert f"4 windows were dropped from the store before {path} could take them" in caplog.text
+
+
+def test_a_file_that_comes_to_an_older_store_lost_nothing_before(tmp_path):
+    path, reports = tmp_path / "w.ndjson", Reports(9)
+    del reports.rows[:6]
+    follower = ReportFollower(ReportsFile(str(path)), reports, {})
+    follower.start()
+    assert follower.close(5)
+    assert (follower.view.lost, follower.view.delivered) == (0, 3)
+
+
+def test_a_full_disk_leaves_the_windows_in_the_store_until_there_is_room(tmp_path):
+    path, reports = tmp_path / "w.ndjson", Reports(3)
+    path.symlink_to("/dev/full")
+    follower = ReportFollower(ReportsFile(str(path)), reports, {})
+    follower.start()
+    until(lambda: follower.view.trouble is not None)
+    assert "No space left on device" in follower.view.trouble
+    assert (follower.view.waiting, follower.view.delivered, follower.view.lost) == (3, 0, 0)
+    path.unlink()
+    until(lambda: follower.view.delivered == 3)
+    assert follower.view.trouble is None
+    assert follower.close(5)
+    assert path.read_bytes() == reports.text()
+
+
+def until(so) -> None:
+    deadline = time.monotonic() + 10
+    while not so() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert so()
+
+
 def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
     path, reports = tmp_path / "w.ndjson", Reports(3)
-    follower = ReportFollower(path, reports.after, None)
+    follower = ReportFollower(ReportsFile(str(path)), reports, {})
     follower.start()
-    follower.wake()
     deadline = time.monotonic() + 5
-    while follower.written[0] < 3 and time.monotonic() < deadline:
+    while follower.view.delivered < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     path.rename(tmp_path / "w.1")
     reports.rows.append((4, b'{"window":4}'))

@@ -105,15 +105,41 @@ def test_the_disk_is_bounded_by_the_rings_and_by_keep_reports(tmp_path):
     store.close()
 
 
-def test_reports_that_no_file_has_yet_are_not_dropped(tmp_path):
+def test_reports_that_a_sink_does_not_have_yet_are_kept_longer(tmp_path):
     rig = Rig()
     store = Store(tmp_path, keep_reports=1)
     reports = rig.feed(answers(np.random.default_rng(0), 500))
-    store.commit(rig.engine.changes(), reports, {"reports": (2, 77)})
+    store.commit(rig.engine.changes(), reports, {"reports": (2, 77), "reports.kafka/w-0": (4, 9)})
     assert [number for number, _ in StoreReader(store.path).reports_after(0, 10)] == [3, 4, 5]
-    assert store.written("reports") == (2, 77)
-    assert store.written("other") is None
+    assert store.marks() == {"reports": (2, 77), "reports.kafka/w-0": (4, 9)}
+    rig.engine.confirm()
+    store.commit(rig.engine.changes(), [], {"reports": (5, 100), "reports.kafka/w-0": (5, 10)})
+    assert [number for number, _ in StoreReader(store.path).reports_after(0, 10)] == [5]
+    assert StoreReader(store.path).newest_report() == 5
     store.close()
+
+
+def test_what_waits_for_a_sink_that_is_away_is_bounded(tmp_path):
+    rig = Rig()
+    store = Store(tmp_path, keep_reports=1)
+    (report,) = rig.feed(answers(np.random.default_rng(0), 100))
+    changes = rig.engine.changes()
+    for _ in range(3):
+        store.commit(changes, [report] * 10_000, {"reports": (0, 0)})
+    rows = StoreReader(store.path).reports_after(0, 100_000)
+    assert (rows[0][0], rows[-1][0]) == (10_001, 30_000)
+    store.close()
+
+
+def test_a_store_has_an_identity_of_its_own_for_good(tmp_path):
+    first, other = Store(tmp_path / "a"), Store(tmp_path / "b")
+    identity = first.identity
+    assert identity == first.identity != other.identity
+    first.close()
+    other.close()
+    again = Store(tmp_path / "a")
+    assert again.identity == identity
+    again.close()
 
 
 def test_a_second_agent_is_refused_by_name(tmp_path):

@@ -1,0 +1,30 @@
+"""The queues before files and topics: what a daemon without a store has for windows, and any for rejects."""
+
+from __future__ import annotations
+
+from connectors.build import build_lines_topic, build_rejects_topic
+from monitor.config import Config
+from monitor.export.queued import QueuedSink
+from monitor.export.rejects import QUEUED_REJECTS, Rejected, RejectWriter
+from monitor.export.reports import QUEUED_REPORTS, ReportWriter
+
+
+def report_queues(config: Config) -> list[QueuedSink[bytes]]:
+    """Of closed windows, where no store keeps them: past their bound the oldest are dropped."""
+    found: list[QueuedSink[bytes]] = []
+    if config.reports and config.reports.path:
+        found.append(ReportWriter(config.reports.path))
+    if config.reports and config.reports.kafka:
+        topic = build_lines_topic(config.reports.kafka)
+        found.append(QueuedSink(topic, QUEUED_REPORTS, drop_oldest=True))
+    return found
+
+
+def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
+    """Of records that could not be used: past their bound further ones are dropped."""
+    found: list[QueuedSink[Rejected]] = []
+    if config.rejects and config.rejects.path:
+        found.append(RejectWriter(config.rejects.path, config.rejects.max_bytes))
+    if config.rejects and config.rejects.kafka:
+        found.append(QueuedSink(build_rejects_topic(config.rejects.kafka), QUEUED_REJECTS))
+    return found

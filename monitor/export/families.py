@@ -1,0 +1,117 @@
+"""The metric families that are exported: name, type, unit and help, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric family.
+
+    Parameters
+    ----------
+    kind : {"gauge", "counter", "info"}
+    help : str
+        Shown in `# HELP`; for a series family "a model's", which stands for a group's too.
+    unit : str
+        Base unit that ends the name, ``""`` for counts and flags.
+    per_series : bool
+        Labelled with task and model, and repeated for groups under `blindsight_group_`.
+    """
+
+    kind: Literal["gauge", "counter", "info"]
+    help: str
+    unit: str = ""
+    per_series: bool = True
+
+
+FAMILIES: dict[str, Family] = {
+    "estimate_ratio": Family("gauge", "Estimate of the last closed window, 0 to 1.", "ratio"),
+    "estimate_lower_ratio": Family("gauge", "Lower end of the estimate's interval, 0 to 1.", "ratio"),
+    "estimate_upper_ratio": Family("gauge", "Upper end of the estimate's interval, 0 to 1.", "ratio"),
+    "unknown": Family("gauge", "1 where the last closed window has no estimate, and why."),
+    "control_center_ratio": Family("gauge", "Centre line of the control chart, 0 to 1.", "ratio"),
+    "control_lower_ratio": Family("gauge", "Lower control limit of the last closed window, 0 to 1.", "ratio"),
+    "control_upper_ratio": Family("gauge", "Upper control limit of the last closed window, 0 to 1.", "ratio"),
+    "out_of_control": Family("gauge", "1 while the control chart's alarm is latched."),
+    "control_violations": Family("counter", "Closed windows that broke a rule of the control chart."),
+    "objective_ratio": Family("gauge", "Configured floor or ceiling of the objective, 0 to 1.", "ratio"),
+    "objective_state": Family("gauge", "1 for the state the objective is in; all 0 while it is not known."),
+    "state": Family("gauge", "1 for the state the model is in, 0 for the others."),
+    "windows_closed": Family("counter", "Windows closed."),
+    "window_end_timestamp_seconds": Family(
+        "gauge", "Time of the last record of the last closed window, since the epoch.", "seconds"
+    ),
+    "predictions": Family("counter", "Answers used: those in closed windows."),
+    "answers_pending": Family("gauge", "Answers in the open window."),
+    "duplicates": Family("counter", "Answers not used because they had come before."),
+    "calibration_timestamp_seconds": Family(
+        "gauge", "Time of the newest record that the calibration was fitted on, since the epoch.", "seconds"
+    ),
+    "model": Family("info", "What produces the model's figures."),
+    "labels": Family("counter", "Labels by what became of them.", per_series=False),
+    "labels_waiting": Family("gauge", "Labels that came before their prediction.", per_series=False),
+    "label_lag_seconds": Family(
+        "gauge", "Median time from prediction to label, over the newest labels.", "seconds", per_series=False
+    ),
+    "labels_unrevised": Family(
+        "counter", "Labels too late for a further line of their window.", per_series=False
+    ),
+    "labels_received": Family("counter", "Labels received, used or not.", per_series=False),
+    "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
+    "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),
+    "shed": Family("counter", "Answers dropped unread because there was no room.", per_series=False),
+    "source_up": Family("gauge", "1 while the source is connected.", per_series=False),
+    "source_lag_records": Family("gauge", "Records that wait in the source.", "records", per_series=False),
+    "source_gap_records": Family(
+        "counter",
+        "Records that the source's retention deleted before they were read.",
+        "records",
+        per_series=False,
+    ),
+    "source_taken_over_records": Family(
+        "counter",
+        "Records that another member of the group used, before this one read on.",
+        "records",
+        per_series=False,
+    ),
+    "source_overlap_records": Family(
+        "counter",
+        "Records used here that another member of the group may have used too.",
+        "records",
+        per_series=False,
+    ),
+    "source_rebuilds": Family(
+        "counter",
+        "Times the source's client was made anew because it had stopped delivering.",
+        per_series=False,
+    ),
+    "series_dropped": Family(
+        "counter",
+        "Models and groups beyond a cap on series, counted once each.",
+        per_series=False,
+    ),
+    "sink_up": Family("gauge", "1 while the sink takes what it is given.", per_series=False),
+    "sink_waiting": Family("gauge", "Windows, records or requests that wait in the sink.", per_series=False),
+    "sink_delivered": Family("counter", "Windows, records or answers delivered.", per_series=False),
+    "sink_lost": Family("counter", "Windows, records or answers dropped by the sink.", per_series=False),
+    "sink_failing_since_timestamp_seconds": Family(
+        "gauge", "When the sink's present failure began, since the epoch.", "seconds", per_series=False
+    ),
+    "reports_lost": Family("counter", "Closed windows missing in a sink of reports.", per_series=False),
+    "store_failures": Family("counter", "Checkpoints that could not be saved.", per_series=False),
+    "checkpoint_timestamp_seconds": Family("gauge", "When the last checkpoint was saved.", per_series=False),
+    "config_last_reload_successful": Family(
+        "gauge", "1 if the configuration could be read the last time.", per_series=False
+    ),
+    "config_last_reload_success_timestamp_seconds": Family(
+        "gauge",
+        "When the configuration was last read, since the epoch.",
+        "seconds",
+        per_series=False,
+    ),
+    "build": Family("info", "Version of Blindsight.", per_series=False),
+}
+"""Every family by its name without prefix and without the `_total` or `_info` that its kind brings."""

@@ -1,0 +1,41 @@
+"""Reading a topic from its start to its end, to see what a sink has written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafka import KafkaConsumer, TopicPartition
+
+from tests.services.kafka_broker import KafkaBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One message."""
+
+    partition: int
+    key: bytes | None
+    value: bytes
+    headers: dict[str, bytes]
+
+
+def read_topic(broker: KafkaBroker, topic: str) -> list[Written]:
+    """Everything in a topic, partition by partition."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.address,
+        group_id=None,
+        enable_auto_commit=False,
+        allow_auto_create_topics=False,
+    )
+    try:
+        places = [TopicPartition(topic, n) for n in sorted(consumer.partitions_for_topic(topic) or ())]
+        ends = consumer.end_offsets(places)
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        found: list[Written] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.poll(timeout_ms=500).values():
+                found += [Written(r.partition, r.key, r.value, dict(r.headers)) for r in records]
+        return sorted(found, key=lambda each: each.partition)
+    finally:
+        consumer.close(autocommit=False)
