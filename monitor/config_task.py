@@ -11,7 +11,7 @@ from monitor.section import Problem, Section, demand, sane, unique
 
 RULES = ("we1", "we2", "we3", "we4")
 Metric = Literal["accuracy", "ece", "class_ece"]
-EstimatorTag = Literal["average_confidence", "realised"]
+EstimatorTag = Literal["average_confidence", "realised", "realised_cohort", "realised_horizon"]
 
 
 def _bare_rule(value: Any) -> Any:
@@ -195,6 +195,11 @@ class Labels(Section):
         description="Labels kept, early and used ones, oldest out first.",
     )
 
+    @property
+    def horizon_seconds(self) -> float:
+        """The horizon in seconds."""
+        return self.horizon_days * 86_400.0
+
 
 class ModelConfig(Section):
     """What is known of one model beforehand."""
@@ -227,7 +232,8 @@ class Task(Section):
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="How: average_confidence needs no labels; realised counts the labels that came.",
+        description="How: average_confidence needs no labels; realised counts the labels of a window, "
+        "realised_cohort the newest 200 and more, realised_horizon those of the last horizon_days.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")

@@ -18,6 +18,7 @@ import numpy as np
 
 from monitor.changes import Changes, RingChange
 from monitor.config import Task
+from monitor.estimate.hajek import WeightedCounts
 from monitor.evaluate import evaluate
 from monitor.eventclock import EventClock
 from monitor.labels.join import Matches
@@ -223,7 +224,7 @@ class Engine:
             state["tasks"][name] = without_baseline(state["tasks"][name])
         return settings.build(state)
 
-    def labelled(self) -> dict[tuple[str, str, str], dict[int, tuple[int, int]]]:
+    def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
         """By task, model and group: the labelled rows of each window, and how many of those were right."""
         return {
             (name, series.settings.model, series.settings.group): series.tally.windows()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from monitor.charts.base import Verdict
-from monitor.result import Estimate, Unknown
+from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.view import ChartView, MetricEstimate
 
 
@@ -44,10 +44,7 @@ class LastWindow:
         """The window that a snapshot holds."""
         return cls(
             state["end_time"],
-            tuple(
-                MetricEstimate(metric, tag, Unknown(found) if isinstance(found, str) else Estimate(*found))
-                for metric, tag, found in state["estimates"]
-            ),
+            tuple(MetricEstimate(metric, tag, _result(found)) for metric, tag, found in state["estimates"]),
             tuple(
                 ChartView(metric, Verdict(center, lower, upper, tuple(rules), out))
                 for metric, center, lower, upper, rules, out in state["charts"]
@@ -55,8 +52,14 @@ class LastWindow:
         )
 
 
-def _plain(found: MetricEstimate) -> str | list[float]:
+def _result(found: Sequence[Any]) -> Result:
+    if not isinstance(found[0], str):
+        return Estimate(*found)
+    return Unknown(*found) if len(found) == 1 else TooFew(*found)
+
+
+def _plain(found: MetricEstimate) -> list[Any]:
     result = found.result
     if isinstance(result, Unknown):
-        return str(result.reason)
+        return [str(result.reason), result.n] if isinstance(result, TooFew) else [str(result.reason)]
     return [result.value, result.lower, result.upper, result.level, result.n]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from monitor.estimate.proportion import wilson
+from monitor.estimate.hajek import WeightedCounts, hajek
 from monitor.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.svg import ControlChartData
 from monitor.records import Floats
@@ -167,14 +167,14 @@ class Histories:
 
     def charts(
         self,
-        labelled: dict[tuple[str, str, str], dict[int, tuple[int, int]]],
+        labelled: dict[tuple[str, str, str], dict[int, WeightedCounts]],
         realised_name: str = "realised",
     ) -> dict[tuple[str, str, str], list[ControlChartData]]:
         """A picture's data for each series: one chart a metric.
 
         Parameters
         ----------
-        labelled : mapping of (task, model, group) to mapping of int to (int, int)
+        labelled : mapping of (task, model, group) to mapping of int to WeightedCounts
             By window, its labelled rows and how many of those were right.
         realised_name : str
             What the legend calls that.
@@ -193,15 +193,15 @@ def _chart(
     series: tuple[str, str, str],
     metric: str,
     history: History,
-    labelled: dict[int, tuple[int, int]],
+    labelled: dict[int, WeightedCounts],
     realised_name: str,
 ) -> ControlChartData:
     number, end, value, lower, upper, center, limit_lower, limit_upper, broken, alarm, _ = history.columns()
     places = {window: place for place, window in enumerate(number.astype(int).tolist())}
     realised = np.full((3, len(history)), np.nan)
     if metric == "accuracy":
-        for window, (n, k) in labelled.items():
-            found = wilson(k, n, history.level)
+        for window, counts in labelled.items():
+            found = hajek(counts, history.level)
             if isinstance(found, Estimate) and window in places:
                 realised[:, places[window]] = found.value, found.lower, found.upper
     task, model, group = series

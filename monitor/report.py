@@ -17,7 +17,7 @@ import numpy as np
 
 from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
-from monitor.result import Estimate, Result, Unknown
+from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.view import (
     CalibrationView,
     ChartView,
@@ -250,7 +250,8 @@ def _seconds(time: str) -> float:
 def _read_estimate(read: Mapping[str, Any]) -> MetricEstimate:
     result: Result
     if "unknown" in read:
-        result = Unknown(read["unknown"])
+        size = read.get("size")
+        result = Unknown(read["unknown"]) if size is None else TooFew(read["unknown"], size)
     else:
         result = Estimate(read["value"], read["lower"], read["upper"], read["level"], read["size"])
     return MetricEstimate(read["metric"], read["estimator"], result)
@@ -287,7 +288,8 @@ def _estimate(e: MetricEstimate) -> dict[str, Any]:
             "level": _rounded(result.level),
             "size": result.n,
         }
-    return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason}
+    size = {"size": result.n} if isinstance(result, TooFew) else {}
+    return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason, **size}
 
 
 def _chart(chart: ChartView) -> dict[str, Any]:

@@ -12,6 +12,7 @@ class Reason(StrEnum):
     NO_ROWS = "no rows"
     TOO_FEW_ROWS = "too few rows"
     NO_LABELS = "no labels yet"
+    TOO_FEW_LABELS = "too few labels"
     NOT_CALIBRATED = "not calibrated"
     NOT_DEFINED = "not defined for this task"
 
@@ -58,6 +59,26 @@ class Unknown:
     """
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooFew(Unknown):
+    """There are rows, but fewer than an estimate needs.
+
+    Parameters
+    ----------
+    reason : str
+    n : int
+        How many there are.
+
+    Examples
+    --------
+    >>> found = TooFew(Reason.TOO_FEW_LABELS, 37)
+    >>> isinstance(found, Unknown), str(found.reason), found.n
+    (True, 'too few labels', 37)
+    """
+
+    n: int
 
 
 Result = Estimate | Unknown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy as np
 from monitor.calibration import Uncalibrated, calibration_from_snapshot
 from monitor.calibration.base import Calibration, confidence_of
 from monitor.config import Task
+from monitor.estimate.hajek import Excess
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
 from monitor.judge import Judge, JudgeSettings
-from monitor.labels.revisions import REALISED
-from monitor.labels.tally import Tally
+from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
 from monitor.lastwindow import LastWindow
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
@@ -80,7 +80,7 @@ class Series:
         self._windows: WindowLogic = window.build(state.get("windows"))
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
         self._judge: Judge = JudgeSettings(task).build(state.get("judge"))
-        self.tally = Tally(settings.windows_tallied, state.get("tally"))
+        self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
         self.duplicates: int = state.get("duplicates", 0)
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
@@ -190,9 +190,9 @@ class Series:
             self._last = replace(self._last, charts=charts)
         return windows
 
-    def add_labels(self, window: int, labelled: int, correct: int) -> None:
+    def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
         """Count labels that reached answers in a window."""
-        self.tally.add(window, labelled, correct)
+        self.tally.add(window, labelled, correct, excess)
         self.changed = True
 
     def add_duplicates(self, count: int) -> None:
@@ -234,6 +234,7 @@ class Series:
         self._follow_version(window.version)
         charts, objectives = self._judge.judge(evaluation, window.size)
         self._used += window.size
+        self.tally.close(window.number, window.end_time)
         estimates = self._estimates(window.number, evaluation)
         self._last = LastWindow(window.end_time, estimates, charts)
         untold, self._untold = self._untold, []
@@ -277,9 +278,23 @@ class Series:
                 MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
                 for metric, result in evaluation.estimates.items()
             ]
-        if REALISED in task.estimators and "accuracy" in task.metrics:
-            found.append(MetricEstimate("accuracy", REALISED, self.realised(window)[1]))
-        return tuple(found)
+        return tuple(found + self._realised(window))
+
+    def _realised(self, window: int) -> list[MetricEstimate]:
+        """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
+        task = self.settings.task
+        if "accuracy" not in task.metrics:
+            return []
+        found: dict[str, Callable[[], Result]] = {
+            REALISED: lambda: self.tally.realised(window, task.level),
+            REALISED_COHORT: lambda: self.tally.realised_cohort(task.level),
+            REALISED_HORIZON: lambda: self.tally.realised_horizon(task.level),
+        }
+        return [
+            MetricEstimate("accuracy", name, estimate())
+            for name, estimate in found.items()
+            if name in task.estimators
+        ]
 
     def realised(self, window: int) -> tuple[int, Result]:
         """How many rows of a window are labelled so far, and the accuracy over those."""
@@ -311,16 +326,13 @@ class Series:
         )
 
     def _current_estimates(self) -> tuple[MetricEstimate, ...]:
-        """The last window's estimates; realised over the newest window that labels have reached."""
+        """The last window's estimates; realised as known now, over the newest window that labels reached."""
         if self._last is None:
             return ()
         newest = self.tally.newest(before=self._windows.number)
-        return tuple(
-            MetricEstimate(found.metric, REALISED, self.tally.realised(newest, self.settings.task.level))
-            if found.estimator == REALISED and newest is not None
-            else found
-            for found in self._last.estimates
-        )
+        now = self._realised(self.tally.closed - 1 if newest is None else newest)
+        by_labels = {found.estimator for found in now}
+        return (*(found for found in self._last.estimates if found.estimator not in by_labels), *now)
 
     def _state(self) -> SeriesState:
         if self._silent:

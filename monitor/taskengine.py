@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from monitor.changes import RingChange
 from monitor.config import Task
+from monitor.estimate.hajek import Excess, excess
 from monitor.labels.along import labels_along, match_directly, merged
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
@@ -24,7 +25,6 @@ from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
 _FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
-_SECONDS_A_DAY = 86_400.0
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -91,7 +91,7 @@ class TaskSettings:
         filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
         # Of a series two fewer than rows are counted of: the newest may be open, and another just begun.
         each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
-        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_days * _SECONDS_A_DAY)
+        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds)
 
     def build(self, resume: Mapping[str, Any] | None = None) -> TaskEngine:
         """The engine, from the start or from where a snapshot left it."""
@@ -280,8 +280,11 @@ class TaskEngine:
         )
         labelled = np.bincount(place.ravel(), weights=matches.labelled, minlength=len(cells))
         correct = np.bincount(place.ravel(), weights=matches.correct, minlength=len(cells))
-        for (series, window), n, k in zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True):
-            self.series[series].add_labels(window, int(n), int(k))
+        more = _excesses(matches, place.ravel())
+        for cell, ((series, window), n, k) in enumerate(
+            zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True)
+        ):
+            self.series[series].add_labels(window, int(n), int(k), more.get(cell, Excess()))
 
     def tick(self, now: float) -> list[Closed]:
         """Close the windows that have grown old."""
@@ -364,6 +367,16 @@ class TaskEngine:
             self.dropped += 1
             if len(self._dropped) < _DROPPED_NAMES_KEPT:
                 self._dropped.add((model, group))
+
+
+def _excesses(matches: Matches, cell: Ints) -> dict[int, Excess]:
+    """What the weighted rows add to each cell: added one by one, as whole numbers, for they are few."""
+    found: dict[int, Excess] = {}
+    rows = np.flatnonzero(matches.weight != 1.0)
+    columns = (cell, matches.weight, matches.labelled, matches.correct)
+    for place, weight, n, k in zip(*(column[rows].tolist() for column in columns), strict=True):
+        found[place] = found.get(place, Excess()).plus(excess(weight, n, k))
+    return found
 
 
 @lru_cache(maxsize=10_000)

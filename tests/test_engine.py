@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from connectors.base import RawMessages
 from connectors.formats.decoder import Decoder
 from monitor.engine import SNAPSHOT_FORMAT, layouts
+from monitor.estimate.hajek import WeightedCounts
 from monitor.reference import split_by_model
 from monitor.result import Estimate, Unknown
 from monitor.view import LabelOutcome, ObjectiveState, SeriesState
@@ -221,8 +222,8 @@ def test_a_label_counts_for_the_model_and_for_its_group():
     rig.feed(records + labels)
     right = sum(record["scores"][1] > 0.5 for record in records[:10])
     assert rig.engine.labelled() == {
-        ("t", "erm", ""): {0: (10, right)},
-        ("t", "erm", "region=eu"): {0: (10, right)},
+        ("t", "erm", ""): {0: WeightedCounts(10, right)},
+        ("t", "erm", "region=eu"): {0: WeightedCounts(10, right)},
     }
 
 
@@ -340,8 +341,8 @@ def test_a_label_in_the_records_own_line_counts_with_and_without_an_id():
         del record["id"]
     right = sum((record["scores"][1] > 0.5) == (record["label"] == "bad") for record in records)
     rig.feed(records)
-    assert rig.engine.labelled()[("t", "erm", "")] == {0: (100, right)}
-    assert rig.engine.labelled()[("t", "erm", "region=eu")] == {0: (100, right)}
+    assert rig.engine.labelled()[("t", "erm", "")] == {0: WeightedCounts(100, right)}
+    assert rig.engine.labelled()[("t", "erm", "region=eu")] == {0: WeightedCounts(100, right)}
     assert rig.engine.view().labels[("t", LabelOutcome.MATCHED)] == 100
 
 
@@ -354,7 +355,7 @@ def test_of_two_labels_for_an_id_the_later_one_holds_whichever_record_it_came_in
     for cuts in ([], [1], [2], [1, 2]):
         rig = Rig()
         rig.feed_in_pieces([records[0], first, again, *records[1:]], cuts)
-        assert rig.engine.labelled()[("t", "erm", "")] == {0: (1, 0)}
+        assert rig.engine.labelled()[("t", "erm", "")] == {0: WeightedCounts(1, 0)}
 
 
 def test_models_beyond_the_cap_are_shed_and_cannot_hide_anothers_answers():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.estimate.hajek import WeightedCounts
 from monitor.eventclock import LEAP_SECONDS, EventClock
 from monitor.view import LabelOutcome, ObjectiveState, SeriesState
 from tests.streams import CLASSES, Rig, answers, lines, task
@@ -53,7 +54,10 @@ def test_right_or_wrong_in_a_record_is_said_of_its_own_model_alone():
         for i in range(8)
         for model, right in both
     )
-    assert rig.engine.labelled() == {("t", "a", ""): {0: (8, 8)}, ("t", "b", ""): {0: (8, 0)}}
+    assert rig.engine.labelled() == {
+        ("t", "a", ""): {0: WeightedCounts(8, 8)},
+        ("t", "b", ""): {0: WeightedCounts(8, 0)},
+    }
     assert rig.engine.view().labels[("t", LabelOutcome.CONFLICTING)] == 0
 
 
@@ -185,7 +189,7 @@ def test_labels_for_made_up_models_take_nobodys_place():
     rig = Rig(task(classes=[], max_series=3))
     rig.feed([{"id": "a", "model": f"m{i}", "correct": True, "time": 1.7e9} for i in range(10)])
     rig.feed([{"id": "a", "model": "m9", "confidence": 0.9, "time": 1.7e9}])
-    assert rig.engine.labelled() == {("t", "m9", ""): {0: (1, 1)}}
+    assert rig.engine.labelled() == {("t", "m9", ""): {0: WeightedCounts(1, 1)}}
     assert rig.engine.view().labels_waiting["t"] == 9
 
 
@@ -204,7 +208,10 @@ def test_one_label_in_a_record_of_several_models_is_one_label():
     rig.feed([{"id": f"q{i}", "time": 1.7e9, "models": models, "label": CLASSES[1]} for i in range(10)])
     assert rig.engine.view().labels[("t", LabelOutcome.MATCHED)] == 10
     assert rig.engine.view().labels[("t", LabelOutcome.DUPLICATE)] == 0
-    assert rig.engine.labelled() == {("t", "a", ""): {0: (10, 10)}, ("t", "b", ""): {0: (10, 0)}}
+    assert rig.engine.labelled() == {
+        ("t", "a", ""): {0: WeightedCounts(10, 10)},
+        ("t", "b", ""): {0: WeightedCounts(10, 0)},
+    }
 
 
 def test_a_time_far_ahead_of_the_clock_does_not_reach_the_reports():
@@ -220,7 +227,7 @@ def test_a_label_of_several_models_counts_where_any_of_them_is_watched():
     rig.feed(answers(np.random.default_rng(0), 1, "a"))
     models = {"b": [0.7, 0.3], "a": [0.6, 0.4]}
     rig.feed([{"id": f"q{i}", "time": 1.7e9, "models": models, "label": "ok"} for i in range(10)])
-    assert rig.engine.labelled()[("t", "a", "")] == {0: (10, 10)}
+    assert rig.engine.labelled()[("t", "a", "")] == {0: WeightedCounts(10, 10)}
     assert rig.engine.view().labels[("t", LabelOutcome.SHED)] == 0
 
 

@@ -105,7 +105,7 @@ def test_realised_is_the_share_of_right_labels_with_wilsons_interval(
 ) -> None:
     counted = rig.engine.labelled()[SERIES]
     assert sorted(counted) == list(range(20))
-    for window, (n, k) in counted.items():
+    for window, (n, k, _) in counted.items():
         found = wilson(k, n, 0.95)
         assert isinstance(found, Estimate)
         assert chart.realised[window] == found.value == k / n

@@ -13,6 +13,7 @@ from monitor.estimate.calibration_error import (
     calibration_error,
     labelled_calibration_error,
 )
+from monitor.estimate.hajek import Excess, WeightedCounts, hajek, weighted_counts
 from monitor.estimate.poisson_binomial import (
     PoissonBinomial,
     TrimmedPmf,
@@ -26,16 +27,20 @@ __all__ = [
     "CLASS_ECE_BINS",
     "ECE_BINS",
     "CalibrationErrorEstimate",
+    "Excess",
     "LabelledCalibrationError",
     "PoissonBinomial",
     "TrimmedPmf",
+    "WeightedCounts",
     "average_confidence",
     "average_confidence_many",
     "average_confidence_windows",
     "calibration_error",
+    "hajek",
     "labelled_calibration_error",
     "pmf_many",
     "trim",
     "trimmed_pmf_many",
+    "weighted_counts",
     "wilson",
 ]

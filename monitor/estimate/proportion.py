@@ -54,14 +54,38 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Result:
         raise ValueError(f"n must be 0 or more trials, got {n}")
     if not 0 <= successes <= n:
         raise ValueError(f"successes must lie from 0 to n = {n}, got {successes}")
-    z = float(ndtri(0.5 + checked_level(level) / 2))
     if n == 0:
+        checked_level(level)
         return Unknown(Reason.NO_LABELS)
     share = successes / n
+    return Estimate(share, *wilson_interval(share, n, level), level, n)
+
+
+def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share that rests on n trials, which need not be whole.
+
+    Parameters
+    ----------
+    share : float
+        0 to 1. At 0 and at 1 that end of the interval is the share itself.
+    n : float
+        Above 0.
+    level : float
+        Above 0 and below 1.
+
+    Raises
+    ------
+    ValueError
+        The level is out of range.
+
+    Examples
+    --------
+    >>> wilson_interval(0.9, 50)
+    (0.7863..., 0.9565...)
+    """
+    z = float(ndtri(0.5 + checked_level(level) / 2))
     shrink = 1 + z * z / n
     center = (share + z * z / (2 * n)) / shrink
     half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and n the end is the share itself; rounding must not put it on the wrong side.
-    lower = 0.0 if successes == 0 else center - half
-    upper = 1.0 if successes == n else center + half
-    return Estimate(share, lower, upper, level, n)
+    # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side.
+    return 0.0 if share == 0.0 else center - half, 1.0 if share == 1.0 else center + half

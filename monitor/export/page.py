@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from monitor import __version__
-from monitor.labels.revisions import REALISED
+from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.report import finite, rfc3339
-from monitor.result import Estimate, Unknown
+from monitor.result import Estimate, TooFew, Unknown
 from monitor.view import (
     AgentView,
     ChartView,
@@ -50,6 +50,11 @@ tbody th { font-weight: normal; } .series th[colspan] { background: var(--band);
 @media (max-width: 40rem) { th, td { padding: .25rem .35rem; font-size: .875rem; } }
 """
 
+_RESTS_ON = {
+    REALISED: " of the newest labelled window",
+    REALISED_COHORT: " of the newest windows",
+    REALISED_HORIZON: " of all windows within the horizon",
+}
 _TONES = {
     "in_control": "good",
     "warming_up": "soft",
@@ -174,7 +179,8 @@ def _estimates(estimates: Iterable[MetricEstimate], metric: str) -> str:
             continue
         result = finite(e.result)
         if isinstance(result, Unknown):
-            said = f"unknown, {_text(result.reason)}"
+            count = f" ({result.n:,})" if isinstance(result, TooFew) else ""
+            said = f"unknown, {_text(result.reason)}{count}"
         else:
             interval = f"{_percent(result.lower)} to {_percent(result.upper)}"
             said = f'<b>{_percent(result.value)} %</b> <span class="nowrap">({interval})</span>{_rests_on(e)}'
@@ -183,10 +189,10 @@ def _estimates(estimates: Iterable[MetricEstimate], metric: str) -> str:
 
 
 def _rests_on(e: MetricEstimate) -> str:
-    """Labels come late: realised is of an older window than the estimate beside it, and of few rows."""
-    if e.estimator != REALISED or not isinstance(e.result, Estimate):
+    """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
+    if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
         return ""
-    return f' <span class="soft">by {e.result.n:,} labels of the newest labelled window</span>'
+    return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'
 
 
 def _limits(charts: Iterable[ChartView], metric: str) -> str:

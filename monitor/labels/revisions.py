@@ -22,12 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from monitor.labels.columns import Matches
+from monitor.labels.tally import REALISED
 from monitor.records import Ints
 from monitor.report import WindowReport, from_json, to_json
 from monitor.result import Result
-
-REALISED = "realised"
-"""The estimator whose entries a revision replaces: the accuracy over a window's own labelled rows."""
 
 FEWEST_KEPT = 1000
 """Windows of a task that are kept in any case: 2 MB."""

@@ -15,10 +15,14 @@ from monitor.store.codec import pack, unpack
 
 
 def from_version_1(connection: sqlite3.Connection) -> None:
-    """Labels had no probability, and answers no confidence: none was given."""
+    """Labels had no probability, answers no confidence, counted windows no end: none is known.
+
+    Windows that had closed before are none of those of the horizon.
+    """
     for table in ("ring_rows", "ring_changes"):
         _rewrite(connection, table, "ring", "rows", _with_columns)
-    _rewrite(connection, "part", "name", "state", _part_of_version_2)
+    labels = _labels_taken(connection)
+    _rewrite(connection, "part", "name", "state", lambda name, state: _part_of_version_2(name, state, labels))
 
 
 def _with_columns(name: str, rows: Any) -> Any:
@@ -31,10 +35,46 @@ def _with_columns(name: str, rows: Any) -> Any:
     return rows
 
 
-def _part_of_version_2(name: str, state: Any) -> Any:
+def _labels_taken(connection: sqlite3.Connection) -> int:
+    """The labels that the tasks have had; with those rejected, all that came."""
+    found = connection.execute("SELECT state FROM part WHERE substr(name, 1, 5) = 'task/'").fetchall()
+    joins = [unpack(state)["join"] for (state,) in found]
+    return sum(join["waiting"] + sum(join["outcomes"].values()) for join in joins)
+
+
+def _part_of_version_2(name: str, state: Any, labels: int) -> Any:
     if name == "engine":
         state["format"] = 2
+        came = labels + sum(state["labels_rejected"].values())
+        if came and "labels_received" not in state:
+            # From which source each came is not known; the sum over them must be right, so one has all.
+            state["labels_received"] = {next(iter(state["received"] or state["positions"])): came}
+    if name.startswith("series/"):
+        saved = state[2]
+        end = saved["last"]["end_time"] if saved["last"] is not None else -np.inf
+        saved["tally"] = _tally_of_version_2(saved["tally"], saved["windows"]["number"], end)
+        if saved["last"] is not None:
+            for found in saved["last"]["estimates"]:
+                found[2] = [found[2]] if isinstance(found[2], str) else found[2]
     return state
+
+
+def _tally_of_version_2(state: Any, closed: int, newest_end: float) -> dict[str, Any]:
+    windows = [window for window, _, _ in state["windows"]]
+    start, stop = min([*windows, closed]), max([*windows, closed - 1]) + 1
+    counts = np.zeros((2, stop - start), dtype=np.int32)
+    for window, labelled, correct in state["windows"]:
+        counts[:, window - start] = labelled, correct
+    return {
+        "start": start,
+        "counts": counts,
+        "end": np.full(stop - start, -np.inf),
+        "newest_end": newest_end,
+        "closed": closed,
+        "excess": [],
+        "labelled": state["labelled"],
+        "correct": state["correct"],
+    }
 
 
 def _rewrite(

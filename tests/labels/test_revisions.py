@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.changes import assembled
-from monitor.labels.revisions import REALISED, Revisions
+from monitor.labels.revisions import Revisions
+from monitor.labels.tally import REALISED
 from monitor.report import from_json, to_json
 from monitor.result import Estimate, Unknown
 from monitor.store import Store
@@ -187,7 +188,7 @@ def test_lines_come_when_a_plain_count_after_each_record_says_so():
         ]
         assert sorted(due) == [(r.model, r.window) for r in reports if r.revision]
         for report in reports:
-            rows, right = counts[report.model].get(report.window, (0, 0))
+            rows, right = counts[report.model].get(report.window, (0, 0))[:2]
             told[report.model, report.window] = rows
             if rows:
                 assert realised(report).value == pytest.approx(right / rows)
@@ -202,7 +203,7 @@ def test_every_window_ends_with_a_line_of_all_its_labels():
         assert report.revision == (0 if before is None else before.revision + 1)
         newest[report.model, report.group, report.window] = report
     for (_, model, group), windows in rig.engine.labelled().items():
-        for window, (rows, right) in windows.items():
+        for window, (rows, right, _) in windows.items():
             result = realised(newest[model, group, window])
             late = rows - result.n  # only what came after the horizon
             assert 0 <= late <= rig.engine.view().labels_unrevised["t"]

@@ -6,11 +6,14 @@ import gzip
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from monitor.config import Task
+from monitor.labels.tally import Tally
+from monitor.result import Estimate, Reason, Unknown
 from monitor.resume import resume
 from monitor.store import Store
 from monitor.store.migrations import from_version_1
@@ -86,7 +89,17 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     assert (came == found["labels"]["columns"]["sequence"]).all()
     assert len(new["tasks"]["t"].pop("revisions")["window"]) == 0
     assert len(whole["tasks"]["t"].pop("revisions")["window"]) > 0
+    old_tallies, tallies = tallies_of(new), tallies_of(whole)
+    assert [(t.windows(), t.closed) for t in old_tallies] == [(t.windows(), t.closed) for t in tallies]
+    assert {t.realised_horizon(0.95) for t in old_tallies} == {Unknown(Reason.NO_LABELS)}
+    assert all(isinstance(t.realised_horizon(0.95), Estimate) for t in tallies)
     np.testing.assert_equal(new, whole)
+
+
+def tallies_of(snapshot: dict[str, Any]) -> list[Tally]:
+    """Taken out of an engine's snapshot."""
+    horizon = settings().labels.horizon_seconds
+    return [Tally(1000, horizon, series.pop("tally")) for _, _, series in snapshot["tasks"]["t"]["series"]]
 
 
 def test_a_migration_that_fails_leaves_the_older_store_as_it_was(
