@@ -62,8 +62,8 @@ class Store:
     folder : Path
         Made if absent.
     keep_reports : int
-        Lines of closed windows kept, oldest out first. Those that a sink does not have yet are bounded too: by
-        this number, or by 20,000 where that is more. After a restart labels revise no window whose newest
+        Lines of closed windows kept, oldest out first. Those that a sink does not have yet are bounded too:
+        by this number, or by 20,000 where that is more. After a restart labels revise no window whose newest
         line is not among them.
 
     Raises

@@ -14,6 +14,7 @@ from monitor.agent import Agent, Kept
 from monitor.changes import Changes
 from monitor.engine import EngineSettings, layouts
 from monitor.export.follower import ReportFollower
+from monitor.export.reportsfile import ReportsFile
 from monitor.feeder import Input
 from monitor.keeper import Keeper
 from monitor.report import WindowReport
@@ -21,7 +22,6 @@ from monitor.resume import resume, tasks_as_json
 from monitor.store import Store, StoreReader
 from monitor.testing.lists import KILLED, ListSinks, ListSource, Marker
 
-_REPORTS = "reports"
 _WAIT_SECONDS = 30.0
 
 
@@ -120,8 +120,10 @@ class _CrashingStore(Store):
             self._crash.reached(point)
 
 
-class _CrashingFollower(ReportFollower):
-    crash: Crash
+class _CrashingFile(ReportsFile):
+    def __init__(self, path: str, crash: Crash) -> None:
+        super().__init__(path)
+        self.crash = crash
 
     def _append(self, data: bytes) -> None:
         if self.crash.point is CrashPoint.TOLD_NOT_WRITTEN:
@@ -197,14 +199,12 @@ class StoredAgent:
         resumed = resume(settings, store.load())
         store.forget(resumed.forgotten)
         self._reader = StoreReader(store.path)
-        kind = ReportFollower if crash is None else _CrashingFollower
-        self._follower = kind(self.path, self._reader.reports_after, store.written(_REPORTS))
-        self._keeper = Keeper(store, lambda: {_REPORTS: self._follower.written})
+        file = ReportsFile(str(self.path)) if crash is None else _CrashingFile(str(self.path), crash)
+        self._follower = ReportFollower(file, self._reader, store.marks())
+        self._keeper = Keeper(store, lambda: self._follower.marks)
         self.source = _ToldSource(records, per_read)
         if crash is not None:
             self.source.crash = crash
-            assert isinstance(self._follower, _CrashingFollower)
-            self._follower.crash = crash
         self.sinks = _FileSinks(self._follower, crash)
         kept = Kept(self._keeper, 0.0, tasks_as_json(dict(settings.tasks)), tuple(resumed.reports))
         decode = Decoder(layouts(settings.tasks), self.source.name).decode
