@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.records import Keys
+
 
 @dataclass(frozen=True, slots=True)
 class RingChange:
@@ -27,6 +29,8 @@ class RingChange:
         Absolute numbers (`rows`), keys and columns of older rows that changed; None for none.
     oldest : int
         Absolute number of the oldest row still there: what lies before may be dropped.
+    wiped : (n,) uint64 or None
+        Keys of which nothing may stay, wherever they were saved before; None for none.
     """
 
     name: str
@@ -34,6 +38,7 @@ class RingChange:
     added: Mapping[str, Any]
     changed: Mapping[str, Any] | None
     oldest: int
+    wiped: Keys | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,20 @@ def rebaseline(
 
 
 @app.command()
+def forget(
+    config: ConfigPath,
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Or - for one a line on standard input.")],
+    task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
+    wait: Annotated[float, typer.Option(min=1, max=3600, help="Seconds for the agent to get through.")] = 60,
+) -> None:
+    """Remove what rests of records with these ids; counts of closed windows stay."""
+    from monitor.commands.forgetting import forget_ids
+
+    for line in forget_ids(config, ids, task, wait):
+        typer.echo(line)
+
+
+@app.command()
 def schema() -> None:
     """Print the configuration's JSON Schema, for editors."""
     from monitor.configfile import schema as config_schema

@@ -21,9 +21,10 @@ from monitor.config import Task
 from monitor.estimate.hajek import WeightedCounts
 from monitor.evaluate import evaluate
 from monitor.eventclock import EventClock
+from monitor.labels.columns import Forgotten
 from monitor.labels.join import Matches
 from monitor.latelabels import LateLabels
-from monitor.records import Batch, Chunk, LabelBatch, TaskLayout
+from monitor.records import Batch, Chunk, Keys, LabelBatch, TaskLayout
 from monitor.reference import Reference
 from monitor.report import WindowReport
 from monitor.requests import Answer
@@ -86,12 +87,14 @@ class Engine:
             source: dict(positions) for source, positions in state.get("positions", {}).items()
         }
         self._received: Counter[str] = Counter(state.get("received", {}))
-        self._labels_received: Counter[str] = Counter(state.get("labels_received", {}))
         self._shed: Counter[str] = Counter(state.get("shed", {}))
         self._rejected: Counter[tuple[str, str]] = Counter(
             {(source, reason): count for source, reason, count in state.get("rejected", ())}
         )
         self._labels_rejected: Counter[str] = Counter(state.get("labels_rejected", {}))
+        self._labels_received: Counter[str] = Counter(state.get("labels_received", {}))
+        if resume is not None and "labels_received" not in state:
+            self._labels_received[""] = self._labels_accounted()  # an older state does not say whence
         self.answered: dict[str, Answer] = {
             number: Answer(*answer) for number, answer in state.get("answered", {}).items()
         }
@@ -147,6 +150,24 @@ class Engine:
             [(task, window) for task in self._tasks.values() for window in task.close()], []
         )
         return reports + [line for task in self._tasks.values() for line in task.revisions.finish()]
+
+    def forget(self, ids: Keys, task: str = "") -> Forgotten:
+        """Let go of everything that is known by these ids, in one task or in all; counts in windows stay.
+
+        Parameters
+        ----------
+        ids : (n,) uint64
+            See `monitor.records.id_keys`.
+        task : str
+            ``""`` for every task.
+
+        Raises
+        ------
+        KeyError
+            There is no such task.
+        """
+        found = [self._tasks[task]] if task else self._tasks.values()
+        return sum((each.forget(ids) for each in found), Forgotten())
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.
@@ -279,6 +300,11 @@ class Engine:
             for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
         }
         return batches, labels
+
+    def _labels_accounted(self) -> int:
+        """Labels that stand somewhere."""
+        joined = sum(task.join.outcomes.total() + task.join.waiting for task in self._tasks.values())
+        return joined + self._labels_rejected.total()
 
     def _account(self, chunk: Chunk) -> None:
         self._sequence += chunk.answers + chunk.labels_received

@@ -48,7 +48,7 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     StoreError
         The state was written in a format that this version does not read.
     """
-    before = _tasks(saved.config)
+    before = tasks_of(saved)
     lost = [name for name, task in before.items() if not _fits(task, settings.tasks.get(name))]
     for name in lost:
         why = "its classes or groups changed" if name in settings.tasks else "it is not configured any more"
@@ -81,11 +81,18 @@ def _config(tasks: dict[str, Task]) -> Config:
     return Config.model_construct(tasks=tasks)
 
 
-def _tasks(saved: str) -> dict[str, Task]:
-    if not saved:
+def tasks_of(saved: Saved) -> dict[str, Task]:
+    """The tasks as they were configured when the state was saved.
+
+    Raises
+    ------
+    StoreError
+        They were written in a form that this version does not read.
+    """
+    if not saved.config:
         return {}
     try:
-        return Config.model_validate_json(saved).tasks
+        return Config.model_validate_json(saved.config).tasks
     except ValidationError as error:
         raise StoreError(
             f"the configuration in the store cannot be read by this version ({error.error_count()} "

@@ -14,10 +14,11 @@ from monitor.changes import RingChange
 from monitor.config import Task
 from monitor.estimate.hajek import Excess, excess
 from monitor.labels.along import labels_along, match_directly, merged
+from monitor.labels.columns import Forgotten
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
 from monitor.places import by_code, by_first_row
-from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch, id_keys
+from monitor.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, id_keys
 from monitor.reference import Reference
 from monitor.result import Result
 from monitor.series import Series, SeriesSettings
@@ -285,6 +286,11 @@ class TaskEngine:
             zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True)
         ):
             self.series[series].add_labels(window, int(n), int(k), more.get(cell, Excess()))
+
+    def forget(self, ids: Keys) -> Forgotten:
+        """Let go of everything that is known by these ids; what was counted in windows stays there."""
+        codes = {model_code(s.settings.model) for s in self.series}
+        return self.join.forget(ids, np.array(sorted(codes), dtype=np.int64))
 
     def tick(self, now: float) -> list[Closed]:
         """Close the windows that have grown old."""

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -25,6 +26,7 @@ log = logging.getLogger("blindsight")
 _GROUP_BYTES = 4 << 20  # written at once: a sync of more would make the first of the group wait for long
 _SEGMENTS = 8  # room is given back in such parts of the bound
 _LARGEST_SEGMENT = 64 << 20
+_SEGMENT_SECONDS = 10.0  # so long at most lines stay that are used: what rests here may be a person's data
 _sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
 
 
@@ -74,7 +76,8 @@ class Spool:
         self._bytes = 0  # in all files, and waiting to be written
         self._rows_deleted = 0
         self._closing = False
-        self._worn_out = False  # whether the last file is used up and so large that it must go
+        self._worn_out = False  # whether the last file is used up and so large or old that it must go
+        self._began = 0.0  # when the last file was, monotonic; one of an earlier run is old
         self._file: int | None = None
         self._lock_file: int | None = None
         self._thread: threading.Thread | None = None
@@ -158,9 +161,8 @@ class Spool:
             self._segments = self._segments[len(done) :]
             self._bytes -= sum(segment.size for segment in done)
             self._rows_deleted += sum(segment.rows for segment in done)
-            last = self._segments[-1]
-            self._worn_out = last.end <= self._absorbed and last.size >= self._segment_bytes
-            if self._worn_out:
+            self._worn_out = self._is_used_up() and self._is_large_or_old()
+            if self._worn_out or self._is_used_up():
                 self._changed.notify_all()
         for segment in done:
             segment.path.unlink(missing_ok=True)
@@ -193,6 +195,15 @@ class Spool:
         """Bytes of all files, and of what waits to be written."""
         with self._changed:
             return self._bytes
+
+    def _is_used_up(self) -> bool:
+        """Whether there are lines in the last file, and all of them are used."""
+        last = self._segments[-1]
+        return last.size > 0 and last.end <= self._absorbed
+
+    def _is_large_or_old(self) -> bool:
+        old = time.monotonic() - self._began >= _SEGMENT_SECONDS
+        return self._segments[-1].size >= self._segment_bytes or old
 
     def _readable(self) -> bool:
         return bool(self._segments) and self._segments[-1].end > self._reader.position
@@ -256,7 +267,7 @@ class Spool:
             os.close(file)
             raise
         self._close_file()
-        self._file = file
+        self._file, self._began = file, time.monotonic()
         with self._changed:
             self._segments = [segment for segment in self._segments if segment.path != path]
             self._segments.append(Segment(path, start, start))
@@ -284,7 +295,10 @@ class Spool:
     def _next_group(self) -> _Group | None:
         """Some that wait; none where only the last file is to be replaced; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closing or self._worn_out)
+            while not (self._waiting or self._closing or self._worn_out):
+                # The last file grows old while nothing comes.
+                self._changed.wait(_SEGMENT_SECONDS if self._is_used_up() else None)
+                self._worn_out = self._is_used_up() and self._is_large_or_old()
             if self._closing and not self._waiting:
                 return None
             size = count = 0
@@ -322,7 +336,7 @@ class Spool:
         """Write and sync one frame; only then is it there for the reader."""
         with self._changed:
             last = self._segments[-1]
-        if self._file is None or last.size >= self._segment_bytes:
+        if self._file is None or (last.size and self._is_large_or_old()):
             self._begin_segment(last.end)
             last = self._segments[-1]
         assert self._file is not None

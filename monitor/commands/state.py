@@ -16,6 +16,8 @@ from monitor.errors import ConfigError, StoreError
 from monitor.export.destination import Followed
 from monitor.export.follower import ReportFollower
 from monitor.export.reportsfile import ReportsFile
+from monitor.forget import KIND as FORGET
+from monitor.forget import forget
 from monitor.keeper import Keeper
 from monitor.rebaseline import KIND as REBASELINE
 from monitor.rebaseline import rebaseline
@@ -26,7 +28,7 @@ from monitor.store.store import FILE, copy_store
 
 _CLOSE_SECONDS = 3.0
 
-HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline}
+HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline, FORGET: forget}
 """What can be asked of a running agent, by kind."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate
+from pathlib import Path
 
 from monitor.errors import SinkError
 from monitor.export.destination import Destination, Item
@@ -93,25 +95,28 @@ class LineFile(Destination[Item]):
             if not whole:
                 raise
             return whole
+        finally:
+            if self._max_bytes is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
         return fitting
 
     def _ready_file(self, line_bytes: int) -> int:
         """Make sure that the right file is open and has room for the next line; its size."""
-        if self._file >= 0 and not self._is_in_place():
-            self._shut()
-        if self._file < 0:
-            self._open()
-        size = os.fstat(self._file).st_size
-        if self._max_bytes is not None and size and size + line_bytes > self._max_bytes:
-            self._rotate()
-            return 0
-        return size
-
-    def _is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._file))
-        except FileNotFoundError:
-            return False
+        while True:
+            if self._file >= 0 and not is_in_place(self._path, self._file):
+                self._shut()
+            if self._file < 0:
+                self._open()
+            if self._max_bytes is None:
+                return os.fstat(self._file).st_size
+            # Until the lines are written: `blindsight forget` takes lines out, from a process of its own.
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            size = os.fstat(self._file).st_size
+            if not is_in_place(self._path, self._file):
+                continue
+            if not size or size + line_bytes <= self._max_bytes:
+                return size
+            os.replace(self._path, f"{self._path}.1")
 
     def _open(self) -> None:
         # Read: for the last byte. Append: each write lands at the end, whoever else wrote.
@@ -124,15 +129,18 @@ class LineFile(Destination[Item]):
         ):
             os.write(self._file, b"\n")
 
-    def _rotate(self) -> None:
-        self._shut()
-        os.replace(self._path, f"{self._path}.1")
-        self._open()
-
     def _shut(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def is_in_place(path: str | Path, file: int) -> bool:
+    """Whether an open file still bears this name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def cannot_write(path: str, error: OSError) -> str:

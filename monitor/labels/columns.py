@@ -148,6 +148,20 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was let go of by id: answers, labels, and how many of these still waited for an answer."""
+
+    answers: int = 0
+    labels: int = 0
+    waiting: int = 0
+
+    def __add__(self, other: Forgotten) -> Forgotten:
+        return Forgotten(
+            self.answers + other.answers, self.labels + other.labels, self.waiting + other.waiting
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
     """The newest time among all answers so far, at each answer of the last step."""
 

@@ -28,6 +28,7 @@ from monitor.labels.columns import (
     LABEL_COLUMNS,
     Answers,
     Clock,
+    Forgotten,
     Labels,
     Matches,
     Pairs,
@@ -208,6 +209,28 @@ class LabelJoinLogic:
             parts.append(self._add_some(keys[:stop], rest.take(slice(stop)), everyone))
             keys, rest = keys[stop:], rest.take(slice(stop, None))
         return Matches.join(parts)
+
+    def forget(self, ids: Keys, models: Ints) -> Forgotten:
+        """Let go of everything that is known by these ids, for good.
+
+        A label that waited is expired. What was counted in windows stays there: it names nobody.
+
+        Parameters
+        ----------
+        ids : (n,) uint64
+        models : (m,) int64
+            Of every model whose answers may be known, and every one that a label may have named.
+        """
+        named = [answer_keys(ids, np.full(len(ids), model)) for model in models.tolist()]
+        of_answers = np.concatenate([*named, np.zeros(0, dtype=np.uint64)])
+        of_labels = np.concatenate([ids, of_answers])
+        waited = self.waiting
+        self._settle(self._labels.find(of_labels), LabelOutcome.EXPIRED)
+        return Forgotten(
+            answers=self._answers.wipe(of_answers),
+            labels=self._labels.wipe(of_labels),
+            waiting=waited - self.waiting,
+        )
 
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Put answers with distinct keys into the ring, and give them the labels that are there."""

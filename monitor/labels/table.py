@@ -104,7 +104,8 @@ class KeyedRing:
         self._added = 0  # rows added since: the next stands at _added % _limit
         self._saved = 0  # of those, how many `changes` has given out
         self._touched: list[Ints] = []  # rows changed after they were given out
-        self._given: tuple[int, list[Ints]] | None = None
+        self._wiped: list[Keys] = []  # not yet given out
+        self._given: tuple[int, list[Ints], list[Keys]] | None = None
         self._used = 0  # table entries in use, stale ones too
         self._allocate(min(capacity, _FIRST_CAPACITY))
         if resume is not None:
@@ -170,6 +171,22 @@ class KeyedRing:
         self._keys[rows] = 0
         self._touch(rows)
 
+    def wipe(self, keys: Keys) -> int:
+        """Make keys unfindable for good; nothing of their rows stays, here or where they were saved.
+
+        Returns
+        -------
+        int
+            Rows found. Earlier uses of a key, which are not, go from where they were saved all the same.
+        """
+        rows = self.find(keys)
+        rows = rows[rows >= 0]
+        self.forget(rows)
+        for column in self._columns.values():
+            column[rows] = column.dtype == np.bool_  # a flag says that something is done, not to be done
+        self._wiped.append(keys)
+        return len(rows)
+
     def _touch(self, rows: Ints) -> None:
         if len(rows):
             self._touched.append(np.array(rows))
@@ -198,11 +215,12 @@ class KeyedRing:
         start = max(self._saved, self._added - len(self))
         added = np.arange(start, self._added) % self._limit
         changed = self._changed(start)
-        if not len(added) and changed is None:
+        wiped = np.concatenate(self._wiped) if self._wiped else None
+        if not len(added) and changed is None and wiped is None:
             return None
-        self._given = (self._saved, self._touched)
-        self._saved, self._touched = self._added, []
-        return RingChange(name, self._base + start, self._rows(added), changed, self._oldest)
+        self._given = (self._saved, self._touched, self._wiped)
+        self._saved, self._touched, self._wiped = self._added, [], []
+        return RingChange(name, self._base + start, self._rows(added), changed, self._oldest, wiped)
 
     def confirm(self) -> None:
         """What `changes` gave is saved."""
@@ -211,8 +229,9 @@ class KeyedRing:
     def retract(self) -> None:
         """What `changes` gave could not be saved."""
         if self._given is not None:
-            self._saved, touched = self._given
+            self._saved, touched, wiped = self._given
             self._touched = [*touched, *self._touched]
+            self._wiped = [*wiped, *self._wiped]
             self._given = None
 
     def _changed(self, start: int) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from monitor.report import WindowReport, to_json
 from monitor.store.codec import pack, unpack
 from monitor.store.lock import FolderLock
 from monitor.store.schema import prepare
+from monitor.store.wipe import wipe_keys
 
 FILE = "blindsight.sqlite"
 _BUSY_SECONDS = 10.0
@@ -152,7 +153,10 @@ class Store:
             )
             if config is not None:
                 run.execute("REPLACE INTO meta VALUES ('config', ?)", (config,))
-            return self._drop_old_reports(written or {})
+            newest = self._drop_old_reports(written or {})
+        if any(ring.wiped is not None for ring in changes.rings):
+            self._empty_log()
+        return newest
 
     def forget(self, prefixes: Sequence[str]) -> None:
         """Drop the parts and rings whose names begin so: a task that cannot go on from what was saved."""
@@ -195,6 +199,8 @@ class Store:
         # process loses nothing; a power cut may take the last checkpoints, never a part of one.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
+        # What is deleted is overwritten: the file must not keep what the agent has let go of.
+        connection.execute("PRAGMA secure_delete = ON")
         return connection
 
     def _check(self) -> None:
@@ -243,6 +249,8 @@ class Store:
 
     def _write_ring(self, ring: RingChange) -> None:
         run = self._connection
+        if ring.wiped is not None:  # first: what is added now may use such a key anew
+            wipe_keys(run, ring.name, ring.wiped)
         count = len(ring.added["keys"])
         if count:
             run.execute(
@@ -256,6 +264,11 @@ class Store:
             )
         run.execute("DELETE FROM ring_rows WHERE ring = ? AND first + count <= ?", (ring.name, ring.oldest))
         run.execute("DELETE FROM ring_changes WHERE ring = ? AND newest < ?", (ring.name, ring.oldest))
+
+    def _empty_log(self) -> None:
+        """Bring the write-ahead log into the file and cut it off: it holds pages as they were."""
+        with suppress(sqlite3.OperationalError):  # a backup reads from it: the next checkpoint rewinds it
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _drop_old_reports(self, written: Mapping[str, tuple[int, int]]) -> int:
         newest = self._connection.execute("SELECT coalesce(max(id), 0) FROM report").fetchone()[0]

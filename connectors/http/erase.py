@@ -1,0 +1,90 @@
+"""Takes lines out of a spool that nobody uses, without moving the others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from connectors.http.segment import FRAME_BYTES, Segment, damaged, measure, pack, segments_in, unpack
+from monitor.errors import SourceError
+
+
+@contextmanager
+def idle_spool(folder: Path) -> Iterator[bool]:
+    """Hold the folder, so that no agent begins to use it meanwhile; False where one does already."""
+    try:
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(file)
+
+
+def erase(folder: Path, is_gone: Callable[[bytes], bool]) -> int:
+    """Overwrite lines with spaces, which a reader passes over; how many. Offsets stay what they are.
+
+    A file is written anew beside the old one and then takes its name, so that a kill leaves either.
+
+    Parameters
+    ----------
+    folder : Path
+        Held by `idle_spool`.
+    is_gone : callable
+        Whether a line, without its newline, must go.
+
+    Raises
+    ------
+    SourceError
+        A file is damaged, or cannot be written.
+    """
+    if not folder.is_dir():
+        return 0
+    segments = segments_in(folder)
+    try:
+        for i, segment in enumerate(segments):  # what a crash left torn goes first, as on any start
+            measure(segment, segments[i + 1].start if i + 1 < len(segments) else None)
+        return sum(_erase_from(segment, is_gone) for segment in segments)
+    except OSError as error:
+        raise SourceError(f"The spool {folder} cannot be written: {error.strerror or error}") from error
+
+
+def _erase_from(segment: Segment, is_gone: Callable[[bytes], bool]) -> int:
+    data = segment.path.read_bytes()
+    place, erased, parts = 0, 0, list[bytes]()
+    while (frame := unpack(data, place, place)) is not None:
+        lines = data[place + FRAME_BYTES : frame.next_place].split(b"\n")
+        gone = [i for i, line in enumerate(lines) if line.strip() and is_gone(line)]
+        for i in gone:
+            lines[i] = b" " * len(lines[i])
+        parts.append(pack(frame.start, frame.rows, b"\n".join(lines)))
+        place, erased = frame.next_place, erased + len(gone)
+    if place < len(data):
+        raise damaged(segment, place)
+    if erased:
+        _replace(segment.path, b"".join(parts))
+    return erased
+
+
+def _replace(path: Path, data: bytes) -> None:
+    draft = path.with_suffix(".erasing")
+    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "wb") as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(file)
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
