@@ -94,7 +94,9 @@ class Engine:
         self._labels_rejected: Counter[str] = Counter(state.get("labels_rejected", {}))
         self._labels_received: Counter[str] = Counter(state.get("labels_received", {}))
         if resume is not None and "labels_received" not in state:
-            self._labels_received[""] = self._labels_accounted()  # an older state does not say whence
+            # An older state does not say whence; where there was one source there is no question.
+            source = next(iter(self._received)) if len(self._received) == 1 else ""
+            self._labels_received[source] = self._labels_accounted()
         self.answered: dict[str, Answer] = {
             number: Answer(*answer) for number, answer in state.get("answered", {}).items()
         }
@@ -167,7 +169,7 @@ class Engine:
             There is no such task.
         """
         found = [self._tasks[task]] if task else self._tasks.values()
-        return sum((each.forget(ids) for each in found), Forgotten())
+        return sum((each.join.forget(ids, each.models) for each in found), Forgotten())
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.

@@ -14,11 +14,10 @@ from monitor.changes import RingChange
 from monitor.config import Task
 from monitor.estimate.hajek import Excess, excess
 from monitor.labels.along import labels_along, match_directly, merged
-from monitor.labels.columns import Forgotten
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
 from monitor.places import by_code, by_first_row
-from monitor.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, id_keys
+from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch, id_keys
 from monitor.reference import Reference
 from monitor.result import Result
 from monitor.series import Series, SeriesSettings
@@ -259,10 +258,7 @@ class TaskEngine:
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
         codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
-        everyone = np.array(
-            [model_code(s.settings.model) for s in self.series if not s.settings.group], dtype=np.int64
-        )
-        return self.join.add_labels(labels, codes[labels.model], everyone, sequence)
+        return self.join.add_labels(labels, codes[labels.model], self.models, sequence)
 
     def names(self, series: int) -> tuple[str, str, str]:
         """Task, model and group of a series."""
@@ -287,10 +283,11 @@ class TaskEngine:
         ):
             self.series[series].add_labels(window, int(n), int(k), more.get(cell, Excess()))
 
-    def forget(self, ids: Keys) -> Forgotten:
-        """Let go of everything that is known by these ids; what was counted in windows stays there."""
-        codes = {model_code(s.settings.model) for s in self.series}
-        return self.join.forget(ids, np.array(sorted(codes), dtype=np.int64))
+    @property
+    def models(self) -> Ints:
+        """The number in keys of every model that is watched."""
+        whole = [series.settings.model for series in self.series if not series.settings.group]
+        return np.array([model_code(name) for name in whole], dtype=np.int64)
 
     def tick(self, now: float) -> list[Closed]:
         """Close the windows that have grown old."""

@@ -80,7 +80,7 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
             yield f"spool of {source.label}: {said}."
     if waited:
         yield f"store, after what was in the spools: {_from_store(config, wanted, task, wait_seconds)}"
-    if config.rejects is not None:
+    if config.rejects is not None and config.rejects.path is not None:
         yield f"rejects: {remove_lines(Path(config.rejects.path), records):,} lines removed."
 
 

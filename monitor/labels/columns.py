@@ -62,6 +62,25 @@ def answer_keys(keys: Keys, model: Ints) -> Keys:
     return salted
 
 
+def keys_of(ids: Keys, models: Ints) -> tuple[Keys, Keys]:
+    """Every key under which answers, and under which labels, of these ids may stand.
+
+    Parameters
+    ----------
+    ids : (n,) uint64
+    models : (m,) int64
+
+    Examples
+    --------
+    >>> answers, labels = keys_of(np.array([7, 8], dtype=np.uint64), np.array([1, 2, 3]))
+    >>> len(answers), len(labels)
+    (6, 8)
+    """
+    named = [answer_keys(ids, np.full(len(ids), model)) for model in models.tolist()]
+    of_answers = np.concatenate([*named, np.zeros(0, dtype=np.uint64)])
+    return of_answers, np.concatenate([ids, of_answers])
+
+
 @dataclass(frozen=True, slots=True)
 class Matches:
     """What labels say of windows: one row a (series, window) that a label reached.

@@ -34,6 +34,7 @@ from monitor.labels.columns import (
     Pairs,
     answer_columns,
     answer_keys,
+    keys_of,
 )
 from monitor.labels.credit import NO_LABEL, give_labels
 from monitor.labels.table import LARGEST, KeyedRing, repeats
@@ -211,19 +212,8 @@ class LabelJoinLogic:
         return Matches.join(parts)
 
     def forget(self, ids: Keys, models: Ints) -> Forgotten:
-        """Let go of everything that is known by these ids, for good.
-
-        A label that waited is expired. What was counted in windows stays there: it names nobody.
-
-        Parameters
-        ----------
-        ids : (n,) uint64
-        models : (m,) int64
-            Of every model whose answers may be known, and every one that a label may have named.
-        """
-        named = [answer_keys(ids, np.full(len(ids), model)) for model in models.tolist()]
-        of_answers = np.concatenate([*named, np.zeros(0, dtype=np.uint64)])
-        of_labels = np.concatenate([ids, of_answers])
+        """Let go of all that is known by these ids of these models; a label that waited is expired."""
+        of_answers, of_labels = keys_of(ids, models)
         waited = self.waiting
         self._settle(self._labels.find(of_labels), LabelOutcome.EXPIRED)
         return Forgotten(
