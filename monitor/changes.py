@@ -1,7 +1,8 @@
 """What one checkpoint writes: the pieces of the state that changed since the last one.
 
 A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``; a
-ring ``answers/toxicity``. `assembled` makes a snapshot of them again.
+ring ``answers/toxicity``. `assembled` makes a snapshot of them again, from which `without_baseline` takes
+what is to be learnt anew.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from monitor.labels.audit import begun_anew
 from monitor.records import Keys
 
 
@@ -86,3 +88,17 @@ def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
     whole = (f"task/{task}", f"revisions/{task}")
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     return [*own, f"answers/{task}", f"labels/{task}"]
+
+
+def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives, audits."""
+    learnt = ("judge", "calibration")
+    series = []
+    for model, group, saved in state["series"]:
+        kept = {key: value for key, value in saved.items() if key not in learnt}
+        if "audit" in kept:
+            kept["audit"] = begun_anew(kept["audit"], saved["windows"]["number"])
+        if saved["last"] is not None:
+            kept["last"] = saved["last"] | {"charts": []}
+        series.append([model, group, kept])
+    return {**state, "series": series}

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.changes import Changes, RingChange
+from monitor.changes import Changes, RingChange, without_baseline
 from monitor.config import Task
 from monitor.estimate.hajek import WeightedCounts
 from monitor.evaluate import evaluate
@@ -29,7 +29,7 @@ from monitor.reference import Reference
 from monitor.report import WindowReport
 from monitor.requests import Answer
 from monitor.series import Series
-from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed, without_baseline
+from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed
 from monitor.view import EngineView, LabelOutcome
 from monitor.windows import LAST
 

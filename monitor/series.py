@@ -14,6 +14,7 @@ from monitor.config import Task
 from monitor.estimate.hajek import Excess
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
 from monitor.judge import Judge, JudgeSettings
+from monitor.labels.audit import IntervalAudit
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
 from monitor.lastwindow import LastWindow
 from monitor.records import Floats, Ints
@@ -81,6 +82,7 @@ class Series:
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
         self._judge: Judge = JudgeSettings(task).build(state.get("judge"))
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
+        self.audit = IntervalAudit(task.level).build(state.get("audit"))
         self.duplicates: int = state.get("duplicates", 0)
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
@@ -231,7 +233,7 @@ class Series:
     def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
         """The report of a window: its estimates, charts and objectives."""
         self.changed = True
-        self._follow_version(window.version)
+        self._follow_version(window)
         charts, objectives = self._judge.judge(evaluation, window.size)
         self._used += window.size
         self.tally.close(window.number, window.end_time)
@@ -256,16 +258,18 @@ class Series:
             rebaselined=tuple(untold),
         )
 
-    def _follow_version(self, version: str) -> None:
+    def _follow_version(self, window: ClosedWindow) -> None:
         """A new version starts a new baseline; the calibration stays, flagged as another version's.
 
         Answers that name no version belong to the current one, and a name that comes for the first time
         is that one's.
         """
+        version = window.version
         if not version:
             return
         if self._judged_version and version != self._judged_version:
             self._judge.begin_anew()
+            self.audit.begin_anew(window.number)
             if self._calibration_view.version:
                 self._calibration_view = replace(self._calibration_view, foreign=True)
         self._judged_version = version
@@ -323,6 +327,7 @@ class Series:
             violations=dict(self._judge.violations),
             labelled=self.tally.labelled,
             correct=self.tally.correct,
+            coverage=self.audit.coverage(),
         )
 
     def _current_estimates(self) -> tuple[MetricEstimate, ...]:
@@ -349,6 +354,7 @@ class Series:
             "versions": self._versions.snapshot(),
             "judge": self._judge.snapshot(),
             "tally": self.tally.snapshot(),
+            "audit": self.audit.snapshot(),
             "duplicates": self.duplicates,
             "used": self._used,
             "last_arrival": self._last_arrival,

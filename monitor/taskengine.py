@@ -269,9 +269,12 @@ class TaskEngine:
         return self.series[series].realised(window)
 
     def apply(self, matches: Matches) -> None:
-        """Count matched labels into the windows that their answers are in."""
+        """Count matched labels, sorted by sequence, into the windows that their answers are in."""
         if not len(matches.series):
             return
+        for code, rows in by_code(matches.series, np.arange(len(matches.series))):
+            if not self.series[code].settings.group:
+                self.series[code].audit.add_matches(matches.take(rows))
         cells, place = np.unique(
             np.stack([matches.series, matches.window], axis=1), axis=0, return_inverse=True
         )
@@ -386,15 +389,3 @@ def _excesses(matches: Matches, cell: Ints) -> dict[int, Excess]:
 def model_code(model: str) -> int:
     """A model's number in the keys of its answers and labels: the same in every process, never negative."""
     return int(id_keys([model])[0] >> np.uint64(1))
-
-
-def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives."""
-    learnt = ("judge", "calibration")
-    series = []
-    for model, group, saved in state["series"]:
-        kept = {key: value for key, value in saved.items() if key not in learnt}
-        if saved["last"] is not None:
-            kept["last"] = saved["last"] | {"charts": []}
-        series.append([model, group, kept])
-    return {**state, "series": series}

@@ -100,6 +100,25 @@ class CalibrationView:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many audited batches of labelled rows lay in their interval: see `monitor.labels.audit`.
+
+    Parameters
+    ----------
+    ratio : float
+        Share of the batches, 0 to 1.
+    rows : int
+        Labelled rows in those batches.
+    level : float
+        What the intervals claim.
+    """
+
+    ratio: float
+    rows: int
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
 class SeriesView:
     """One model of a task, or one group of it, as of its last closed window.
 
@@ -124,6 +143,8 @@ class SeriesView:
         Windows that broke a rule, since the start; complete from the start, with zeros.
     labelled, correct : int
         Answers whose label has come, since the start, and how many of those were right.
+    coverage : Coverage or None
+        Of the accuracy's intervals, by the newest labelled rows; None before there are 30, and for groups.
     """
 
     task: str
@@ -144,6 +165,7 @@ class SeriesView:
     violations: Mapping[tuple[str, str], int]
     labelled: int = 0
     correct: int = 0
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True, slots=True)

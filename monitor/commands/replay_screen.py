@@ -14,6 +14,7 @@ from rich.text import Text
 from monitor.commands import series_table
 from monitor.commands.replay import REPORTS, Replayed, replay
 from monitor.errors import SourceError
+from monitor.labels.audit import BATCH_ROWS
 from monitor.report import rfc3339
 from monitor.view import ObjectiveState
 
@@ -69,6 +70,7 @@ def _of_series(done: Replayed) -> Iterator[str]:
     """What the table's figures are, and the objectives, for whose column there may be no room."""
     if done.view.series:
         yield "Realised is of the newest window that labels have reached, and of how many labels."
+    yield from _of_audits(done)
     judged = [(one, o) for one in done.view.series for o in one.objectives]
     missed = [
         f"  {_name(one.task, one.model, one.group)}: {o.metric} {o.state.value.replace('_', ' ')}"
@@ -78,6 +80,18 @@ def _of_series(done: Replayed) -> Iterator[str]:
     if judged:
         yield "Objectives at risk or breached:" if missed else "No objective is at risk or breached."
     yield from missed
+
+
+def _of_audits(done: Replayed) -> Iterator[str]:
+    """How often the intervals of the accuracy held among the labelled rows."""
+    audited = [(one, one.coverage) for one in done.view.series if one.coverage is not None]
+    if audited:
+        yield "Intervals of the accuracy that held, by the newest labelled rows in batches of 30:"
+    for one, found in audited:
+        yield (
+            f"  {_name(one.task, one.model)}: {100 * found.ratio:.0f} % of {found.rows // BATCH_ROWS} "
+            f"(they claim {100 * found.level:g} %)"
+        )
 
 
 def _name(*series: str) -> str:

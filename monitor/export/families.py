@@ -18,7 +18,8 @@ class Family:
     unit : str
         Base unit that ends the name, ``""`` for counts and flags.
     per_series : bool
-        Labelled with task and model, and repeated for groups under `blindsight_group_`.
+        Labelled with task and model, and repeated for groups under `blindsight_group_`. False for what
+        is said of the agent, of a task, or of whole models alone.
     """
 
     kind: Literal["gauge", "counter", "info"]
@@ -32,6 +33,16 @@ FAMILIES: dict[str, Family] = {
     "estimate_lower_ratio": Family("gauge", "Lower end of the estimate's interval, 0 to 1.", "ratio"),
     "estimate_upper_ratio": Family("gauge", "Upper end of the estimate's interval, 0 to 1.", "ratio"),
     "unknown": Family("gauge", "1 where the last closed window has no estimate, and why."),
+    "interval_coverage_ratio": Family(
+        "gauge",
+        "Share of batches of 30 labelled rows whose right answers lie in the interval of their confidences; "
+        "of the newest 200, if rows are labelled without regard to being right, given their score.",
+        "ratio",
+        per_series=False,
+    ),
+    "interval_audited_rows": Family(
+        "gauge", "Labelled rows that the interval's coverage rests on.", "rows", per_series=False
+    ),
     "control_center_ratio": Family("gauge", "Centre line of the control chart, 0 to 1.", "ratio"),
     "control_lower_ratio": Family("gauge", "Lower control limit of the last closed window, 0 to 1.", "ratio"),
     "control_upper_ratio": Family("gauge", "Upper control limit of the last closed window, 0 to 1.", "ratio"),

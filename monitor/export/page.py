@@ -144,7 +144,7 @@ def _series(one: SeriesView) -> Iterator[str]:
     version = f" version {_text(one.version)}" if one.version else ""
     yield (
         f'<tbody class="series"><tr><th colspan="4" scope="rowgroup"><b>{name}</b>{_word(one.state.value)}'
-        f'<span class="soft">{version} · {_progress(one)} · {_calibration(one)}</span></th></tr>'
+        f'<span class="soft">{version} · {_progress(one)} · {_calibration(one)}{_audit(one)}</span></th></tr>'
     )
     metrics = (
         [e.metric for e in one.estimates]
@@ -170,6 +170,14 @@ def _progress(one: SeriesView) -> str:
 def _calibration(one: SeriesView) -> str:
     foreign = ", of another version" if one.calibration.foreign else ""
     return f"calibration {_text(one.calibration.method)}{foreign}"
+
+
+def _audit(one: SeriesView) -> str:
+    """Labels show how often the accuracy's interval held; it says little while there are few batches."""
+    if one.coverage is None:
+        return ""
+    ratio, level = _percent(one.coverage.ratio), _percent(one.coverage.level)
+    return f" · intervals held {ratio} % (of {level} %) by {one.coverage.rows:,} labels"
 
 
 def _estimates(estimates: Iterable[MetricEstimate], metric: str) -> str:

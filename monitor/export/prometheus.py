@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from monitor import __version__
+from monitor.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.families import FAMILIES
 from monitor.records import RejectReason
 from monitor.report import finite
@@ -183,6 +184,10 @@ def _series_rows(one: SeriesView) -> list[Row]:
     rows.append(("duplicates", who, one.duplicates))
     rows += _known("calibration_timestamp_seconds", who, one.calibration.fitted_time)
     rows.append(("model", {**who, **_model_info(one)}, 1))
+    if one.coverage is not None:
+        audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
+        rows.append(("interval_coverage_ratio", audited, one.coverage.ratio))
+        rows.append(("interval_audited_rows", audited, one.coverage.rows))
     return rows
 
 

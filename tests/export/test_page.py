@@ -17,6 +17,7 @@ from monitor.view import (
     AgentView,
     CalibrationView,
     ChartView,
+    Coverage,
     EngineView,
     LabelOutcome,
     MetricEstimate,
@@ -213,6 +214,12 @@ def test_sources_rejects_and_labels_are_counted() -> None:
 def test_delays_have_a_fitting_unit(seconds: float, said: str) -> None:
     engine = EngineView(labels_waiting={"toxicity": 0}, label_lag_seconds={"toxicity": seconds})
     assert f"|{said}" in read(AgentView(engine=engine)).text
+
+
+def test_the_audit_of_the_intervals_stands_beside_the_model_with_the_labels_it_rests_on() -> None:
+    assert "intervals held" not in read(of(MODEL)).text
+    text = read(of(dataclasses.replace(MODEL, coverage=Coverage(0.855, 6000, 0.95)))).text
+    assert "intervals held 85.5 % (of 95.0 %) by 6,000 labels" in text
 
 
 def test_an_agent_that_has_seen_nothing_says_so() -> None:

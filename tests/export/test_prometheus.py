@@ -26,6 +26,7 @@ from monitor.view import (
     AgentView,
     CalibrationView,
     ChartView,
+    Coverage,
     EngineView,
     LabelOutcome,
     MetricEstimate,
@@ -69,6 +70,7 @@ WATCHED = SeriesView(
         ObjectiveView("ece", 0.05, False, None),
     ),
     violations={("accuracy", "we1"): 2, ("accuracy", "we2"): 0, ("ece", "we1"): 0, ("ece", "we2"): 0},
+    coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
 )
 NEW = SeriesView(
     task="toxicity",
@@ -89,7 +91,12 @@ NEW = SeriesView(
     violations={},
 )
 GROUP = dataclasses.replace(
-    WATCHED, group="region=eu", state=SeriesState.IN_CONTROL, predictions=500, pending=11
+    WATCHED,
+    group="region=eu",
+    state=SeriesState.IN_CONTROL,
+    predictions=500,
+    pending=11,
+    coverage=None,
 )
 # labels: received 190 = matched 180 + expired 4 + waiting 6
 # received 9155 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5

@@ -93,6 +93,12 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     assert [(t.windows(), t.closed) for t in old_tallies] == [(t.windows(), t.closed) for t in tallies]
     assert {t.realised_horizon(0.95) for t in old_tallies} == {Unknown(Reason.NO_LABELS)}
     assert all(isinstance(t.realised_horizon(0.95), Estimate) for t in tallies)
+    # Without the confidences there was nothing to hold against the labels.
+    audits = [state["tasks"]["t"]["series"][0][2].pop("audit") for state in (new, whole)]
+    assert [len(audit["right"]) + 30 * len(audit["covered"]) > 0 for audit in audits] == [False, True]
+    for state in (new, whole):
+        for _, _, series in state["tasks"]["t"]["series"][1:]:
+            series.pop("audit")
     np.testing.assert_equal(new, whole)
 
 

@@ -1,0 +1,30 @@
+"""The short form of `tests.fidelity.audit`: 2,000 batches of 30, seeded; and what it printed in full."""
+
+from __future__ import annotations
+
+import re
+from math import sqrt
+
+import pytest
+
+from tests.fidelity.audit import OUTPUT, coverage_of
+
+ERROR = sqrt(0.95 * 0.05 / 2000)  # of the trials
+
+
+@pytest.mark.parametrize("mixture", ["original", "shifted"])
+def test_calibrated_confidences_are_covered_at_least_as_often_as_promised(mixture: str) -> None:
+    assert coverage_of(mixture, bias=0.0, batches=2000, seed=5) > 0.95 + 2 * ERROR  # 98.2 and 97.5 in full
+
+
+def test_a_bias_of_ten_points_is_seen_and_one_of_three_hardly() -> None:
+    ten, three = (coverage_of("original", bias=bias, batches=2000, seed=5) for bias in (0.10, 0.03))
+    assert ten == pytest.approx(0.577, abs=3 * sqrt(0.577 * 0.423 / 2000))
+    assert three == pytest.approx(0.923, abs=3 * sqrt(0.923 * 0.077 / 2000))
+
+
+def test_on_the_flights_the_audit_says_that_the_intervals_do_not_hold() -> None:
+    """What was printed on the whole year; two binomial errors of its 200 batches are 3.1 points."""
+    found = re.findall(r"^\w+ +([\d.]+)  by 6,000 labels$", OUTPUT.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(found) == 4
+    assert all(float(share) < 95 - 2 * 3.1 for share in found)
