@@ -45,11 +45,15 @@ class RawMessages:
         ``topic-3``.
     offsets : sequence of int
         One a message, rising.
+    after_others : bool
+        Whether another member of the group used the messages between these and the last ones that were
+        handed out of this partition.
     """
 
     values: Sequence[bytes]
     partition: str
     offsets: Sequence[int]
+    after_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

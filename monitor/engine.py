@@ -127,6 +127,9 @@ class Engine:
         now : float
             The time of arrival, seconds since the epoch, never falling.
         """
+        for partition in chunk.after_others:
+            for series in (series for task in self._tasks.values() for series in task.series):
+                series.interrupt(partition)
         closed: list[tuple[TaskEngine, Closed]] = []
         matches: list[tuple[TaskEngine, Matches]] = []
         batches, labels = self._timed(chunk, now)

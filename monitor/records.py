@@ -220,6 +220,8 @@ class Chunk:
     labels_received : int
         Records received that are labels and nothing else, used or not; a label that came along with its
         answers is not among them.
+    after_others : tuple of str
+        Partitions of which another agent used the records between these and the last ones read here.
     """
 
     source: str
@@ -230,6 +232,7 @@ class Chunk:
     positions: Mapping[str, int] = field(default_factory=dict)
     answers: int = 0
     labels_received: int = 0
+    after_others: tuple[str, ...] = ()
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)

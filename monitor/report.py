@@ -70,8 +70,9 @@ class WindowReport:
     calibration : CalibrationView
     estimates, charts, objectives : tuple
         As in `SeriesView`.
-    positions : mapping of str to (int, int)
-        For each source partition, the first and the last position that the window used.
+    positions : mapping of str to tuple of int
+        For each source partition, the first and the last position that the window used; where another
+        agent used records in between, the first and the last of each stretch, in turn.
     rebaselined : tuple of Rebaselined
         New baselines that were asked for since the window before: the windows from this one on make them.
     """
@@ -90,7 +91,7 @@ class WindowReport:
     estimates: tuple[MetricEstimate, ...] = ()
     charts: tuple[ChartView, ...] = ()
     objectives: tuple[ObjectiveView, ...] = ()
-    positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rebaselined: tuple[Rebaselined, ...] = ()
 
 

@@ -142,6 +142,10 @@ class Series:
             self._silent = False
         return closed, numbers
 
+    def interrupt(self, partition: str) -> None:
+        """Another agent used records of this partition before those that come now."""
+        self.changed |= self._windows.interrupt(partition)
+
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old; note whether the model has fallen silent."""
         if self._last_arrival == -np.inf:

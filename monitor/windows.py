@@ -83,8 +83,9 @@ class ClosedWindow:
     closed_at : int
         Sequence of the row that closed it: labels up to there were known when it closed. `LAST` where
         it was closed between rows.
-    positions : mapping of str to (int, int)
-        By partition, the first and the last position used.
+    positions : mapping of str to tuple of int
+        By partition, the first and the last position used; where another agent used records in between,
+        the first and the last of each stretch, in turn.
     """
 
     number: int
@@ -95,7 +96,7 @@ class ClosedWindow:
     start_time: float
     end_time: float
     closed_at: int
-    positions: Mapping[str, tuple[int, int]]
+    positions: Mapping[str, tuple[int, ...]]
 
     @property
     def size(self) -> int:
@@ -202,7 +203,8 @@ class WindowLogic:
         self._fresh: Columns | None = None
         self._count = 0
         self._first_arrival = 0.0
-        self._positions: dict[str, tuple[int, int]] = {}
+        self._positions: dict[str, tuple[int, ...]] = {}
+        self._interrupted: set[str] = set()
         if resume is not None:
             self._restore(resume)
 
@@ -242,6 +244,16 @@ class WindowLogic:
         self._keep()
         return closed, numbers
 
+    def interrupt(self, partition: str) -> bool:
+        """Another agent used records of this partition: what follows is a stretch of its own.
+
+        Returns whether the open window holds rows of it; else there is nothing to tell apart.
+        """
+        if partition not in self._positions:
+            return False
+        self._interrupted.add(partition)
+        return True
+
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old by `now`."""
         return self._age_closed(now, LAST)
@@ -265,6 +277,7 @@ class WindowLogic:
             "time": times,
             "first_arrival": self._first_arrival,
             "positions": {name: list(ends) for name, ends in self._positions.items()},
+            "interrupted": sorted(self._interrupted),
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -275,7 +288,8 @@ class WindowLogic:
         self._kept.add((state["scores"], state["predicted"], state["time"]))
         self._count = len(state["time"])
         self._first_arrival = state["first_arrival"]
-        self._positions = {name: (ends[0], ends[1]) for name, ends in state["positions"].items()}
+        self._positions = {name: tuple(ends) for name, ends in state["positions"].items()}
+        self._interrupted = set(state.get("interrupted", ()))
 
     def _clear(self) -> None:
         if self._kept.count:  # the closed window has its arrays
@@ -283,6 +297,7 @@ class WindowLogic:
         self._fresh = None
         self._count = 0
         self._positions = {}
+        self._interrupted = set()
 
     def _age_closed(self, now: float, at: int) -> ClosedWindow | None:
         if self._count < self._settings.min_size or now <= self._deadline:
@@ -320,8 +335,12 @@ class WindowLogic:
             self._widen(partitions[code], int(places[0]), int(places[-1]))
 
     def _widen(self, name: str, first: int, last: int) -> None:
-        known = self._positions.get(name)
-        self._positions[name] = (known[0], last) if known else (first, last)
+        known = self._positions.get(name, ())
+        if known and name not in self._interrupted:
+            self._positions[name] = (*known[:-1], last)
+        else:
+            self._positions[name] = (*known, first, last)
+            self._interrupted.discard(name)
 
     def _keep(self) -> None:
         """Copy what stays, so that a slow series does not keep a whole batch in memory."""

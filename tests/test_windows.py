@@ -256,6 +256,24 @@ def test_rows_that_come_one_at_a_time_take_little_more_than_their_own_bytes(coun
     assert taken < 2 * 32 * count + 3000, "two scores, a class and a time are 32 bytes"
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_another_agent_used_in_between_is_not_in_the_positions(restart: bool) -> None:
+    settings = CountWindow(size=9, min_size=1, max_age_seconds=60.0)
+    logic = settings.build()
+    logic.push(columns(plain(3)), PARTITIONS[:1])
+    assert [logic.interrupt(name) for name in PARTITIONS[:2]] == [True, False]
+    if restart:
+        logic = settings.build(logic.snapshot())
+    logic.push(columns(plain(12)[6:8], 6), PARTITIONS[:1])
+    logic.push(columns(plain(12)[8:9], 8), PARTITIONS[:1])
+    assert logic.interrupt(PARTITIONS[0])
+    closed, _ = logic.push(columns(plain(30)[20:24], 20), PARTITIONS[:1])
+    assert [window.positions for window in closed] == [{PARTITIONS[0]: (0, 20, 60, 80, 200, 220)}]
+    rest = logic.close("end")
+    assert rest is not None
+    assert rest.positions == {PARTITIONS[0]: (230, 230)}, "the next window begins whole"
+
+
 def test_no_rows_change_nothing() -> None:
     logic = CountWindow(size=10, min_size=1, max_age_seconds=60.0).build()
     closed, numbers = logic.push(columns([]), ())

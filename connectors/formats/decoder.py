@@ -129,6 +129,9 @@ class Decoder:
             positions={raw.partition: reading.end for raw, reading in zip(raws, readings, strict=True)},
             answers=int(columns.weight.sum()) + unread,
             labels_received=int(columns.is_label.sum()),
+            after_others=tuple(
+                raw.partition for raw in raws if isinstance(raw, RawMessages) and raw.after_others
+            ),
         )
 
     def _read(self, raw: Raw) -> Reading:

@@ -42,6 +42,12 @@ def partition_of(name: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
 
 
+def _began(told: OffsetAndMetadata | None) -> int | None:
+    """Where whoever committed this began to read the partition, if that is known."""
+    found = _BEGAN.fullmatch(told.metadata or "") if told is not None else None
+    return int(found[1]) if found else None
+
+
 class Placement:
     """Sets positions, and counts what was missed or used twice on the way. Outlives consumers.
 
@@ -67,11 +73,19 @@ class Placement:
         self._start = start
         self._known: dict[str, set[int]] = {}
         self._began: dict[str, int] = {}
+        self._after_others: set[str] = set()
         self._gap = self._taken_over = self._overlap = 0
 
     def counts(self, rebuilds: int) -> SourceCounts:
         """What was missed, used elsewhere or used twice so far."""
         return SourceCounts(self._gap, self._taken_over, self._overlap, rebuilds)
+
+    def after_others(self, name: str) -> bool:
+        """Whether another member used what lies before the records handed out now; asked once for each."""
+        if name in self._after_others:
+            self._after_others.discard(name)
+            return True
+        return False
 
     def notes(self, positions: Mapping[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Positions as they are committed: each says where reading of its partition began."""
@@ -113,6 +127,10 @@ class Placement:
                 return False
             self._ledger.begun(name, position)
         self._go(consumer, tp, position)
+        if own is not None and told is not None and own >= told.offset:
+            # Nobody has taken it further than we have: the stretch goes on that the last commit began.
+            began = _began(told)
+            self._began[name] = self._began[name] if began is None else began
         return True
 
     def mend(self, consumer: KafkaConsumer, error: OffsetOutOfRangeError | LogTruncationError) -> None:
@@ -164,8 +182,8 @@ class Placement:
         if own is None or group is None:
             return own if group is None else group
         if group > own:
-            began = _BEGAN.fullmatch(told.metadata or "") if told is not None else None
-            twice = max(own - int(began[1]), 0) if began else 0
+            began = _began(told)
+            twice = 0 if began is None else max(own - began, 0)
             self._taken_over += group - own
             self._overlap += twice
             log.info(
@@ -178,6 +196,7 @@ class Placement:
                 twice,
             )
             self._ledger.overtaken(name, group)
+            self._after_others.add(name)
             return group
         self._overlap += own - group
         return own

@@ -290,7 +290,7 @@ class KafkaSource(Source):
             offsets = [record.offset for record in records]
             name = name_of(tp)
             self._ledger.handed_out(name, offsets[0], offsets[-1] + 1)
-            found.append(RawMessages(values, name, offsets))
+            found.append(RawMessages(values, name, offsets, self._placement.after_others(name)))
             count += len(values)
             size += sum(map(len, values))
         if count:

@@ -76,6 +76,50 @@ def test_what_a_killed_owner_and_its_successor_both_used_is_counted_when_the_own
     assert reader.offsets["owned-0"] == [300]
 
 
+def test_the_overlap_is_counted_also_after_the_group_divided_its_partitions_anew(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    """Each new division places a partition again with its owner, who commits from where it began."""
+    kafka_broker.create_topic("divided")
+    kafka_broker.produce("divided", [b"%d" % i for i in range(100)])
+    told = kafka_source(kafka_broker.address, "divided", group="divided")
+    told.open({"divided-0": 40})
+    reader = Reader(told)
+    reader.until(60)
+    told.close()
+    for count in (10, 20):
+        kafka_broker.produce("divided", [b"more"] * 10)
+        again = kafka_source(kafka_broker.address, "divided", group="divided")
+        again.open({"divided-0": 90 + count})
+        reader = Reader(again)
+        reader.until(10)
+        again.close()
+        assert again.counts == SourceCounts()
+    killed = kafka_source(kafka_broker.address, "divided", group="divided")
+    killed.open({"divided-0": 70})
+    Reader(killed).until_up()
+    assert killed.counts == SourceCounts(taken_over_records=50, overlap_records=30)
+
+
+def test_a_read_says_that_another_member_used_what_lies_before_it(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("between")
+    kafka_broker.produce("between", [b"%d" % i for i in range(50)])
+    other = kafka_source(kafka_broker.address, "between", group="between")
+    other.open({})
+    reader = Reader(other)
+    reader.until(50)
+    other.close()
+    back = kafka_source(kafka_broker.address, "between", group="between", max_poll_records=5)
+    back.open({"between-0": 20})
+    Reader(back).until_up()
+    kafka_broker.produce("between", [b"new"] * 10)
+    found: list[bool] = []
+    until(lambda: bool(found.extend(raw.after_others for raw in back.read(0.1))) or len(found) >= 2)
+    assert found[:2] == [True, False]
+
+
 def test_what_the_group_was_not_told_of_may_have_been_used_twice(
     kafka_broker: KafkaBroker, kafka_source: Sources
 ) -> None:

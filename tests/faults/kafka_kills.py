@@ -1,6 +1,6 @@
 """Kills a real daemon that reads a real Kafka broker, at random moments, and counts what came of it.
 
-    python -m tests.faults.kafka_kills [--partitions 1] [--kills 200] [--records 60000] [--seed 0]
+    python -m tests.faults.kafka_kills [--partitions 1] [--kills 200] [--records 100000] [--seed 0]
 
 The stream is that of `tests.faults.kills`: answers of four models in two groups, late and early labels,
 repetitions, rubbish. Over one partition the reports must equal, byte for byte, those of a daemon that was
@@ -213,6 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--partitions", type=int, choices=(1, PARTITIONS), default=1)
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills-a-stream", type=int, default=100)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -222,10 +223,9 @@ def main() -> None:
     with KafkaBroker() as broker:
         while (done := sum(result.kills for result in results)) < options.kills:
             seed = options.seed + len(results)
+            kills = min(options.kills - done, options.kills_a_stream)
             with tempfile.TemporaryDirectory() as folder:
-                results.append(
-                    run(broker, Path(folder), f"s{seed}", options.records, options.kills - done, seed)
-                )
+                results.append(run(broker, Path(folder), f"s{seed}", options.records, kills, seed))
     windows = sum(result.account.windows for result in results)
     answers = sum(result.account.answers for result in results)
     claim = ", reports equal byte for byte" if options.partitions == 1 else ", keyed and unkeyed in turn"

@@ -32,8 +32,11 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_an_agent_of_the_kit_that_is_left_alone_writes_each_window_once(expected: bytes) -> None:
-    assert expected.count(b"\n") == 2 * 7, "400 answers of two models, 60 a window, the last incomplete"
-    assert expected.count(b'"closed_by":"end"') == 2
+    closed = [line for line in expected.splitlines() if b'"revision":0' in line]
+    assert len(closed) == len(set(closed)) == 2 * 7, (
+        "400 answers of two models, 60 a window, the last incomplete"
+    )
+    assert sum(b'"closed_by":"end"' in line for line in closed) == 2
 
 
 @pytest.mark.parametrize("point", CrashPoint)
@@ -65,7 +68,7 @@ def check_what_stands(folder: Path, point: CrashPoint) -> None:
     text = (folder / "windows.ndjson").read_bytes()
     lines = text.count(b"\n")
     if point in BEFORE_COMMIT:
-        assert 0 < saved < 14, "those of the first checkpoint; those of the second are not there"
+        assert saved > 0, "those of the first checkpoint"
         assert lines <= saved
     elif point is CrashPoint.WRITTEN_NOT_TOLD:
         assert lines == saved > 0

@@ -1,0 +1,313 @@
+"""Hands a topic over between two real daemons of one consumer group, and counts what came of it.
+
+    python -m tests.faults.hand_overs [--hand-overs 20] [--kills 3] [--seed 0]
+
+Two daemons with a store each share six partitions. One of them is stopped (SIGTERM) and started again,
+over and over, while answers keep coming: each time its partitions go to the other, and half of them come
+back. What a stopped daemon had in open windows stays in its store, and it goes on from there. Then every
+answer must be in exactly one window of one of them, by the positions that their windows recorded.
+
+With `--kills`, one of them is then killed (SIGKILL) while it reads: what both have used is at most what
+it had saved and not yet committed, and counted by the one that was killed when it comes back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka import KafkaProducer
+
+from tests.accounting import assert_adds_up
+from tests.daemon import DaemonProcess
+from tests.faults.kafka_kills import PARTITIONS, Topic, saved_positions
+from tests.faults.kills import MODELS
+from tests.faults.ranges import Account, Answer, Window, account, windows_of
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.process import wait_until
+
+NAMES = ("one", "two")
+ROWS_PER_SECOND = 2000
+WITHIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What the hand-overs did.
+
+    Parameters
+    ----------
+    hand_overs : int
+        Stops and starts, each of which moved partitions.
+    account : Account
+    taken_over, overlap : int
+        As the daemons counted, in their metrics.
+    ahead : tuple of int
+        For each kill, the records that the killed one had saved and not committed.
+    split : int
+        Windows that hold several stretches of one partition.
+    """
+
+    hand_overs: int
+    account: Account
+    taken_over: int
+    overlap: int
+    ahead: tuple[int, ...]
+    split: int
+
+
+class Pour(threading.Thread):
+    """Sends answers, round robin over the partitions, until told to stop.
+
+    Parameters
+    ----------
+    topic : Topic
+        Gets what was sent.
+    seed : int
+    """
+
+    def __init__(self, topic: Topic, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._topic = topic
+        self._random = random.Random(seed)
+        self._halt = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        producer = KafkaProducer(bootstrap_servers=self._topic.broker, acks="all", linger_ms=5)
+        try:
+            began, sent = time.monotonic(), 0
+            while not self._halt.wait(0.02):
+                due = int((time.monotonic() - began) * ROWS_PER_SECOND)
+                for i in range(sent, due):
+                    self._send(producer, i)
+                sent = max(sent, due)
+            producer.flush(timeout=60)
+        except BaseException as error:  # noqa: BLE001 - shown by `finish`
+            self.error = error
+        finally:
+            producer.close()
+
+    def finish(self) -> None:
+        """Stop, once all that was sent has arrived."""
+        self._halt.set()
+        self.join(90)
+        assert not self.is_alive()
+        assert self.error is None, self.error
+
+    def _send(self, producer: KafkaProducer, i: int) -> None:
+        score = round(self._random.betavariate(8, 1), 6)
+        model = MODELS[self._random.randrange(len(MODELS))]
+        record = {"id": f"r{i}", "time": 1.7e9 + i / 10, "model": model, "scores": [1 - score, score]}
+        partition = i % PARTITIONS
+        self._topic.sent[f"{self._topic.name}-{partition}"].append(Answer(f"r{i}", ((model, ""),)))
+        producer.send(self._topic.name, json.dumps(record).encode(), partition=partition)
+
+
+@contextmanager
+def pouring(topic: Topic, seed: int) -> Iterator[None]:
+    """Inside the block answers keep coming; after it all have arrived."""
+    pour = Pour(topic, seed)
+    pour.start()
+    try:
+        yield
+    finally:
+        pour.finish()
+
+
+class Pair:
+    """Two daemons of one group, each in a folder of its own.
+
+    Parameters
+    ----------
+    folder : Path
+    broker : KafkaBroker
+    name : str
+        Of the topic, which is made.
+    every_seconds : float
+        Between two checkpoints.
+    """
+
+    def __init__(self, folder: Path, broker: KafkaBroker, name: str, every_seconds: float = 0.2) -> None:
+        broker.create_topic(name, PARTITIONS)
+        self._broker = broker
+        self.topic = Topic(broker.address, name, {f"{name}-{i}": [] for i in range(PARTITIONS)})
+        self.folders = {each: folder / each for each in NAMES}
+        self.config = self.topic.config("own", every_seconds, session_timeout_ms=2000)
+        del self.config["sources"][0]["options"]["group_instance_id"]  # a member that stops is to leave
+        self.group = self.config["sources"][0]["group"]
+        self.daemons: dict[str, DaemonProcess] = {}
+        self.taken_over = self.overlap = 0
+        self.ahead: list[int] = []
+
+    def __enter__(self) -> Pair:
+        for folder in self.folders.values():
+            folder.mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for daemon in self.daemons.values():
+            daemon.__exit__(None, None, None)
+
+    def start(self, name: str) -> None:
+        """Start a daemon, and wait until it reads some partitions."""
+        before = self.saved(name)
+        self.daemons[name] = daemon = DaemonProcess(self.folders[name], self.config)
+        daemon.until(lambda: self.saved(name) != before, "it uses something")
+
+    def stop(self, name: str) -> None:
+        """SIGTERM: it saves and commits what it has used, and leaves the group."""
+        daemon = self.daemons[name]
+        assert_adds_up(daemon)
+        self._count(daemon)
+        code, _ = daemon.end()
+        assert code == 0, daemon.log
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self._count(self.daemons[name])
+        self.daemons[name].process.kill()
+        self.daemons[name].process.wait()
+        told = self.committed()
+        self.ahead.append(sum(max(at - told.get(each, 0), 0) for each, at in self.saved(name).items()))
+
+    def saved(self, name: str) -> dict[str, int]:
+        """By partition, what a daemon has saved."""
+        return saved_positions(self.folders[name] / self.config["store"]["path"])
+
+    def committed(self) -> dict[str, int]:
+        """By partition, what the group has committed."""
+        return self._broker.committed(self.group, self.topic.name, PARTITIONS)
+
+    def until_all_move(self, name: str) -> None:
+        """Wait until a daemon has gone on in every partition from where the group was."""
+        before = self.committed()
+        self.daemons[name].until(
+            lambda: all(self.saved(name).get(each, 0) > at for each, at in before.items()), "it has them all"
+        )
+
+    def until_used_up(self) -> None:
+        """Wait until one of them has saved the end of each partition, and the group knows it."""
+        ends = {name: len(rows) for name, rows in self.topic.sent.items()}
+
+        def reached() -> dict[str, int]:
+            saved = [self.saved(name) for name in NAMES]
+            return {name: max(found.get(name, 0) for found in saved) for name in ends}
+
+        wait_until(lambda: reached() == ends, WITHIN_SECONDS, "all is used")
+        wait_until(lambda: self.committed() == ends, WITHIN_SECONDS, "the group knows it", pause=0.3)
+
+    def windows(self) -> list[Window]:
+        """The windows of both, closed and open; to be asked for once both have ended."""
+        return [
+            window
+            for name, folder in self.folders.items()
+            for window in windows_of(name, folder / self.config["reports"]["path"], folder / "own")
+        ]
+
+    def _count(self, daemon: DaemonProcess) -> None:
+        scrape = daemon.metrics()
+        self.taken_over += int(scrape.total("source_taken_over_records_total"))
+        self.overlap += int(scrape.total("source_overlap_records_total"))
+
+
+def hand_over(folder: Path, broker: KafkaBroker, name: str, hand_overs: int, seed: int = 0) -> Result:
+    """Stop one of two daemons and start it again, so many times, in turn.
+
+    Raises
+    ------
+    AssertionError
+        An answer is not in exactly one window, or the accounting of a daemon does not add up.
+    """
+    with Pair(folder, broker, name) as pair:
+        with pouring(pair.topic, seed):
+            for each in NAMES:
+                pair.start(each)
+            for i in range(hand_overs):
+                moving, staying = NAMES[i % 2], NAMES[1 - i % 2]
+                pair.stop(moving)
+                pair.until_all_move(staying)
+                pair.start(moving)
+        pair.until_used_up()
+        for each in NAMES:
+            pair.stop(each)
+        windows = pair.windows()
+    found = account(pair.topic.sent, windows)
+    assert found.exact, found
+    assert pair.overlap == 0, "nothing may be used twice"
+    return Result(hand_overs, found, pair.taken_over, pair.overlap, (), split(windows))
+
+
+def split(windows: list[Window]) -> int:
+    """How many windows hold several stretches of one partition."""
+    return sum(any(len(ends) > 2 for ends in window.positions.values()) for window in windows)
+
+
+def kill_owners(folder: Path, broker: KafkaBroker, name: str, kills: int, seed: int = 0) -> Result:
+    """Kill one of two daemons, so many times, in turn; it comes back, and takes everything over.
+
+    Raises
+    ------
+    AssertionError
+        An answer is lost, or what is in two windows is not what was counted.
+    """
+    with Pair(folder, broker, name) as pair:
+        with pouring(pair.topic, seed):
+            for each in NAMES:
+                pair.start(each)
+            for i in range(kills):
+                dying, staying = NAMES[i % 2], NAMES[1 - i % 2]
+                pair.kill(dying)
+                pair.until_all_move(staying)
+                pair.start(dying)
+                pair.stop(staying)  # so that the other meets again every partition that it had
+                pair.until_all_move(dying)
+                pair.start(staying)
+        pair.until_used_up()
+        for each in NAMES:
+            pair.stop(each)
+        windows = pair.windows()
+    found = account(pair.topic.sent, windows)
+    assert found.lost == 0, found
+    assert found.doubled <= min(sum(pair.ahead), pair.overlap), (found, pair.ahead, pair.overlap)
+    return Result(kills, found, pair.taken_over, pair.overlap, tuple(pair.ahead), split(windows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--hand-overs", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with KafkaBroker() as broker, tempfile.TemporaryDirectory() as folder:
+        for name in ("handed", "killed"):
+            (Path(folder) / name).mkdir()
+        handed = hand_over(Path(folder) / "handed", broker, "handed", options.hand_overs, options.seed)
+        killed = kill_owners(Path(folder) / "killed", broker, "killed", options.kills, options.seed)
+    found = handed.account
+    print(
+        f"{handed.hand_overs} hand-overs of {PARTITIONS} partitions at {ROWS_PER_SECOND:,} answers/s: "
+        f"{found.answers:,} answers, {found.lost} lost, {found.doubled} doubled"
+    )
+    print(f"{found.windows:,} windows, {handed.split} of them of several stretches of a partition")
+    found = killed.account
+    print(
+        f"{killed.hand_overs} owners killed with -9: {found.answers:,} answers, {found.lost} lost, "
+        f"{found.doubled} doubled; {killed.overlap} counted as perhaps doubled"
+    )
+    most = max(killed.ahead, default=0)
+    print(
+        f"saved and not committed at a kill: at most {most} answers, {most / ROWS_PER_SECOND:.2f} s of them"
+    )
+
+
+if __name__ == "__main__":
+    main()
