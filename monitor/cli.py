@@ -131,6 +131,27 @@ def forget(
 
 
 @app.command()
+def verify(
+    config: ConfigPath,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE…", help="The raw input, under the name it had.")
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="A partition's file, or a topic's dump; see docs/verify.md."),
+    ] = None,
+) -> None:
+    """Recompute the reported windows from the raw input, and say whether they match."""
+    from monitor.commands.verifying import told
+    from monitor.commands.verifying import verify as verified
+
+    found = verified(config, store, files or [], partition or [])
+    typer.echo(told(found))
+    raise typer.Exit(0 if found.clean else 1)
+
+
+@app.command()
 def schema() -> None:
     """Print the configuration's JSON Schema, for editors."""
     from monitor.configfile import schema as config_schema

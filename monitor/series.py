@@ -92,6 +92,7 @@ class Series:
         self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
         self._judged_version: str = state.get("judged_version", "")
         self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
+        self._fits: int = state.get("fits", 0)
         self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
         self._calibration: Calibration
         if "calibration" in state:
@@ -110,7 +111,7 @@ class Series:
         fitted = reference is not None and self._calibration.method != "none"
         self._calibration_view = CalibrationView(
             method=self._calibration.method,
-            version=int(fitted),
+            version=self._fits + 1 if fitted else 0,
             foreign=False,
             fitted_time=float(reference.time[-1]) if reference is not None and fitted else None,
         )
@@ -364,6 +365,7 @@ class Series:
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
             "rebaselines": [dict(each) for each in self._rebaselines],
+            "fits": max(self._fits, view.version),
             "untold": [[each.metric, each.reason] for each in self._untold],
             "last": self._last.snapshot() if self._last else None,
             "calibration": {

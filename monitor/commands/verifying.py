@@ -1,0 +1,70 @@
+"""`blindsight verify`: whether what was reported follows from the raw input."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from monitor.commands.inputs import open_inputs
+from monitor.configfile import load_config
+from monitor.engine import layouts
+from monitor.errors import ConfigError
+from monitor.store.history import History
+from monitor.verify import Findings, Verifier
+
+
+def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence[str]) -> Findings:
+    """Recompute the windows of a store from files.
+
+    Raises
+    ------
+    ConfigError
+        The configuration cannot be used, or it is not clear what a file is.
+    StoreError
+        There is no store, or it cannot be read.
+    SourceError
+        A file cannot be read.
+    """
+    config = load_config(config_path)
+    if not files and not named:
+        raise ConfigError("FILE…: there is none; give the raw input, or --partition NAME=FILE")
+    history = History(store)
+    try:
+        partitions = {name for line in history.windows() for name in line.positions}
+        feed = open_inputs(files, named, partitions, layouts(config.tasks))
+        return Verifier(history, config.tasks, feed).run()
+    finally:
+        history.close()
+
+
+def told(found: Findings) -> str:
+    """The findings as a table, for people."""
+    lines = [
+        f"windows checked  {found.checked:>9,}",
+        f"  equal          {found.equal:>9,}",
+        f"  different      {found.different:>9,}",
+        f"rows missing     {found.missing.total():>9,}{_reasons(found.missing)}",
+        f"not checkable    {found.not_checkable.total():>9,}{_reasons(found.not_checkable)}",
+    ]
+    for each in found.first:
+        who = ", ".join(filter(None, each.series))
+        lines.append(
+            f"{who}, window {each.window}: {each.field} was reported as {each.reported}, recomputed as "
+            f"{each.recomputed}"
+        )
+    if found.untimed:
+        lines.append(
+            f"Times of {found.untimed:,} windows were not compared: some of their records name no time."
+        )
+    lines.append(
+        "Recomputed: size, times, positions and the estimates without labels. Not: charts, objectives"
+        + (f", {found.realised:,} realised estimates." if found.realised else ".")
+    )
+    if not found.checked:
+        lines.append("Nothing could be checked.")
+    return "\n".join(lines)
+
+
+def _reasons(reasons: Counter[str]) -> str:
+    return "".join(f"\n    {count:,}: {reason}" for reason, count in reasons.most_common())

@@ -1,0 +1,128 @@
+"""What a store, or its backup, says of the past: the reported windows, and the calibrations they used."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from monitor.errors import StoreError
+from monitor.store.codec import unpack
+from monitor.store.schema import APPLICATION_ID, VERSION
+from monitor.store.store import FILE, explained
+
+_BUSY_SECONDS = 10.0
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A reported window, as far as it can be recomputed; see SPEC section 7 for the whole line."""
+
+    task: str
+    model: str
+    group: str
+    window: int
+    size: int
+    start_time: str
+    end_time: str
+    calibration: dict[str, Any]
+    estimates: list[dict[str, Any]]
+    positions: dict[str, tuple[int, int]]
+
+    @property
+    def series(self) -> tuple[str, str, str]:
+        """Task, model and group."""
+        return self.task, self.model, self.group
+
+
+_decode = msgspec.json.Decoder(Line).decode
+
+
+class History:
+    """Reads a store that nobody, or an agent, has open. Nothing is written.
+
+    Parameters
+    ----------
+    path : Path
+        The store's folder, or a file: the store's own or a backup of it.
+
+    Raises
+    ------
+    StoreError
+        There is no store there, or it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / FILE if path.is_dir() else path
+        if not self.path.is_file():
+            raise StoreError(
+                f"{self.path}: there is no store there; give the folder that store.path names, or a backup"
+            )
+        try:
+            self._connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
+            (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            reports = self._connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'report'")
+            last = "SELECT coalesce(max(id), 0) FROM report" if reports.fetchone()[0] else "SELECT 0"
+            (self._last,) = self._connection.execute(last).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, "be read", error) from error
+        if application != APPLICATION_ID or version > VERSION:
+            raise StoreError(
+                f"{self.path} is no store, or one of a newer Blindsight; verify it with the version that "
+                "wrote it"
+            )
+
+    def windows(self) -> Iterator[Line]:
+        """Every window in the order in which they closed, each as its highest revision says.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read, or a line in it is none.
+        """
+        order = (
+            "SELECT min(id), task, model, grp, window FROM report WHERE id <= ? "
+            "GROUP BY task, model, grp, window ORDER BY 1"
+        )
+        newest = (
+            "SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND window = ? AND id <= ? "
+            "ORDER BY revision DESC, id DESC LIMIT 1"
+        )
+        try:
+            for _, *place in self._connection.execute(order, (self._last,)):
+                found = self._connection.execute(newest, (*place, self._last)).fetchone()
+                if found is not None:  # an agent that goes on drops old ones meanwhile
+                    yield _decode(found[0])
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, "be read", error) from error
+        except msgspec.DecodeError as error:
+            raise StoreError(f"{self.path}: a reported window cannot be read: {error}") from error
+
+    def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
+        """By series, the calibration of the last checkpoint: `fit`, `version` and more.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        query = "SELECT name, state FROM part WHERE name LIKE 'series/%'"
+        found = {}
+        try:
+            for name, packed in self._connection.execute(query):
+                model, group, state = unpack(packed)
+                found[name.split("/", 2)[2], model, group] = state["calibration"]
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, "be read", error) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{self.path}: a calibration cannot be read by this version: {error!r}"
+            ) from error
+        return found
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()

@@ -1,0 +1,355 @@
+"""Every key of the configuration, changed under a running engine or daemon: it takes what the docs say."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import numpy as np
+import pytest
+
+from connectors.base import RawMessages
+from connectors.formats.decoder import Decoder
+from monitor.check import check
+from monitor.commands.daemon import Daemon
+from monitor.config import Config
+from monitor.config_task import ChartConfig
+from monitor.configfile import load_config, schema
+from monitor.engine import layouts
+from monitor.reference import Reference, split_by_model
+from monitor.reload import CONSEQUENCES, Consequence, classify, consequence
+from monitor.report import WindowReport
+from tests.daemon import configuration, write_configuration
+from tests.streams import CLASSES, Record, Rig, answers
+
+DOCS = Path(__file__).parents[1] / "docs" / "reload.md"
+CAME_OR_WENT = {"tasks.*", "tasks.*.models.*"}
+"""Keys that hold others, and change themselves where a name comes or goes."""
+
+Task = dict[str, Any]
+
+
+def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Keys of the schema that hold a value, `*` for a name; `sources` is one."""
+    definitions = schema()["$defs"]
+    while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
+        node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
+    inner = dict(node.get("properties", {}))
+    if isinstance(node.get("additionalProperties"), dict):
+        inner["*"] = node["additionalProperties"]
+    if not inner:
+        yield ".".join(path)
+    for key, child in inner.items():
+        yield from leaves(child, (*path, key))
+
+
+def documented() -> dict[str, str]:
+    """The table of the docs: what each key takes."""
+    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) == len(dict(rows)), "a key stands there twice"
+    return dict(rows)
+
+
+def of(kind: Consequence) -> set[str]:
+    return {key for key in leaves(schema()) if consequence(tuple(key.split("."))) is kind}
+
+
+def test_the_docs_name_every_key_of_the_schema_and_no_other() -> None:
+    assert set(documented()) == {*leaves(schema()), *CAME_OR_WENT}
+
+
+def test_the_docs_say_what_the_code_does() -> None:
+    assert documented() == {key: consequence(tuple(key.split("."))).value for key in documented()}
+
+
+def test_every_entry_of_the_table_of_consequences_is_tried_below() -> None:
+    tried = [*AT_ONCE, *NEW_BASELINE, *RESTART]
+    assert [key for key in CONSEQUENCES if not any(f"{each}.".startswith(f"{key}.") for each in tried)] == []
+
+
+def test_every_key_is_tried_below() -> None:
+    assert set(AT_ONCE) == of(Consequence.AT_ONCE)
+    assert set(NEW_BASELINE) | {ONE_CHOICE} == of(Consequence.NEW_BASELINE)
+    assert set(RESTART) - CAME_OR_WENT == of(Consequence.RESTART)
+
+
+# ── at once and new baseline: the same stream through two engines, of which one is reloaded ──
+
+
+def settings(**changed: Any) -> Task:
+    base = {
+        "classes": CLASSES,
+        "window": {"size": 100, "min_size": 20, "max_age_seconds": 1e9},
+        "reference": {"first_windows": 5},
+        "metrics": ["accuracy"],
+        "chart": {"sigmas": 3},
+    }
+    return base | changed
+
+
+def reference() -> dict[str, Reference]:
+    rows = answers(np.random.default_rng(1), 1000, labelled=True, start=1.6e9)
+    values = [msgspec.json.encode(record) for record in rows]
+    decode = Decoder(layouts(Config(tasks={"t": settings()}).tasks), "r").decode
+    [batch] = decode([RawMessages(values, "r", list(range(len(values))))]).batches
+    return split_by_model(batch)
+
+
+def rig(task: Task) -> Rig:
+    config = Config(tasks={"t": task})
+    known = {"t": reference()} if config.tasks["t"].reference.path else {}
+    return Rig(dict(config.tasks), known)
+
+
+def reload(found: Rig, key: str, old: Task, new: Task) -> list[WindowReport]:
+    """What SIGHUP does: classify, then reconfigure; the windows that it closed."""
+    before, after = Config(tasks={"t": old}), Config(tasks={"t": new})
+    plan = classify(before, after)
+    named = {path for paths in (plan.at_once, plan.new_baseline, plan.restart) for path in paths}
+    wanted = key.replace("tasks.*", "tasks.t").replace("models.*", "models.erm")
+    assert {path for path in named if not f"{wanted}.".startswith(f"{path}.")} <= set(also(key))
+    assert any(f"{wanted}.".startswith(f"{path}.") for path in named), named
+    assert not plan.restart
+    found.settings = rig(new).settings
+    found.engine, reports = found.engine.reconfigured(found.settings, plan.fresh_tasks)
+    return reports
+
+
+def also(key: str) -> tuple[str, ...]:
+    """What cannot but change with a key: one of two that exclude each other."""
+    return {"tasks.*.reference.path": ("tasks.t.reference.first_windows",)}.get(key, ())
+
+
+def rows(n: int, confidence: float | None = None, start: float = 1.71e9, **more: Any) -> list[Record]:
+    found = answers(np.random.default_rng(6), n, start=start, **more)
+    if confidence is None:
+        return found
+    return [record | {"scores": [round(1 - confidence, 6), confidence]} for record in found]
+
+
+def labels(n: int) -> list[Record]:
+    return [{"id": f"early-{i}", "label": "ok", "time": 1.7e9} for i in range(n)]
+
+
+def bounds(reports: list[WindowReport], _: Rig) -> Any:
+    return [(o.metric, o.is_floor, o.bound) for o in reports[-1].objectives]
+
+
+def bounded(metric: str, side: str) -> tuple[Any, ...]:
+    metrics = {"metrics": ["accuracy", "ece", "class_ece"]}
+    return metrics, {"objective": {metric: {side: 0.5}}}, rows(100), rows(100, start=1.72e9), bounds
+
+
+AT_ONCE: dict[str, tuple[Any, ...]] = {
+    # what else is set, what changes, records before, records after, what is looked at
+    "tasks.*.level": (
+        {}, {"level": 0.8}, rows(150), rows(100, start=1.72e9),
+        lambda reports, _: reports[-1].estimates[0].result.level,
+    ),
+    "tasks.*.estimators": (
+        {}, {"estimators": ["average_confidence"]}, rows(150), rows(100, start=1.72e9),
+        lambda reports, _: [e.estimator for e in reports[-1].estimates],
+    ),
+    **{f"tasks.*.objective.{metric}.{side}": bounded(metric, side)
+       for metric in ("accuracy", "ece", "class_ece") for side in ("min", "max")},
+    "tasks.*.objective.windows": (
+        {"objective": {"accuracy": {"min": 0.9}, "windows": 5}},
+        {"objective": {"accuracy": {"min": 0.9}, "windows": 1}},
+        rows(400, 0.99), rows(100, 0.8, start=1.72e9),
+        lambda reports, _: reports[-1].objectives[0].state.value,
+    ),
+    "tasks.*.labels.horizon_days": (
+        {"labels": {"horizon_days": 30}}, {"labels": {"horizon_days": 1}},
+        rows(50), [r | {"time": r["time"] + 2 * 86_400} for r in rows(50)],
+        lambda _, found: found.engine.view().series[0].duplicates,
+    ),
+    "tasks.*.labels.max_answers": (
+        {"labels": {"max_answers": 2000}}, {"labels": {"max_answers": 1000}}, rows(1500), rows(100),
+        lambda _, found: found.engine.view().series[0].duplicates,
+    ),
+    "tasks.*.labels.max_waiting": (
+        {"labels": {"max_waiting": 2000}}, {"labels": {"max_waiting": 1000}}, labels(1500), rows(10),
+        lambda _, found: len(found.engine.snapshot()["tasks"]["t"]["join"]["labels"]["keys"]),
+    ),
+    "tasks.*.max_series": (
+        {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
+        lambda _, found: len(found.engine.view().series),
+    ),
+}  # fmt: skip
+
+SEEN = {
+    "tasks.*.level": (0.95, 0.8),
+    "tasks.*.estimators": (["average_confidence", "realised"], ["average_confidence"]),
+    "tasks.*.objective.windows": ("met", "breached"),
+    "tasks.*.labels.horizon_days": (50, 0),
+    "tasks.*.labels.max_answers": (100, 0),
+    "tasks.*.labels.max_waiting": (1500, 1000),
+    "tasks.*.max_series": (1, 2),
+} | {
+    f"tasks.*.objective.{metric}.{side}": ([], [(metric, side == "min", 0.5)])
+    for metric in ("accuracy", "ece", "class_ece")
+    for side in ("min", "max")
+}
+"""What is seen without the reload, and with it."""
+
+
+@pytest.mark.parametrize("key", SEEN)
+def test_what_holds_at_once_is_seen_in_the_next_window_and_closes_none(key: str) -> None:
+    base, change, before, after, look = AT_ONCE[key]
+    old, new = settings(**base), settings(**{**base, **change})
+    left, reloaded = rig(old), rig(old)
+    seen = []
+    for each in (left, reloaded):
+        each.feed(before)
+        pending = each.engine.view().series[0].pending if each.engine.view().series else 0
+        if each is reloaded:
+            assert reload(each, key, old, new) == []
+            series = each.engine.view().series
+            assert (series[0].pending if series else 0) == pending, "no row is lost"
+        seen.append(look(each.feed(after), each))
+    assert tuple(seen) == SEEN[key]
+
+
+def test_expected_traffic_is_taken_over_at_once_and_changes_no_window() -> None:
+    key = "tasks.*.models.*.answers_per_day"
+    old, new = (settings(models={"erm": {"answers_per_day": n}}) for n in (1000, 9000))
+    left, reloaded = rig(old), rig(old)
+    assert left.feed(rows(150)) == reloaded.feed(rows(150))
+    assert reload(reloaded, key, old, new) == []
+    assert left.feed(rows(400, start=1.72e9)) == reloaded.feed(rows(400, start=1.72e9))
+    assert check(Config(tasks={"t": old}), {}) != check(Config(tasks={"t": new}), {}), (
+        "`check` reckons with it"
+    )
+
+
+AT_ONCE["tasks.*.models.*.answers_per_day"] = ()
+
+OLD_AGE = {"size": 100, "min_size": 20, "max_age_seconds": 45}
+ONE_CHOICE = "tasks.*.chart.estimator"
+NEW_BASELINE: dict[str, tuple[Task, Task]] = {
+    # what else is set, what changes
+    "tasks.*.window.size": ({}, {"window": {"size": 50, "min_size": 20, "max_age_seconds": 1e9}}),
+    "tasks.*.window.min_size": ({"window": OLD_AGE}, {"window": OLD_AGE | {"min_size": 60}}),
+    "tasks.*.window.max_age_seconds": ({}, {"window": OLD_AGE}),
+    "tasks.*.reference.path": ({}, {"reference": {"path": "r"}}),
+    "tasks.*.reference.first_windows": ({}, {"reference": {"first_windows": 7}}),
+    "tasks.*.calibration.method": ({"reference": {"path": "r"}},
+                                   {"reference": {"path": "r"}, "calibration": {"method": "none"}}),
+    "tasks.*.metrics": ({}, {"metrics": ["accuracy", "ece"]}),
+    "tasks.*.chart.kind": ({}, {"chart": {"sigmas": 3, "kind": "shewhart_p"}}),
+    "tasks.*.chart.arl0": ({"chart": {"arl0": 370}}, {"chart": {"arl0": 100}}),
+    "tasks.*.chart.sigmas": ({}, {"chart": {"sigmas": 2}}),
+    "tasks.*.chart.rules": ({}, {"chart": {"sigmas": 3, "rules": [1, 2]}}),
+}  # fmt: skip
+
+
+def shown(reports: list[WindowReport], found: Rig) -> Any:
+    """What a baseline and settings make of windows, whatever their numbers."""
+    series = found.engine.view().series[0]
+    windows = [
+        (r.size, r.closed_by, r.calibration.method, [e.metric for e in r.estimates],
+         [(c.metric, c.verdict) for c in r.charts if c.metric == "accuracy"])
+        for r in reports
+    ]  # fmt: skip
+    return windows, sorted(series.violations)
+
+
+@pytest.mark.parametrize("key", NEW_BASELINE)
+def test_what_begins_a_new_baseline_closes_the_open_window_and_is_as_if_begun_with_it(key: str) -> None:
+    base, change = NEW_BASELINE[key]
+    old, new = settings(**base), settings(**{**base, **change})
+    left, reloaded, fresh = rig(old), rig(old), rig(new)
+    after = rows(1250, start=1.71e9 + 1030)
+    for each in (left, reloaded):
+        each.feed(rows(1030))
+        assert each.engine.view().series[0].charts
+    pending = reloaded.engine.view().series[0].pending
+    assert pending
+    assert [(r.size, r.closed_by) for r in reload(reloaded, key, old, new)] == [(pending, "end")]
+    state = reloaded.engine.view().series[0]
+    by_reference = Config(tasks={"t": new}).tasks["t"].reference.path is not None
+    assert (state.state, state.charts) == ("in_control" if by_reference else "warming_up", ())
+    found = shown(reloaded.feed(after), reloaded)
+    assert found == shown(fresh.feed(after), fresh)
+    assert found != shown(left.feed(after), left), "the change is seen"
+
+
+def test_a_key_with_one_choice_cannot_change() -> None:
+    assert consequence(tuple(ONE_CHOICE.split("."))) is Consequence.NEW_BASELINE
+    assert get_args(ChartConfig.model_fields["estimator"].annotation) == ("average_confidence",)
+
+
+def test_a_new_baseline_counts_the_fits_of_the_calibration() -> None:
+    old, new = settings(reference={"path": "r"}), settings(reference={"path": "r"}, chart={"sigmas": 2})
+    found = rig(old)
+    [first] = found.feed(rows(100))
+    reload(found, "tasks.*.chart.sigmas", old, new)
+    found.restart()
+    [second] = found.feed(rows(100, start=1.72e9))
+    assert (first.calibration.version, second.calibration.version) == (1, 2)
+
+
+# ── restart: a daemon in this process refuses them by name ──
+
+
+def base(folder: Path) -> dict[str, Any]:
+    (folder / "in.ndjson").touch()
+    return configuration(
+        task={"models": {"erm": {}}},
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
+        reports={"path": "windows.ndjson"},
+        rejects={"path": "rejects.ndjson"},
+        store={"path": "state"},
+    )
+
+
+RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
+    # the path that is named, the change
+    "tasks.*": ("tasks.u", lambda c: c["tasks"].update(u={})),
+    "tasks.*.models.*": ("tasks.t.models.irm", lambda c: c["tasks"]["t"]["models"].update(irm={})),
+    "tasks.*.classes": ("tasks.t.classes", lambda c: c["tasks"]["t"].update(classes=["bad", "ok"])),
+    "tasks.*.positive": ("tasks.t.positive", lambda c: c["tasks"]["t"].update(positive="ok")),
+    "tasks.*.groups": ("tasks.t.groups", lambda c: c["tasks"]["t"].update(groups=["region"])),
+    "sources": ("sources", lambda c: c["sources"][0].update(follow=False)),
+    "reports.path": ("reports.path", lambda c: c["reports"].update(path="other")),
+    "rejects.path": ("rejects.path", lambda c: c["rejects"].update(path="other")),
+    "rejects.max_bytes": ("rejects.max_bytes", lambda c: c["rejects"].update(max_bytes=5_000_000)),
+    "rejects.record": ("rejects.record", lambda c: c["rejects"].update(record="none")),
+    "store.path": ("store.path", lambda c: c["store"].update(path="other")),
+    "store.every_seconds": ("store.every_seconds", lambda c: c["store"].update(every_seconds=7)),
+    "store.keep_reports": ("store.keep_reports", lambda c: c["store"].update(keep_reports=2000)),
+    "export.listen": ("export.listen", lambda c: c["export"].update(listen="127.0.0.1:1")),
+    "export.max_series": ("export.max_series", lambda c: c["export"].update(max_series=500)),
+}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Path]]:
+    folder = tmp_path_factory.mktemp("restart")
+    path = write_configuration(folder, base(folder))
+    found = Daemon(load_config(str(path)))
+    with found.running():
+        yield found, folder
+
+
+@pytest.mark.parametrize("key", RESTART)
+def test_what_needs_a_restart_is_refused_by_its_name_and_changes_nothing(
+    daemon: tuple[Daemon, Path], key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found, folder = daemon
+    before = found.config
+    named, change = RESTART[key]
+    config = base(folder)
+    change(config)
+    caplog.set_level(logging.INFO, "blindsight")
+    found.reload(str(write_configuration(folder, config)))
+    refused = f"{named}: cannot change while the agent runs; restart it, or put the old value back"
+    assert f"The configuration was not reloaded, the old one holds: {refused}" in caplog.text
+    assert found.config is before
+    assert (found.agent.view().reload_successful, found.agent.view().healthy) == (False, True)
+    found.reload(str(write_configuration(folder, base(folder))))
+    assert found.agent.view().reload_successful
