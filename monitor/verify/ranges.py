@@ -44,10 +44,12 @@ class Ranges:
     def __init__(self, lines: Iterable[Line]) -> None:
         self._tracks: dict[Series, dict[str, _Track]] = {}
         self._newest: dict[Series, int] = {}
+        self._oldest: dict[Series, int] = {}
         self.overlapping: set[tuple[Series, int]] = set()
         for line in lines:
             tracks = self._tracks.setdefault(line.series, {})
             self._newest[line.series] = line.window
+            self._oldest.setdefault(line.series, line.window)
             for partition, (first, last) in line.positions.items():
                 track = tracks.setdefault(partition, _Track())
                 if track.last and first < track.last[-1]:
@@ -82,7 +84,8 @@ class Ranges:
         inside[inside] = first[at[inside]] <= position[inside]
         numbers = np.full(len(position), NOWHERE)
         numbers[inside] = window[at[inside]]
-        numbers[position < first[0]] = BEFORE
+        # Before a series' very first window there are duplicates only, of rows in another partition.
+        numbers[position < first[0]] = BEFORE if self._oldest[series] else NOWHERE
         return numbers
 
     def shared(self, series: Series, window: int, partition: str) -> tuple[int, int] | None:

@@ -113,6 +113,8 @@ class Verifier:
         self._held: dict[tuple[Series, int], list[Rows]] = {}
         self._carried: dict[tuple[Series, int], Rows] = {}
         self._done: dict[Series, int] = {}
+        self._lacking: set[str] = set()
+        self._unsure: set[tuple[Series, int]] = set()
         self._by_model: dict[tuple[str, str], list[str]] = {}
         for task, model, group in sorted(self._ranges.series):
             self._by_model.setdefault((task, model), []).append(group)
@@ -142,20 +144,34 @@ class Verifier:
         rows = self._take(line)
         self._done[line.series] = max(line.window, self._done.get(line.series, -1))
         task = self._tasks.get(line.task)
-        why = self._why_not(line, task, place)
+        why = self._why_not(line, task, place, rows)
         if missing:
             found.missing[missing] += 1
-        elif why or task is None:
+            self._lacking.add(line.task)
+        if missing or place in self._unsure:
+            self._unsure |= {(line.series, number) for number in self._sharing(line)}
+        if missing:
+            return
+        if why or task is None:
             found.not_checkable[why] += 1
         else:
             self._compare(line, task, rows)
 
-    def _why_not(self, line: Line, task: Task | None, place: tuple[Series, int]) -> str:
+    def _why_not(self, line: Line, task: Task | None, place: tuple[Series, int], rows: Rows) -> str:
         if task is None:
             return f"task {line.task} is not in the configuration"
         if place in self._ranges.overlapping:
             return "positions of a partition began anew: a rotated file, or a topic read again"
+        if place in self._unsure:
+            return "it shares a message with a window whose rows are missing"
+        if line.task in self._lacking and len(rows) > line.size:
+            return "ids among its rows may have been used before, in rows that are missing"
         return self._calibrations.why_not(line)
+
+    def _sharing(self, line: Line) -> list[int]:
+        """The windows that begin in the middle of a message in which this one was full."""
+        shared = [self._ranges.shared(line.series, line.window, name) for name in line.positions]
+        return [each[1] for each in shared if each is not None]
 
     def _compare(self, line: Line, task: Task, rows: Rows) -> None:
         found = self.findings
