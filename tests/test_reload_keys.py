@@ -34,15 +34,16 @@ Task = dict[str, Any]
 
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Keys of the schema that hold a value, `*` for a name; `sources` is one."""
+    """Keys of the schema that hold a value, `*` for a name; `sources` and a sink's `kafka` are one each."""
     definitions = schema()["$defs"]
     while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
         node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
     inner = dict(node.get("properties", {}))
     if isinstance(node.get("additionalProperties"), dict):
         inner["*"] = node["additionalProperties"]
-    if not inner:
+    if not inner or path[-1:] == ("kafka",):
         yield ".".join(path)
+        return
     for key, child in inner.items():
         yield from leaves(child, (*path, key))
 
@@ -307,6 +308,7 @@ def base(folder: Path) -> dict[str, Any]:
     )
 
 
+TOPIC = {"brokers": ["127.0.0.1:1"], "topic": "out"}
 RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     # the path that is named, the change
     "tasks.*": ("tasks.u", lambda c: c["tasks"].update(u={})),
@@ -316,6 +318,8 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "tasks.*.groups": ("tasks.t.groups", lambda c: c["tasks"]["t"].update(groups=["region"])),
     "sources": ("sources", lambda c: c["sources"][0].update(follow=False)),
     "reports.path": ("reports.path", lambda c: c["reports"].update(path="other")),
+    "reports.kafka": ("reports.kafka", lambda c: c["reports"].update(kafka=TOPIC)),
+    "rejects.kafka": ("rejects.kafka", lambda c: c["rejects"].update(kafka=TOPIC)),
     "rejects.path": ("rejects.path", lambda c: c["rejects"].update(path="other")),
     "rejects.max_bytes": ("rejects.max_bytes", lambda c: c["rejects"].update(max_bytes=5_000_000)),
     "rejects.record": ("rejects.record", lambda c: c["rejects"].update(record="none")),
