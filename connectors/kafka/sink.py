@@ -108,15 +108,14 @@ class ReportsTopic(Followed):
         """Returns at once: brokers that are away are waited for by `resume`."""
         self._topic.check()
 
+    def last_of(self, saved: Mapping[str, Mark]) -> int:
+        """The last report that had arrived when these marks were saved."""
+        return max((last for last, _ in self._own(saved).values()), default=0)
+
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
         """Read the ends of the partitions; the last report that was known to be there."""
-        own = {
-            int(name[len(self._prefix) :]): mark
-            for name, mark in saved.items()
-            if name.startswith(self._prefix) and name[len(self._prefix) :].isdigit()
-        }
-        self._last = max((last for last, _ in own.values()), default=0)
-        self._known = {partition: place for partition, (_, place) in own.items()}
+        self._last = self.last_of(saved)
+        self._known = {partition: place for partition, (_, place) in self._own(saved).items()}
         self._look()
         return self._last
 
@@ -149,6 +148,15 @@ class ReportsTopic(Followed):
     def close(self, timeout_seconds: float) -> None:
         """Close the producer."""
         self._topic.close(timeout_seconds)
+
+    def _own(self, saved: Mapping[str, Mark]) -> dict[int, Mark]:
+        """The marks of this topic, by partition."""
+        start = len(self._prefix)
+        return {
+            int(name[start:]): mark
+            for name, mark in saved.items()
+            if name.startswith(self._prefix) and name[start:].isdigit()
+        }
 
     def _look(self) -> None:
         tail: Tail = read_tail(

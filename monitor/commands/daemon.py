@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -30,6 +31,7 @@ from monitor.reference import FEWEST_WINDOWS, Reference
 from monitor.reload import classify
 from monitor.report import WindowReport
 from monitor.series import SeriesSettings
+from monitor.view import AgentView
 
 log = logging.getLogger("blindsight")
 
@@ -123,8 +125,13 @@ class Daemon:
         engine = settings.build() if self._state is None else self._state.engine
         kept = None if self._state is None else self._state.kept
         self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept)
-        metrics = registry(self.agent.view, config.export.max_series)
-        self.server = HttpServer(build_app(self.agent.view, metrics, render_page), config.export.listen)
+        metrics = registry(self.view, config.export.max_series)
+        self.server = HttpServer(build_app(self.view, metrics, render_page), config.export.listen)
+
+    def view(self) -> AgentView:
+        """The agent as it is now, with the HTTP side that shows it."""
+        found = self.agent.view()
+        return replace(found, sinks=(*found.sinks, self.server.view))
 
     @contextmanager
     def running(self) -> Iterator[Agent]:

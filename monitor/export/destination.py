@@ -79,6 +79,10 @@ class Followed(Destination[Row]):
     """One that takes the store's reports, and can tell after a crash which of them it has."""
 
     @abstractmethod
+    def last_of(self, saved: Mapping[str, Mark]) -> int:
+        """The last report that had arrived when these marks were saved; 0 where none had."""
+
+    @abstractmethod
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
         """Find out what has arrived since `saved`; the id of the last report that need not be delivered.
 

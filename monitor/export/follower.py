@@ -42,7 +42,7 @@ class ReportFollower(Sink):
         self._saved = saved
         self._resumed = False
         self._rows: list[Row] = []  # on their way: the store may drop them meanwhile
-        self._last = self._newest = 0
+        self._last = self._newest = destination.last_of(saved)
         self._delivered = self._lost = 0
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -108,10 +108,10 @@ class ReportFollower(Sink):
     def _copy(self) -> bool:
         """Deliver everything new; whether that went well."""
         try:
+            self._newest = self._store.newest_report()
             if not self._resumed:
                 self._last = self._destination.resume(self._saved, self._store.reports_after)
                 self._resumed = True
-            self._newest = self._store.newest_report()
             while self._rows or self._fetch():
                 done = self._destination.deliver(self._rows)
                 self._last = self._rows[done - 1][0]

@@ -28,8 +28,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from monitor.errors import ConfigError, SinkError
 from monitor.export.accept import accepts_gzip, prefers_openmetrics
 from monitor.export.listening import bind, cannot_listen
+from monitor.export.patience import ScrapeCounts, patient_protocol
 from monitor.section import listen_address
-from monitor.view import AgentView
+from monitor.view import AgentView, SinkView
 
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -186,10 +187,12 @@ class HttpServer:
     def __init__(self, app: ASGIApp, listen: str) -> None:
         self._host, self._port = parse_listen(listen)
         self._listen = listen
+        self._counts = ScrapeCounts()
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",  # in pure Python: what parses bytes from the network is the same everywhere
+            # h11, in pure Python: what parses bytes from the network is the same everywhere.
+            http=patient_protocol(self._counts),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -206,6 +209,11 @@ class HttpServer:
     def port(self) -> int:
         """The port in use, once started; before that, the one that was asked for."""
         return self._port
+
+    @property
+    def view(self) -> SinkView:
+        """How the HTTP side stands, as one of the agent's sinks: requests answered, connections cut."""
+        return self._counts.view
 
     def start(self) -> None:
         """Bind and serve.

@@ -51,6 +51,10 @@ class ReportsFile(Followed):
         except OSError as error:
             raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
 
+    def last_of(self, saved: Mapping[str, Mark]) -> int:
+        """The last report that had arrived when these marks were saved."""
+        return saved.get(MARK, (0, 0))[0]
+
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
         """Go on behind what of the reports is in the file already; the last of those."""
         try:
