@@ -82,6 +82,12 @@ class Rejects(Section):
         description="What is kept of a record: all of it, cut at 2,000 bytes; its structure, with every "
         "value replaced by its kind; nothing. In the last two no message quotes a value, in the log neither.",
     )
+    retention_days: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=3650,
+        description="Lines of the file that are older are removed; by its size alone if absent.",
+    )
     kafka: KafkaSink | None = Field(
         default=None, description="A topic, one rejected record a message; none if absent."
     )

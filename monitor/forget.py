@@ -74,6 +74,12 @@ def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
+class _Number(str):
+    """A number as it was spelt: an id may be one."""
+
+    __slots__ = ()
+
+
 class RecordsOf:
     """Tells records of certain ids by their bytes.
 
@@ -105,13 +111,13 @@ class RecordsOf:
     def __call__(self, record: bytes) -> bool:
         text = record.decode("utf-8", errors="backslashreplace")
         try:
-            value = json.loads(text, parse_int=str, parse_float=str)
+            value = json.loads(text, parse_int=_Number, parse_float=_Number)
         except (ValueError, RecursionError):
             return self._text.search(text) is not None
         if not isinstance(value, dict):
             return self._is_among(value)
         named = value.get("task")
-        if self._task and isinstance(named, str) and named != self._task:
+        if self._task and isinstance(named, str) and named != self._task and not isinstance(named, _Number):
             return False
         found = value.get("id")
         return found in self._ids if isinstance(found, str) else self._is_among(value)

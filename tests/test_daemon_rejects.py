@@ -56,3 +56,15 @@ def test_neither_the_file_nor_the_log_holds_more_than_was_asked_for(
     assert ("1.75" in daemon.log) == (record == "whole")
     place = f"The first: {tmp_path}/in.ndjson, position 0"
     assert f"{place}{f': {said}' if said else ''}\n" in daemon.log
+
+
+def test_lines_that_are_too_old_go_as_the_daemon_starts_and_new_ones_bear_a_time(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_bytes(b"{ broken\n")
+    (tmp_path / "rejects.ndjson").write_bytes(ndjson([{"time": "2020-01-01T00:00:00.000Z", "raw": SECRET}]))
+    with DaemonProcess(tmp_path, config(retention_days=30)) as daemon:
+        daemon.until(lambda: SECRET not in (tmp_path / "rejects.ndjson").read_text(), "the old one goes")
+        daemon.until(lambda: len(read_windows(tmp_path / "rejects.ndjson")) == 1, "the new one stays")
+        assert daemon.end()[0] == 0
+    (line,) = read_windows(tmp_path / "rejects.ndjson")
+    assert line["raw"] == "{ broken"
+    assert line["time"] > "2026"

@@ -17,7 +17,7 @@ from monitor.agent import Agent
 from monitor.check import check, unmatched_models
 from monitor.classorder import refuse_reversed_classes
 from monitor.commands.journal import Journal, JournalSinks
-from monitor.commands.outputs import reject_queues, report_queues
+from monitor.commands.outputs import reject_queues, report_queues, retention
 from monitor.commands.state import open_state
 from monitor.config import Config
 from monitor.configfile import load_config
@@ -120,6 +120,7 @@ class Daemon:
             report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
         )
         self._sinks = AgentSinks(sinks, watch) if watch else JournalSinks(sinks, Journal())
+        self._retention = retention(config)
         for warning in unmatched_models(config, reference_windows(settings)):
             log.warning("%s.", warning)
         engine = settings.build() if self._state is None else self._state.engine
@@ -150,6 +151,9 @@ class Daemon:
                 self.server.start()
                 stack.callback(self._sinks.close)
                 self._sinks.start()
+                if self._retention is not None:
+                    stack.callback(self._retention.stop)
+                    self._retention.start()
                 self.agent.start()
             except (SourceError, SinkError) as error:
                 raise ConfigError(str(error)) from error

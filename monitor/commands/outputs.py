@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from connectors.build import build_lines_topic, build_rejects_topic
 from monitor.config import Config
 from monitor.export.queued import QueuedSink
 from monitor.export.rejects import QUEUED_REJECTS, Rejected, RejectWriter
+from monitor.export.rejectsfile import RejectsRetention
 from monitor.export.reports import QUEUED_REPORTS, ReportWriter
 
 
@@ -24,7 +28,15 @@ def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
     """Of records that could not be used: past their bound further ones are dropped."""
     found: list[QueuedSink[Rejected]] = []
     if config.rejects and config.rejects.path:
-        found.append(RejectWriter(config.rejects.path, config.rejects.max_bytes))
+        found.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))
     if config.rejects and config.rejects.kafka:
         found.append(QueuedSink(build_rejects_topic(config.rejects.kafka), QUEUED_REJECTS))
     return found
+
+
+def retention(config: Config) -> RejectsRetention | None:
+    """What keeps the rejects file from growing old; None where it may."""
+    rejects = config.rejects
+    if rejects is None or rejects.path is None or rejects.retention_days is None:
+        return None
+    return RejectsRetention(Path(rejects.path), rejects.retention_days * 86_400.0)

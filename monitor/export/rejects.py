@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 from monitor.export.linefile import LineFile
 from monitor.export.queued import QueuedSink
 from monitor.records import Reject
+from monitor.report import rfc3339
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,6 +36,9 @@ class RejectWriter(QueuedSink[Rejected]):
         Past this the file is renamed to `<path>.1` and begun anew: the two together bound the space.
     capacity : int
         Records that may wait, at most 2 kB each; a further one is dropped and counted.
+    clock : callable, optional
+        Seconds since the epoch: each line begins with the `time` at which it was written. Without one,
+        as in a replay, lines have none, and `RejectsRetention` does not know their age.
 
     Examples
     --------
@@ -47,23 +54,30 @@ class RejectWriter(QueuedSink[Rejected]):
     {"reason":"encoding","message":"no UTF-8","source":"kafka","partition":"t-3","position":7,"raw":"\\\\xff"}
     """
 
-    def __init__(self, path: str, max_bytes: int, capacity: int = QUEUED_REJECTS) -> None:
+    def __init__(
+        self,
+        path: str,
+        max_bytes: int,
+        capacity: int = QUEUED_REJECTS,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         # Not for everyone's eyes: rejected records may hold what their sender would not publish.
         file = LineFile[Rejected](
             path,
             name="rejects_file",
             setting="rejects.path",
-            encode=reject_line,
+            encode=reject_line if clock is None else lambda item: reject_line(item, clock()),
             max_bytes=max_bytes,
             mode=0o640,
         )
         super().__init__(file, capacity)
 
 
-def reject_line(item: Rejected) -> bytes:
+def reject_line(item: Rejected, written_time: float | None = None) -> bytes:
     """The line of a rejected record, ending in a newline: see `RejectWriter`."""
     reject, source = item
-    line = {
+    line: dict[str, Any] = {} if written_time is None else {"time": rfc3339(written_time)}
+    line |= {
         "reason": reject.reason.value,
         "message": _utf8(reject.message),
         "source": _utf8(source),
