@@ -7,11 +7,12 @@ judged, and up to each record with which a closed window's next line is due befo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.labels.join import Matches
+from monitor.labels.revisions import Crossing
 from monitor.report import WindowReport
 from monitor.taskengine import TaskEngine
 
@@ -33,27 +34,37 @@ class LateLabels:
 
     def count_until(self, sequence: int) -> list[WindowReport]:
         """Count what was known by then, that record included; return the lines that came due on the way."""
+        waiting = self._take_until(sequence)
+        left = [np.ones(len(found.series), dtype=bool) for found in waiting]
         crossings = [
-            (crossing.sequence, *task.names(crossing.series), crossing.window, task, crossing.series)
-            for task, waiting in zip(self._tasks, self._waiting(sequence), strict=True)
-            for crossing in task.revisions.crossings(waiting)
+            (crossing.sequence, *task.names(crossing.series), crossing.window, k, crossing)
+            for k, task in enumerate(self._tasks)
+            for crossing in task.revisions.crossings(waiting[k])
         ]
-        crossings.sort(key=lambda found: found[:5])
-        reports: list[WindowReport] = []
-        for place, due in groupby(crossings, key=lambda found: found[0]):
-            self._count(place)
-            found = (task.revisions.revise(series, window) for *_, window, task, series in due)
-            reports += [report for report in found if report is not None]
-        self._count(sequence)
+        reports = []
+        for *_, k, crossing in sorted(crossings, key=lambda found: found[:5]):
+            # Of what comes before a line only its own window's rows matter; all others are counted at once.
+            rows = np.flatnonzero(left[k] & _up_to(crossing, waiting[k]))
+            left[k][rows] = False
+            self._tasks[k].apply(waiting[k].take(rows))
+            report = self._tasks[k].revisions.revise(crossing.series, crossing.window)
+            reports += [report] if report is not None else []
+        for task, found, rest in zip(self._tasks, waiting, left, strict=True):
+            task.apply(found.take(np.flatnonzero(rest)))
+            task.audit(found)
         return reports
 
-    def _waiting(self, sequence: int) -> list[Matches]:
+    def _take_until(self, sequence: int) -> list[Matches]:
+        """What is next of each task, up to there."""
+        stops = [int(np.searchsorted(found.sequence, sequence, side="right")) for found in self._matches]
+        taken, self._taken = self._taken, stops
         return [
-            found.take(slice(start, int(np.searchsorted(found.sequence, sequence, side="right"))))
-            for found, start in zip(self._matches, self._taken, strict=True)
+            found.take(slice(start, stop))
+            for found, start, stop in zip(self._matches, taken, stops, strict=True)
         ]
 
-    def _count(self, sequence: int) -> None:
-        for k, (task, waiting) in enumerate(zip(self._tasks, self._waiting(sequence), strict=True)):
-            task.apply(waiting)
-            self._taken[k] += len(waiting.series)
+
+def _up_to(crossing: Crossing, matches: Matches) -> NDArray[np.bool_]:
+    """The rows of a window up to the place where its line is due."""
+    own: NDArray[np.bool_] = (matches.series == crossing.series) & (matches.window == crossing.window)
+    return own & (matches.sequence <= crossing.sequence)

@@ -269,12 +269,9 @@ class TaskEngine:
         return self.series[series].realised(window)
 
     def apply(self, matches: Matches) -> None:
-        """Count matched labels, sorted by sequence, into the windows that their answers are in."""
+        """Count matched labels into the windows that their answers are in."""
         if not len(matches.series):
             return
-        for code, rows in by_code(matches.series, np.arange(len(matches.series))):
-            if not self.series[code].settings.group:
-                self.series[code].audit.add_matches(matches.take(rows))
         cells, place = np.unique(
             np.stack([matches.series, matches.window], axis=1), axis=0, return_inverse=True
         )
@@ -285,6 +282,12 @@ class TaskEngine:
             zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True)
         ):
             self.series[series].add_labels(window, int(n), int(k), more.get(cell, Excess()))
+
+    def audit(self, matches: Matches) -> None:
+        """Hold matched labels, sorted by sequence, against the confidences of their answers."""
+        for code, rows in by_code(matches.series, np.arange(len(matches.series))):
+            if not self.series[code].settings.group:
+                self.series[code].audit.add_matches(matches.take(rows))
 
     @property
     def models(self) -> Ints:
