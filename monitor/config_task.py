@@ -186,13 +186,19 @@ class Labels(Section):
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join, oldest out first; about 70 bytes each.",
+        description="Answers of this task kept for the join, oldest out first; 64 to 80 bytes each.",
     )
     max_waiting: int = Field(
         default=100_000,
         ge=1000,
         le=500_000_000,
         description="Labels kept, early and used ones, oldest out first.",
+    )
+    max_bytes: int | None = Field(
+        default=None,
+        ge=1_000_000,
+        description="What both take of memory at most; where they would take more, both are cut alike. An "
+        "answer takes up to 80 bytes, and 8 for each of groups; a label 73. No such bound if absent.",
     )
 
     @property

@@ -277,6 +277,7 @@ class Engine:
             shed=dict(self._shed),
             rejected=dict(self._rejected),
             series_dropped=sum(task.dropped for task in self._tasks.values()),
+            answers_forgotten={name: task.join.forgotten for name, task in self._tasks.items()},
             labels_unrevised={name: task.revisions.missed for name, task in self._tasks.items()},
         )
 

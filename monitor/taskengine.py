@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from monitor.changes import RingChange
 from monitor.config import Task
-from monitor.estimate.hajek import Excess, excess
+from monitor.estimate.hajek import Excess
 from monitor.labels.along import labels_along, match_directly, merged
+from monitor.labels.credit import excesses
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
 from monitor.places import by_code, by_first_row
@@ -25,6 +26,8 @@ from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
 _FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
+_WINDOW_BITS = 40  # a trillion windows a series; series have the 23 bits above
+_NEWEST_WINDOW = (1 << _WINDOW_BITS) - 1
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -109,6 +112,7 @@ class TaskEngine:
             horizon_days=task.labels.horizon_days,
             max_answers=task.labels.max_answers,
             max_waiting=task.labels.max_waiting,
+            max_bytes=task.labels.max_bytes,
             series_per_answer=1 + len(task.groups),
         )
         self.join: LabelJoinLogic = join.build(state.get("join"))
@@ -239,8 +243,7 @@ class TaskEngine:
             partition=batch.partition,
             position=batch.position,
         )
-        confidence = self._confidence(rows, series, kept)
-        closed, windows = self._into_windows(batch, rows, partitions, memberships, kept)
+        closed, windows, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
         answers = Answers(
             key=batch.key[kept],
             model=model[kept],
@@ -272,15 +275,15 @@ class TaskEngine:
         """Count matched labels into the windows that their answers are in."""
         if not len(matches.series):
             return
-        cells, place = np.unique(
-            np.stack([matches.series, matches.window], axis=1), axis=0, return_inverse=True
-        )
-        labelled = np.bincount(place.ravel(), weights=matches.labelled, minlength=len(cells))
-        correct = np.bincount(place.ravel(), weights=matches.correct, minlength=len(cells))
-        more = _excesses(matches, place.ravel())
-        for cell, ((series, window), n, k) in enumerate(
+        # One number a cell: sorting pairs takes several times as long, and often there are few rows.
+        cells, place = np.unique(matches.series << _WINDOW_BITS | matches.window, return_inverse=True)
+        labelled = np.bincount(place, weights=matches.labelled, minlength=len(cells))
+        correct = np.bincount(place, weights=matches.correct, minlength=len(cells))
+        more = excesses(matches, place)
+        for cell, (code, n, k) in enumerate(
             zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True)
         ):
+            series, window = code >> _WINDOW_BITS, code & _NEWEST_WINDOW
             self.series[series].add_labels(window, int(n), int(k), more.get(cell, Excess()))
 
     def audit(self, matches: Matches) -> None:
@@ -307,26 +310,26 @@ class TaskEngine:
 
     def _into_windows(
         self, batch: Batch, rows: Rows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
-    ) -> tuple[list[Closed], list[Ints]]:
-        """Push the kept rows into each series that they belong to; return the windows closed and joined."""
+    ) -> tuple[list[Closed], list[Ints], Floats]:
+        """Push the kept rows into each series that they belong to, first that of their model.
+
+        Return the windows closed and joined, and each row's confidence by its model's calibration.
+        """
         closed: list[Closed] = []
-        numbers = []
+        numbers: list[Ints] = []
+        confidence = np.full(len(batch), np.nan)
         for membership in memberships:
             number = np.full(len(batch), -1, dtype=np.int64)
             for series, places in by_code(membership, kept):
+                part = rows.take(places)
+                if not numbers:
+                    confidence[places] = self.series[series].confidence(part.scores, part.predicted)
                 more, number[places] = self.series[series].push(
-                    rows.take(places), partitions, batch.version[places], batch.versions
+                    part, partitions, batch.version[places], batch.versions
                 )
                 closed += [Closed(series, window) for window in more]
             numbers.append(number[kept])
-        return closed, numbers
-
-    def _confidence(self, rows: Rows, series: Ints, kept: Ints) -> Floats:
-        """The probability that each kept answer is right, by the calibration of its model as it stands."""
-        found = np.full(len(rows), np.nan)
-        for code, places in by_code(series, kept):
-            found[places] = self.series[code].confidence(rows.scores[places], rows.predicted[places])
-        return found[kept]
+        return closed, numbers, confidence[kept]
 
     def _count_duplicates(self, series: Ints) -> None:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
@@ -376,16 +379,6 @@ class TaskEngine:
             self.dropped += 1
             if len(self._dropped) < _DROPPED_NAMES_KEPT:
                 self._dropped.add((model, group))
-
-
-def _excesses(matches: Matches, cell: Ints) -> dict[int, Excess]:
-    """What the weighted rows add to each cell: added one by one, as whole numbers, for they are few."""
-    found: dict[int, Excess] = {}
-    rows = np.flatnonzero(matches.weight != 1.0)
-    columns = (cell, matches.weight, matches.labelled, matches.correct)
-    for place, weight, n, k in zip(*(column[rows].tolist() for column in columns), strict=True):
-        found[place] = found.get(place, Excess()).plus(excess(weight, n, k))
-    return found
 
 
 @lru_cache(maxsize=10_000)

@@ -191,6 +191,8 @@ class EngineView:
         Answers' models and groups beyond the cap, counted once each.
     labels_unrevised : mapping of task to int
         Labelled rows that reached a closed window too late for any further line of it.
+    answers_forgotten : mapping of task to int
+        Answers pushed out of memory unlabelled while a label could still come.
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -203,6 +205,7 @@ class EngineView:
     series_dropped: int = 0
     labels_received: Mapping[str, int] = field(default_factory=dict)
     labels_unrevised: Mapping[str, int] = field(default_factory=dict)
+    answers_forgotten: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ BASE = {
             "level": 0.9,
             "chart": {"rules": ["we1"], "kind": "shewhart"},
             "objective": {"accuracy": {"min": 0.9}, "ece": {"max": 0.1}, "class_ece": {"max": 0.1}},
-            "labels": {"horizon_days": 3},
+            "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
             "groups": ["region"],
             "models": {"m": {"answers_per_day": 9}},
         }

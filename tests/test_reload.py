@@ -27,6 +27,7 @@ def test_the_same_values_are_no_change_however_they_are_written():
         ({"estimators": ["average_confidence"]}, ["tasks.t.estimators"]),
         ({"objective": {"accuracy": {"min": 0.9}}}, ["tasks.t.objective.accuracy"]),
         ({"labels": {"horizon_days": 3}}, ["tasks.t.labels.horizon_days"]),
+        ({"labels": {"max_bytes": 5_000_000}}, ["tasks.t.labels.max_bytes"]),
         ({"max_series": 3}, ["tasks.t.max_series"]),
         (
             {"models": {"erm.v1": {"answers_per_day": 6}}},

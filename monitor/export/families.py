@@ -70,6 +70,9 @@ FAMILIES: dict[str, Family] = {
     "labels_unrevised": Family(
         "counter", "Labels too late for a further line of their window.", per_series=False
     ),
+    "answers_forgotten": Family(
+        "counter", "Answers pushed out of memory before their label came.", per_series=False
+    ),
     "labels_received": Family("counter", "Labels received, used or not.", per_series=False),
     "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
     "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),

@@ -261,6 +261,7 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
             yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0) + own
         yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
         yield "labels_unrevised", who, engine.labels_unrevised.get(task, 0)
+        yield "answers_forgotten", who, engine.answers_forgotten.get(task, 0)
         yield from _known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -10,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from monitor.records import NO_ID, Floats, Ints, Keys, mix
 
 _MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
+_STEPS_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
 _LEAST_PROBABILITY = 1e-12  # its weight, squared, still fits a double beside others
 
 LABEL_COLUMNS: dict[str, DTypeLike] = {
@@ -190,6 +192,29 @@ class Clock:
     def at(self, sequence: Ints) -> Floats:
         place = np.searchsorted(self.sequence, sequence)
         return self.time[np.minimum(place, len(self.time) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far apart in time an answer and its label may lie."""
+
+    seconds: float
+
+    def near(self, lag: Floats) -> NDArray[np.bool_]:
+        """Whether these lags are within it."""
+        return np.abs(lag) <= self.seconds
+
+    def outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
+        """Whether the answers' clock has passed labels by the horizon, in whole steps of it.
+
+        In steps, so that looking through all labels once a step finds exactly these.
+        """
+        found: NDArray[np.bool_] = self.mark(clock) > self.mark(label_time + self.seconds)
+        return found
+
+    def mark(self, time: Floats | float) -> Any:
+        """The last step up to this time."""
+        return np.floor(np.asarray(time) / (self.seconds / _STEPS_A_HORIZON))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,6 @@ in steps: first the answers of a step (`is_new`, `add_answers`), then its labels
 stream is cut into steps changes nothing: every match carries the sequence at which both were known,
 and each label's outcome is that of a join which takes one record after another.
 
-A row was picked for labelling with the probability that its first label gave; a label that comes again,
-the same or another, changes nothing of that.
-
 Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
 miss an answer that later answers of its own step pushed out. And where one step holds the same id
 twice, further apart than the horizon, what comes between the two can miss the first.
@@ -24,11 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.labels.bounds import rows_within
 from monitor.labels.columns import (
     LABEL_COLUMNS,
     Answers,
     Clock,
     Forgotten,
+    Horizon,
     Labels,
     Matches,
     Pairs,
@@ -46,8 +45,6 @@ __all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
 _PAIRS_AT_ONCE = 1 << 17  # of labels and models: a thousand models must not cost a gigabyte
 _LAGS_KEPT = 1000
 _SECONDS_A_DAY = 86_400.0
-_STEPS_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
-_FEWEST_LABELS = 1000  # a smaller table would cut a batch of labels into as many pieces as it has rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +63,9 @@ class LabelJoin:
         Labels kept, oldest out first; 0 to 500 million. At least 1,000 are kept in any case.
     series_per_answer : int
         1, and 1 more for each watched group.
+    max_bytes : int, optional
+        What both take together at most; where they would take more, both are cut by the same factor.
+        An answer takes 80 bytes at most, and 8 more for each group; a label 73.
 
     Raises
     ------
@@ -77,6 +77,7 @@ class LabelJoin:
     max_answers: int
     max_waiting: int
     series_per_answer: int = 1
+    max_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not self.horizon_days > 0:
@@ -87,6 +88,11 @@ class LabelJoin:
             got = getattr(self, name)
             if not least <= got <= LARGEST:
                 raise ValueError(f"{name} must be from {least} to {LARGEST:,}, got {got:,}")
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many answers, and how many labels, are kept."""
+        return rows_within(self.max_bytes, self.max_answers, self.max_waiting, self.series_per_answer)
 
     def build(self, resume: Mapping[str, Any] | None = None) -> LabelJoinLogic:
         """The logic, from the start or from where a snapshot left it."""
@@ -100,6 +106,8 @@ class LabelJoinLogic:
     ----------
     outcomes : Counter of LabelOutcome
         What became of the labels taken: matched, duplicate, conflicting or expired.
+    forgotten : int
+        Answers pushed out, unlabelled, within the horizon.
     waiting : int
         Labels of which nothing is known yet: all those taken are in `outcomes` or here.
 
@@ -112,19 +120,21 @@ class LabelJoinLogic:
 
     def __init__(self, settings: LabelJoin, resume: Mapping[str, Any] | None = None) -> None:
         state: Mapping[str, Any] = resume or {}
-        self._horizon = settings.horizon_days * _SECONDS_A_DAY
-        self._most_labels = max(settings.max_waiting, _FEWEST_LABELS)
-        width = settings.series_per_answer
-        self._answers = KeyedRing(answer_columns(width), settings.max_answers, state.get("answers"))
+        self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
+        most_answers, self._most_labels = settings.rows
+        self._answers = KeyedRing(
+            answer_columns(settings.series_per_answer), most_answers, state.get("answers")
+        )
         self._labels = KeyedRing(LABEL_COLUMNS, self._most_labels, state.get("labels"))
         self.outcomes: Counter[LabelOutcome] = Counter(
             {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
         )
         self.waiting: int = state.get("waiting", 0)
+        self.forgotten: int = state.get("forgotten", 0)
         self._named: bool = state.get("named", False)  # whether any label ever named a model
         self._newest: float = state.get("newest", -np.inf)
         self._lags = deque[float](state.get("lags", ()), maxlen=_LAGS_KEPT)
-        self._looked_at = float(self._mark(self._newest))
+        self._looked_at = float(self._horizon.mark(self._newest))
         self._last = Clock(np.array([-1]), np.array([-np.inf]))
 
     def snapshot(self) -> dict[str, Any]:
@@ -141,6 +151,7 @@ class LabelJoinLogic:
         return {
             "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
             "waiting": self.waiting,
+            "forgotten": self.forgotten,
             "named": self._named,
             "newest": self._newest,
             "lags": list(self._lags),
@@ -164,12 +175,12 @@ class LabelJoinLogic:
         seen = np.flatnonzero(known >= 0)
         before = np.full(len(rows), -np.inf)
         before[seen] = self._answers["time"][known[seen]]
-        fresh = time - before > self._horizon
+        fresh = time - before > self._horizon.seconds
         again, _, first = repeats(keys)
         latest: dict[int, float] = {}
         for row, head in zip(again.tolist(), first.tolist(), strict=True):
             used = latest.setdefault(head, float(time[head] if fresh[head] else before[head]))
-            fresh[row] = time[row] - used > self._horizon
+            fresh[row] = time[row] - used > self._horizon.seconds
             if fresh[row]:
                 latest[head] = float(time[row])
         self._answers.forget(known[fresh & (known >= 0)])
@@ -224,6 +235,7 @@ class LabelJoinLogic:
 
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Put answers with distinct keys into the ring, and give them the labels that are there."""
+        self._note_forgotten(len(keys))
         rows = self._answers.add(
             keys,
             {
@@ -242,12 +254,18 @@ class LabelJoinLogic:
         found = [self._labels.find(answers.key)]
         if self._named:
             found.append(self._labels.find(keys))
-        label = np.concatenate(found)
-        answer = np.tile(rows, len(found))
+        label, answer = np.concatenate(found), np.tile(rows, len(found))
         hit = np.flatnonzero((label >= 0) & (answer >= 0))
         row = label[hit]
-        names = ("label", "time", "sequence", "first_sequence", "probability")
+        names = [name for name in LABEL_COLUMNS if name != "settled"]
         return self._match(Pairs(answer[hit], row=row, **{name: self._labels[name][row] for name in names}))
+
+    def _note_forgotten(self, added: int) -> None:
+        """Count the answers that so many new ones push out before their labels came."""
+        out = self._answers.overwritten_by(added)
+        young = self._newest - self._answers["time"][out] <= self._horizon.seconds
+        awaited = young & (self._answers["label"][out] == NO_LABEL)
+        self.forgotten += int(awaited.sum()) + max(0, added - self._answers.limit)
 
     def _until_reuse(self, keys: Keys, labels: Labels) -> int:
         """How many of the first labels can be taken at once: up to an id that is used again."""
@@ -256,8 +274,8 @@ class LabelJoinLogic:
             return len(keys)
         rows, time = self._labels.find(keys[first]), labels.time[first]
         kept = self._labels["time"][rows]
-        time = np.where((rows >= 0) & self._near(time - kept), kept, time)
-        reused = again[~self._near(labels.time[again] - time)]
+        time = np.where((rows >= 0) & self._horizon.near(time - kept), kept, time)
+        reused = again[~self._horizon.near(labels.time[again] - time)]
         return int(reused.min()) if len(reused) else len(keys)
 
     def _add_some(self, keys: Keys, labels: Labels, everyone: Ints) -> Matches:
@@ -268,8 +286,7 @@ class LabelJoinLogic:
         matches = self._match(
             Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability)
         )
-        fresh = rows[rows >= 0]
-        self._settle(fresh[self._outdated(self._labels["time"][fresh], self._newest)], LabelOutcome.EXPIRED)
+        self._expire(rows[rows >= 0])
         return matches
 
     def _take(self, keys: Keys, labels: Labels) -> tuple[Ints, Floats, NDArray[np.bool_]]:
@@ -315,7 +332,7 @@ class LabelJoinLogic:
         """The row of each key, -1 where there is none; the label of an earlier use of an id is let go."""
         rows = self._labels.find(keys)
         known = np.flatnonzero(rows >= 0)
-        old = known[~self._near(time[known] - self._labels["time"][rows[known]])]
+        old = known[~self._horizon.near(time[known] - self._labels["time"][rows[known]])]
         self._settle(rows[old], LabelOutcome.EXPIRED)
         self._labels.forget(rows[old])
         rows[old] = -1
@@ -348,10 +365,10 @@ class LabelJoinLogic:
         if not len(pairs.answer):
             return Matches.none()
         lag = pairs.time - self._answers["time"][pairs.answer]
-        near = self._near(lag)
+        near = self._horizon.near(lag)
         came = self._answers["sequence"][pairs.answer]
         there = came <= pairs.sequence
-        outdated = self._outdated(pairs.time, self._last.at(came))
+        outdated = self._horizon.outdated(pairs.time, self._last.at(came))
         # In this order: what was there when the label came decides before what came after it. Labels that
         # are outdated by then are left to whoever looks for those.
         self._settle(pairs.row[there & near], LabelOutcome.MATCHED)
@@ -368,25 +385,15 @@ class LabelJoinLogic:
         self.outcomes[outcome] += len(waiting)
         self.waiting -= len(waiting)
 
-    def _near(self, lag: Floats) -> NDArray[np.bool_]:
-        return np.abs(lag) <= self._horizon
-
-    def _outdated(self, label_time: Floats, clock: Floats | float) -> NDArray[np.bool_]:
-        """Whether the answers' clock has passed labels by the horizon, in whole steps of it.
-
-        In steps, so that looking through all labels once a step finds exactly these.
-        """
-        found: NDArray[np.bool_] = self._mark(clock) > self._mark(label_time + self._horizon)
-        return found
-
-    def _mark(self, time: Floats | float) -> Any:
-        return np.floor(np.asarray(time) / (self._horizon / _STEPS_A_HORIZON))
+    def _expire(self, rows: Ints) -> None:
+        """Those of these labels that have waited too long."""
+        stale = self._horizon.outdated(self._labels["time"][rows], self._newest)
+        self._settle(rows[stale], LabelOutcome.EXPIRED)
 
     def _look_through(self) -> None:
         """Expire what waited too long, once for each step of the clock."""
-        mark = float(self._mark(self._newest))
+        mark = float(self._horizon.mark(self._newest))
         if mark <= self._looked_at:
             return
         self._looked_at = mark
-        rows = np.arange(len(self._labels))
-        self._settle(rows[self._outdated(self._labels["time"][rows], self._newest)], LabelOutcome.EXPIRED)
+        self._expire(np.arange(len(self._labels)))

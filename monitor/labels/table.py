@@ -111,8 +111,31 @@ class KeyedRing:
         if resume is not None:
             self._restore(resume)
 
+    @staticmethod
+    def bytes_per_row(columns: Mapping[str, DTypeLike]) -> int:
+        """What a row of a full ring takes at most: its columns, its key, and its share of the table.
+
+        Examples
+        --------
+        >>> KeyedRing.bytes_per_row({"label": np.int32})
+        44
+        """
+        table = 2 * _ENTRIES_PER_ROW * np.dtype(np.int32).itemsize  # its size is rounded up to a power of two
+        return table + sum(np.dtype(kind).itemsize for kind in (np.uint64, *columns.values()))
+
     def __len__(self) -> int:
         return min(self._added, self._limit)
+
+    @property
+    def limit(self) -> int:
+        """Rows kept at most."""
+        return self._limit
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the columns, the keys and the table take."""
+        parts: list[NDArray[Any]] = [self._keys, self._table, *self._columns.values()]
+        return sum(part.nbytes for part in parts)
 
     def __getitem__(self, column: str) -> NDArray[Any]:
         """A column of the ring, to be indexed by the rows that `find` and `add` return."""

@@ -88,7 +88,7 @@ class Tally:
         if window < self._start:
             return
         self._counts[:, window - self._base] += (labelled, correct)
-        if excess != _NONE:
+        if any(excess):
             self._excess[window] = self._excess.get(window, _NONE).plus(excess)
         if self._inside <= window < self.closed:
             self._within = self._within.plus(WeightedCounts(labelled, correct, excess))
@@ -114,7 +114,8 @@ class Tally:
         """Labelled and correct rows of a window, with their weights."""
         if not self._start <= window < self._stop:
             return WeightedCounts()
-        return self._sum(window, window + 1)
+        labelled, correct = self._counts[:, window - self._base].tolist()
+        return WeightedCounts(labelled, correct, self._excess.get(window, _NONE))
 
     def windows(self) -> dict[int, WeightedCounts]:
         """Those of every window kept that has any, by its number."""

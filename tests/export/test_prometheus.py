@@ -106,6 +106,7 @@ RICH = AgentView(
         labels={("toxicity", LabelOutcome.MATCHED): 180, ("toxicity", LabelOutcome.EXPIRED): 4},
         labels_waiting={"toxicity": 6},
         labels_unrevised={"toxicity": 9},
+        answers_forgotten={"toxicity": 21},
         label_lag_seconds={"toxicity": 5400.5},
         received={"predictions": 9155, "stdin": 0},
         labels_received={"predictions": 190},
