@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -41,7 +42,10 @@ class Answer:
 
     @property
     def body(self) -> bytes:
-        return msgspec.json.encode(self.content) + b"\n"
+        try:
+            return msgspec.json.encode(self.content) + b"\n"
+        except UnicodeEncodeError:  # a fault may quote a lone surrogate, which UTF-8 cannot hold
+            return json.dumps(self.content).encode() + b"\n"
 
 
 def refusal(status: int, sentence: str, **headers: str) -> Answer:

@@ -52,6 +52,7 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         self._next_commit = 0.0
         self._next_try = 0.0
         self._leaving = False
+        self._asked_anew = False
         self.joined = False
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
@@ -107,8 +108,22 @@ class Membership(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         never collects its own part, and reads nothing any more.
         """
         coordinator = self._consumer._coordinator
-        if coordinator.rejoining:
+        if coordinator.rejoining or self._stands_in():
             coordinator.request_rejoin()
+
+    def _stands_in(self) -> bool:
+        """Whether it has just taken the place, and the empty share, of a named member that died.
+
+        Brokers give a member with a `group_instance_id` the share of the one before it, without dividing
+        anew, also where that one had joined before the topic came into being: nobody would look again.
+        """
+        if self._asked_anew or not self.joined or self._consumer.assignment():
+            return False
+        if self._consumer.config["group_instance_id"] is None:
+            return False
+        topics = self._consumer.subscription() or ()
+        self._asked_anew = any(self._client.cluster.partitions_for_topic(topic) for topic in topics)
+        return self._asked_anew
 
     def place(self) -> None:
         """Set the newly assigned partitions to where reading goes on: see `Placement.place`.

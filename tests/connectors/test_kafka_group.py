@@ -142,3 +142,18 @@ def _wait(done: Callable[[], bool], seconds: float = 30) -> None:
     while not done():
         assert time.monotonic() < deadline, f"in vain for {seconds:g} s"
         time.sleep(0.05)
+
+
+def test_a_named_member_that_replaces_one_that_joined_before_the_topic_reads_it(
+    kafka_broker: KafkaBroker, kafka_source: Callable[..., KafkaSource]
+) -> None:
+    """Brokers hand it the empty share of the one before it, and nobody divides anew."""
+    named = {"group": "named", "group_instance_id": "the-one"}
+    before = kafka_source(kafka_broker.address, "late-for-named", **named)
+    before.open({})
+    Reader(before).quiet(3.0)  # it joins, with nothing to share out
+    kafka_broker.create_topic("late-for-named", 2)
+    kafka_broker.produce("late-for-named", [b"1"] * 10, partitions=2)
+    after = kafka_source(kafka_broker.address, "late-for-named", **named)
+    after.open({})
+    Reader(after).until(10, seconds=15)

@@ -1,0 +1,291 @@
+"""Posts what nobody should send: ``python -m tests.bench.fuzz_http [--bodies 100000] [--requests 4000]``.
+
+Bodies are made of the mutated records of `tests.bench.fuzz_decoder`: as NDJSON, arrays and mixtures; nested
+deeply, with numbers of a thousand digits, in wrong UTF-8; packed by gzip and then cut, damaged, doubled or
+said to be what they are not. Most go to the real handler with its decoder and its spool. Some thousands go
+over a socket to a real agent, with wrong lengths, broken chunks, half requests and a trickle of bytes.
+
+None may be answered 500 or with anything that the table in `connectors.http.handler` does not name. What the
+answers said was accepted must be what is read from the spool, and the accounting identities must hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import random
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.base import RawBlock
+from connectors.formats.decoder import Decoder
+from connectors.http import HttpSource
+from connectors.http.access import Gate, Quota
+from connectors.http.handler import Posts
+from connectors.http.intake import Intake
+from connectors.http.messages import Answer, Request
+from connectors.http.spool import Spool
+from monitor.agent import Agent
+from monitor.config import HttpSource as HttpSettings
+from monitor.config import Task
+from monitor.engine import EngineSettings, layouts
+from monitor.feeder import Input
+from monitor.testing import ListSinks
+from tests.accounting import assert_adds_up
+from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate
+from tests.services.process import wait_until
+
+PATHS = ("/v1/predictions", "/v1/labels")
+TYPES = (
+    "application/json",
+    "application/x-ndjson; charset=utf-8",
+    "application/json; charset=latin-1",
+    "text/xml",
+)
+ALLOWED = {202, 400, 404, 405, 408, 411, 413, 414, 415, 429, 431, 501, 503}
+AT_ONCE = 64
+MOST_BYTES = 200_000
+SLOW_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One request to be made."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+def body_of(rng: random.Random) -> bytes:
+    """Something like a body."""
+    records = [mutate(rng) for _ in range(rng.randrange(1, 6))]
+    shapes = (
+        lambda: b"\n".join(records),
+        lambda: b"[" + b",".join(records) + b"]",
+        lambda: b"[" + b",".join([*records, b"1", b"null", b'"x"', b"[]", b"{}"][: rng.randrange(9)]) + b"]",
+        lambda: b"[" * (depth := rng.choice((10, 500, 2000, 50_000))) + b"]" * rng.choice((0, depth)),
+        lambda: b'{"groups":' * rng.choice((5, 900, 20_000)) + records[0],
+        lambda: records[0].replace(b"0.", b"1" * rng.choice((30, 1000, 5000)) + b"."),
+        lambda: records[0] + b"e" + b"9" * rng.randrange(1, 400),
+        lambda: rng.randbytes(rng.randrange(200)),
+        lambda: records[0].replace(b"req", b"\xc3\x28\xed\xa0\x80"),
+        lambda: b"\xef\xbb\xbf" + records[0],
+        lambda: rng.choice((b"", b" \n\r\n ", b"null", b"[]", b"{}", b'"', b"[{}", b"\x00" * 40)),
+        lambda: b"\r\n".join(records) + b"\r\n" * 3,
+        lambda: b"[" + b",".join(records)[: rng.randrange(400)],
+    )
+    return rng.choices(shapes, weights=(30, 30, 10, *[2] * (len(shapes) - 3)))[0]()
+
+
+def packed(rng: random.Random, body: bytes) -> bytes:
+    """A body as gzip, whole or not."""
+    whole = gzip.compress(body, 1)
+    at = rng.randrange(len(whole))
+    shapes = (
+        lambda: whole,
+        lambda: whole[:at],
+        lambda: whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :],
+        lambda: whole + gzip.compress(b"\n" + body, 1),
+        lambda: whole + b"rest",
+        lambda: gzip.compress(b" " * rng.choice((10_000, 10 * MOST_BYTES))),
+        lambda: body,
+    )
+    return rng.choices(shapes, weights=(40, 20, 20, 5, 5, 5, 5))[0]()
+
+
+def post_of(rng: random.Random) -> Post:
+    """A request that a client might make that is broken."""
+    body, headers = body_of(rng), {}
+    if rng.random() < 0.3:
+        body = packed(rng, body)
+        headers["content-encoding"] = "gzip"
+    if rng.random() < 0.2:
+        headers["content-type"] = rng.choice(TYPES)
+    headers["content-length"] = str(len(body))
+    return Post(rng.choices(PATHS, weights=(3, 1))[0], headers, body)
+
+
+class Tally:
+    """What was answered: how often each status, and how much was accepted on each path."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.accepted: Counter[str] = Counter()
+
+    def add(self, post: Post, status: int, content: dict[str, object]) -> None:
+        """Count an answer; AssertionError for one that nobody should get."""
+        assert status in ALLOWED, f"{status} {content} to {post.path} {post.headers} {post.body[:300]!r}"
+        self.statuses[status] += 1
+        if status == 202:
+            assert content["accepted"], content
+            self.accepted[post.path] += int(str(content["accepted"]))
+
+
+def settings_of(folder: Path) -> HttpSettings:
+    spool = {"path": str(folder / "spool"), "max_bytes": 1 << 30}
+    return HttpSettings(
+        kind="http",
+        listen="127.0.0.1:0",
+        spool=spool,
+        max_body_bytes=MOST_BYTES,
+        max_requests=2 * AT_ONCE,
+        read_seconds=1.0,
+    )
+
+
+def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
+    """Give bodies to the handler, and hold what it answered against what is read back."""
+    settings, tally, rng = settings_of(folder), Tally(), random.Random(seed)
+    spool = Spool(folder / "spool", 1 << 30)
+    spool.open(None)
+    with ThreadPoolExecutor(1) as workers:
+        names = tuple(layout.name for layout in LAYOUTS)
+        posts = Posts(settings, Gate([]), Quota(None), Intake(LAYOUTS), spool, workers, names)
+        asyncio.run(_all(posts, bodies, rng, tally))
+    read: Counter[str] = Counter()
+    decoder = Decoder(LAYOUTS, "http")
+    while (found := spool.read(0.0)) is not None:
+        chunk = decoder.decode([RawBlock(found[0], "spool", found[1])])
+        check_chunk(chunk)
+        read[PATHS[0]] += sum(map(len, chunk.batches))
+        read[PATHS[1]] += sum(map(len, chunk.labels))
+    spool.close()
+    assert read == tally.accepted, f"answered that {tally.accepted} were accepted, and kept {read}"
+    assert sum(tally.statuses.values()) == bodies
+    return tally
+
+
+async def _all(posts: Posts, bodies: int, rng: random.Random, tally: Tally) -> None:
+    for start in range(0, bodies, AT_ONCE):
+        group = [post_of(rng) for _ in range(min(AT_ONCE, bodies - start))]
+        for post, answer in zip(group, await asyncio.gather(*(_give(posts, p) for p in group)), strict=True):
+            tally.add(post, answer.status, json.loads(answer.body))
+
+
+async def _give(posts: Posts, post: Post) -> Answer:
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(post.body), 50_000):
+            yield post.body[start : start + 50_000]
+
+    return await posts(Request("POST", post.path, post.headers, parts))
+
+
+def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
+    """A request as bytes, in the pieces in which it is sent: as it should be, or broken."""
+    headers, body = dict(post.headers), post.body
+    kind = rng.randrange(8)
+    if kind == 0:
+        headers["content-length"] = str(max(0, len(body) + rng.choice((-9, -1, 1, 50, 10**9))))
+    elif kind == 1:
+        headers["content-length"] = rng.choice(("-1", "x", "1e3", "9" * 30, "1, 2"))
+    elif kind == 2:
+        del headers["content-length"]
+        headers["transfer-encoding"] = "chunked"
+        size = rng.choice((b"%x" % len(body), b"%x" % (len(body) + 3), b"zz", b"f" * 40))
+        body = size + b"\r\n" + body + b"\r\n" + rng.choice((b"0\r\n\r\n", b"0\r\n", b""))
+    elif kind == 3:
+        headers["x-" + "a" * rng.choice((10, 70_000))] = "b"
+    lines = [f"{name}: {value}" for name, value in {"host": "x", "connection": "close", **headers}.items()]
+    method = rng.choice(("POST", "POST", "POST", "GET", "BREW"))
+    data = "\r\n".join([f"{method} {post.path} HTTP/1.1", *lines, "", ""]).encode() + body
+    if kind == 4:
+        data = data[: rng.randrange(len(data))]
+    return [data]
+
+
+def exchange(port: int, pieces: list[bytes], pause_seconds: float = 0.0) -> bytes:
+    """What is answered to these bytes, after which nothing more is sent."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(pause_seconds)
+            connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65_536):
+                found += part
+        except (ConnectionResetError, BrokenPipeError):
+            pass  # it may refuse while we still send
+    return found
+
+
+def over_the_socket(folder: Path, requests: int, seed: int) -> Tally:
+    """Give requests to a real agent over TCP; it must be there, and whole, at the end."""
+    tally, rng = Tally(), random.Random(seed)
+    tasks = {
+        layout.name: Task(classes=list(layout.classes), models={name: {} for name in layout.models})
+        for layout in LAYOUTS
+    }
+    known = layouts(tasks)
+    source = HttpSource(settings_of(folder), known)
+    agent = Agent(EngineSettings(tasks).build(), [Input(source, Decoder(known, "http").decode)], ListSinks())
+    agent.start()
+    try:
+        for number in range(requests):
+            post = post_of(rng)
+            pieces = on_the_wire(rng, post)
+            slow = number % SLOW_EVERY == 0
+            if slow:
+                pieces = [pieces[0][i : i + 40] for i in range(0, 800, 40)]
+            _hear(tally, post, exchange(source.port, pieces, 0.07 if slow else 0.0))
+        wait_until(lambda: not source.lag, 30, "all is read")
+        wanted = sum(tally.accepted.values())
+        wait_until(lambda: _used(agent) >= wanted, 30, f"{wanted} are used, not {_used(agent)}")
+        assert agent.view().ready
+        assert_adds_up(agent.view())
+    finally:
+        agent.stop()
+        agent.wait(10)
+    return tally
+
+
+def _used(agent: Agent) -> int:
+    view = agent.view().engine
+    return (
+        sum(s.predictions + s.pending + s.duplicates for s in view.series if not s.group)
+        + sum(count for (_, outcome), count in view.labels.items() if outcome != "rejected")
+        + sum(view.labels_waiting.values())
+    )
+
+
+def _hear(tally: Tally, post: Post, answer: bytes) -> None:
+    """Count an answer; none at all, where the request was not whole, is one too."""
+    if not answer:
+        tally.statuses[0] += 1
+        return
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    tally.add(post, status, json.loads(rest) if status == 202 else {})
+
+
+def main() -> None:
+    """Run, and print what was answered."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bodies", type=int, default=100_000)
+    parser.add_argument("--requests", type=int, default=4_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        handler = into_handler(Path(one), options.bodies, options.seed)
+        wire = over_the_socket(Path(two), options.requests, options.seed + 1)
+    for name, tally in (("to the handler", handler), ("over a socket", wire)):
+        shown = ", ".join(
+            f"{status or 'closed'}: {count:,}" for status, count in sorted(tally.statuses.items())
+        )
+        print(f"{sum(tally.statuses.values()):,} bodies {name} (seed {options.seed}): {shown}")
+        taken = tally.accepted
+        print(f"  accepted {taken[PATHS[0]]:,} answers and {taken[PATHS[1]]:,} labels, every one kept")
+    print("no 500, no crash, both accounting identities held")
+
+
+if __name__ == "__main__":
+    main()
