@@ -1,0 +1,113 @@
+"""What a refit is asked, and what it answers: plain values and arrays, fit for another process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from monitor.records import Floats, Ints
+from monitor.view import MetricEstimate
+
+
+@dataclass(frozen=True, slots=True)
+class RefitJob:
+    """One refit of a task's estimators that use labels.
+
+    Parameters
+    ----------
+    task : str
+    number : int
+        Counts the refits of the task, from 1.
+    sequence : int
+        Of the newest record that it rests on.
+    time : float
+        Of the newest answer that it rests on, seconds since the epoch.
+    models : tuple of str
+    positive : int
+        Index of the positive of two classes.
+    scores : (n, M, K) float32
+        Raw; all NaN for a model that did not answer a row.
+    labels : (n,) int64
+        −1 where there is none.
+    predicted : (n, M) int64
+        Classes acted on, −1 where a model did not answer.
+    weights : (n,) float64
+        1 over the probability of being labelled; 1 where none was given.
+    estimators : tuple of str
+        Tags of `monitor.labels.ESTIMATORS`.
+    metrics : tuple of str
+    level : float
+    seed : int
+    calibrate : bool
+        Whether to distil a calibration for each model.
+    """
+
+    task: str
+    number: int
+    sequence: int
+    time: float
+    models: tuple[str, ...]
+    positive: int
+    scores: Floats
+    labels: Ints
+    predicted: Ints
+    weights: Floats
+    estimators: tuple[str, ...]
+    metrics: tuple[str, ...]
+    level: float
+    seed: int
+    calibrate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRefit:
+    """What a refit says of one model.
+
+    Parameters
+    ----------
+    estimates : tuple of MetricEstimate
+        One for each estimator and metric; unknown ones with their reasons.
+    calibration : mapping or None
+        Snapshot of the distilled calibration; None where there is none.
+    """
+
+    estimates: tuple[MetricEstimate, ...]
+    calibration: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefitResult:
+    """The answer to a `RefitJob`.
+
+    Parameters
+    ----------
+    task, number, sequence, time
+        Of the job.
+    refused : str or None
+        Why nothing is to be published, a sentence; None where there is something.
+    models : mapping of str to ModelRefit
+    rows, labelled : int
+        Rows that it rests on, and how many of those have labels.
+    prevalence : tuple of float
+        By class.
+    effective_labels : float
+    converged : bool
+    iterations : int
+    seconds : float
+        Wall time of the fit; not part of anything that must be reproducible.
+    """
+
+    task: str
+    number: int
+    sequence: int
+    time: float
+    refused: str | None = None
+    models: Mapping[str, ModelRefit] = field(default_factory=dict)
+    rows: int = 0
+    labelled: int = 0
+    prevalence: tuple[float, ...] = ()
+    effective_labels: float = 0.0
+    converged: bool = False
+    iterations: int = 0
+    seconds: float = 0.0
