@@ -1,0 +1,154 @@
+"""How long an agent with a large state takes to come back after a kill -9.
+
+    python -m tests.bench.bench_recovery [--rows 22000000] [--models 500]
+
+A store is filled with answers of many models, a checkpoint every 200,000 rows as at 200,000 rows a second,
+until the ring of answers is full: about 1 GB. Then `blindsight run` is started on it, given some answers to
+save, killed with SIGKILL, and started again. What is printed is the time until it is ready, and beside it
+that of reading the file's bytes, and of SQLite's own check of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monitor.configfile import load_config
+from monitor.engine import EngineSettings
+from monitor.records import Batch, Chunk, mix
+from monitor.resume import tasks_as_json
+from monitor.store import Store
+from monitor.store.store import FILE
+from tests.daemon import DaemonProcess, configuration, write_configuration
+from tests.faults.kafka_kills import saved_positions
+from tests.services.process import wait_until
+
+ROWS_A_CHECKPOINT = 200_000
+PATIENCE_SECONDS = 600.0
+
+
+def config(rows: int) -> dict[str, Any]:
+    """One task whose join keeps so many answers."""
+    return configuration(
+        sources=[{"kind": "file", "path": "stream.ndjson", "follow": True}],
+        store={"path": "store", "every_seconds": 0.1},
+        task={
+            "window": {"size": 500, "min_size": 50, "max_age_seconds": 1_000_000},
+            "labels": {"max_answers": rows, "horizon_days": 365},
+        },
+    )
+
+
+def answers_from(first: int, count: int, models: int, rng: np.random.Generator) -> Chunk:
+    """Answers of all models in turn, with ids of their own, a thousand a second."""
+    number = np.arange(first, first + count)
+    right = rng.beta(20, 1, size=count)
+    zeros = np.zeros(count, dtype=np.int64)
+    batch = Batch(
+        task="t",
+        scores=np.stack([1 - right, right], axis=1),
+        predicted=zeros + 1,
+        model=number % models,
+        models=tuple(f"m{i}" for i in range(models)),
+        version=zeros,
+        versions=("",),
+        time=1.7e9 + number / 1000,
+        key=mix(number.astype(np.uint64) + np.uint64(1)),
+        label=zeros - 1,
+        groups={},
+        order=np.arange(count),
+        partition=zeros,
+        position=number,
+    )
+    return Chunk("made", (batch,), partitions=("made",), positions={"made": first + count}, answers=count)
+
+
+def fill(folder: Path, rows: int, models: int) -> None:
+    """A store as an agent leaves it that has used so many answers."""
+    found = load_config(str(write_configuration(folder, config(rows))))
+    rng = np.random.default_rng(0)
+    engine = EngineSettings(found.tasks).build()
+    store = Store(folder / "store")
+    for first in range(0, rows, ROWS_A_CHECKPOINT):
+        count = min(ROWS_A_CHECKPOINT, rows - first)
+        reports = engine.absorb(answers_from(first, count, models, rng), 1.8e9)
+        store.commit(engine.changes(), reports, config=tasks_as_json(dict(found.tasks)))
+        engine.confirm()
+    store.close()
+
+
+def until_ready(folder: Path, rows: int) -> tuple[float, float]:
+    """Start, wait until it is ready, add an answer, wait for the checkpoint, kill; the two times."""
+    began = time.monotonic()
+    with DaemonProcess(folder, config(rows)) as daemon:
+        wait_until(lambda: "Running: metrics" in daemon.log, PATIENCE_SECONDS, "it runs")
+        wait_until(lambda: daemon.get("/-/ready")[0] == 200, PATIENCE_SECONDS, "it is ready")
+        ready = time.monotonic()
+        with (folder / "stream.ndjson").open("a") as stream:
+            stream.write(json.dumps({"id": f"r{ready}", "model": "m0", "scores": [0.1, 0.9]}) + "\n")
+        size = (folder / "stream.ndjson").stat().st_size
+        wait_until(
+            lambda: (
+                saved_positions(folder / "store").get("stream.ndjson", 0) == size
+                or size in saved_positions(folder / "store").values()
+            ),
+            PATIENCE_SECONDS,
+            "it is saved",
+            pause=0.02,
+        )
+        return ready - began, time.monotonic() - ready
+
+
+def seconds_of(work: Any) -> float:
+    """How long a call takes."""
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+def read_bytes(path: Path) -> None:
+    """Read a file to its end."""
+    with path.open("rb") as file:
+        while file.read(1 << 20):
+            pass
+
+
+def quick_check(path: Path) -> None:
+    """SQLite's own look at each page."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    connection.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rows", type=int, default=22_000_000)
+    parser.add_argument("--models", type=int, default=500)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fill(folder, options.rows, options.models)
+        (folder / "stream.ndjson").touch()
+        path = folder / "store" / FILE
+        starts = [until_ready(folder, options.rows) for _ in range(3)]
+        read, check = (seconds_of(lambda work=work: work(path)) for work in (read_bytes, quick_check))
+        size = path.stat().st_size
+        with tempfile.TemporaryDirectory() as empty:
+            (Path(empty) / "stream.ndjson").touch()
+            bare = until_ready(Path(empty), options.rows)[0]
+    ready = min(seconds for seconds, _ in starts[1:])
+    print(f"{options.rows:,} answers kept for the join, {options.models} models: {size / 1e9:.2f} GB")
+    print(f"ready after a kill -9 in {ready:.1f} s, of which an empty agent takes {bare:.1f} s")
+    print(f"{(ready - bare) / read:.0f} times reading the file's bytes, {(ready - bare) / check:.1f} times")
+    print(f"SQLite's quick_check; the first checkpoint is saved {min(s for _, s in starts[1:]):.2f} s later")
+
+
+if __name__ == "__main__":
+    main()
