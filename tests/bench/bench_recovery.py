@@ -95,10 +95,7 @@ def until_ready(folder: Path, rows: int) -> tuple[float, float]:
             stream.write(json.dumps({"id": f"r{ready}", "model": "m0", "scores": [0.1, 0.9]}) + "\n")
         size = (folder / "stream.ndjson").stat().st_size
         wait_until(
-            lambda: (
-                saved_positions(folder / "store").get("stream.ndjson", 0) == size
-                or size in saved_positions(folder / "store").values()
-            ),
+            lambda: size in saved_positions(folder / "store").values(),
             PATIENCE_SECONDS,
             "it is saved",
             pause=0.02,
