@@ -14,6 +14,10 @@ class Reason(StrEnum):
     NO_LABELS = "no labels yet"
     NOT_CALIBRATED = "not calibrated"
     NOT_DEFINED = "not defined for this task"
+    ONE_CLASS = "one class only"
+    NONE_PREDICTED = "class never predicted"
+    COLLAPSED = "fit collapsed"
+    NOT_CONVERGED = "fit did not converge"
 
 
 @dataclass(frozen=True, slots=True)
