@@ -218,8 +218,8 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
         "probabilities first",
         table,
     )
-    total = table.sum(axis=2)
-    off: Bools = np.greater(np.abs(total - 1.0), _LARGEST_OFF).astype(np.bool_)
+    total: Floats = table.sum(axis=2)
+    off: Bools = np.asarray(np.abs(total - 1.0) > _LARGEST_OFF)
     _refuse(
         off,
         f"scores{{at}} must sum to 1 within {SUM_TOLERANCE} (class probabilities), got a sum of {{value}}",
