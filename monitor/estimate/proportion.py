@@ -54,14 +54,32 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Result:
         raise ValueError(f"n must be 0 or more trials, got {n}")
     if not 0 <= successes <= n:
         raise ValueError(f"successes must lie from 0 to n = {n}, got {successes}")
-    z = float(ndtri(0.5 + checked_level(level) / 2))
+    checked_level(level)
     if n == 0:
         return Unknown(Reason.NO_LABELS)
-    share = successes / n
+    return Estimate(successes / n, *wilson_ends(successes / n, n, level), level, n)
+
+
+def wilson_ends(share: float, n: float, level: float) -> tuple[float, float]:
+    """Ends of Wilson's interval around a share that `n` independent trials, or their like, stand behind.
+
+    Parameters
+    ----------
+    share : float
+        From 0 to 1.
+    n : float
+        Above 0; an effective number of trials where their weights differ.
+    level : float
+        Level of the interval, above 0 and below 1.
+
+    Examples
+    --------
+    >>> [round(end, 4) for end in wilson_ends(0.9, 50, 0.95)]
+    [0.7864, 0.9565]
+    """
+    z = float(ndtri(0.5 + checked_level(level) / 2))
     shrink = 1 + z * z / n
     center = (share + z * z / (2 * n)) / shrink
     half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and n the end is the share itself; rounding must not put it on the wrong side.
-    lower = 0.0 if successes == 0 else center - half
-    upper = 1.0 if successes == n else center + half
-    return Estimate(share, lower, upper, level, n)
+    # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side.
+    return (0.0 if share <= 0.0 else center - half), (1.0 if share >= 1.0 else center + half)

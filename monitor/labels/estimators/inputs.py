@@ -207,9 +207,9 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
             f"scores must have the shape {wanted}: rows, models (at least 1), classes (at least 2), got "
             f"{table.shape}; those of one model alone are scores[:, None, :]"
         )
-    unknown = np.isnan(table)
+    unknown: Ints = np.isnan(table).sum(axis=2)
     _refuse(
-        unknown.any(axis=2) & ~unknown.all(axis=2),
+        (unknown > 0) & (unknown < table.shape[2]),
         "scores{at} holds NaN for some classes only; give NaN for all of them where a model is missing",
     )
     _refuse(
