@@ -10,11 +10,13 @@ from monitor.labels.estimators.inputs import LabelledScores
 from monitor.labels.estimators.labelled import Labelled
 from monitor.labels.estimators.metrics import METRICS
 from monitor.labels.estimators.posterior import PosteriorEstimator
+from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_paper import SSMEPaper
 
 __all__ = [
     "ESTIMATORS",
     "METRICS",
+    "SSME",
     "Ensemble",
     "Fitted",
     "LabelEstimator",
@@ -25,6 +27,6 @@ __all__ = [
 ]
 
 ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
-    estimator.tag: estimator for estimator in (Ensemble, Labelled, SSMEPaper)
+    estimator.tag: estimator for estimator in (SSME, SSMEPaper, Ensemble, Labelled)
 }
 """Every estimator that uses labels, by its name in the configuration and in Prometheus."""

@@ -19,7 +19,7 @@ from monitor.result import Estimate, Result, Unknown
 REPLICATES = 200
 """Resamplings of the rows behind an interval, where the fit itself gives fewer draws."""
 
-_BLOCK_BYTES = 32 << 20  # of one array of draws: a dozen such arrays live at once
+_BLOCK_BYTES = 16 << 20  # of one array of draws: a dozen such arrays live at once
 _TABLES_KEPT = 8  # subgroup masks whose draws are remembered
 
 _DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # apart: a change of one leaves the others alone
@@ -144,8 +144,7 @@ class PosteriorEstimator(LabelEstimator):
         repeats = self._repeats if resampled else 1
         views = [self._view(model, where) for model in range(data.models)]
         columns = []
-        for block in self._blocks(repeats * data.rows * data.classes):
-            drawn = np.repeat(block, repeats, axis=0)
+        for drawn in self._blocks(repeats):
             weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else None
             columns.append(np.stack([view.values(drawn, weights) for view in views], axis=1))
         return np.concatenate(columns, axis=2)
@@ -155,9 +154,12 @@ class PosteriorEstimator(LabelEstimator):
         rows = np.flatnonzero(self._rows(model, where))
         return ModelRows.of(data, model, rows, self._positive())
 
-    def _blocks(self, size: int) -> Iterator[Floats]:
-        """The draws (draws in the block, n, K); one draw holds `size` numbers once it is repeated."""
+    def _blocks(self, repeats: int) -> Iterator[Floats]:
+        """The draws, each `repeats` times in a row, in blocks (draws, n, K) not to be written to."""
         drawn = iter(self._draw_posteriors(self.rng(_DRAW_STREAM)))
-        together = max(1, _BLOCK_BYTES // (8 * size))
-        while block := list(islice(drawn, together)):
-            yield np.stack(block)
+        for draw in drawn:
+            together = max(1, _BLOCK_BYTES // draw.nbytes)
+            if repeats == 1:
+                yield np.stack([draw, *islice(drawn, together - 1)])
+            for first in range(0, repeats if repeats > 1 else 0, together):
+                yield np.broadcast_to(draw, (min(together, repeats - first), *draw.shape))
