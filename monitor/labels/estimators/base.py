@@ -177,9 +177,11 @@ class LabelEstimator(ABC):
         ValueError
             The scores have another number of models or classes than those fitted on, or bad values.
         RuntimeError
-            Nothing was fitted yet.
+            Nothing was fitted yet, or the fit was refused.
         """
-        data, _ = self._done()
+        data, fitted = self._done()
+        if fitted.refused is not None:
+            raise RuntimeError(f"the fit was refused ({fitted.refused}), so nothing can be predicted from it")
         table = checked_scores(scores, data.models, data.classes)
         return self._predict(table[:, data.model_order])
 

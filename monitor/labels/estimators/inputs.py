@@ -20,6 +20,7 @@ UNLABELLED = -1
 SUM_TOLERANCE = 1e-3
 """How far from 1 the scores of a row may sum, as on the wire; such rows are divided by their sum."""
 
+_ROUNDING = 1e-9
 _LARGEST_OFF = SUM_TOLERANCE + 1e-9  # 0.5 + 0.501 must pass, whatever binary makes of it
 
 Bools = NDArray[np.bool_]
@@ -225,7 +226,8 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
         f"scores{{at}} must sum to 1 within {SUM_TOLERANCE} (class probabilities), got a sum of {{value}}",
         total,
     )
-    table /= total[:, :, None]
+    # Sums that are off by rounding alone stay: dividing by them would break ties between equal scores.
+    table /= np.where(np.abs(total - 1.0) > _ROUNDING, total, 1.0)[:, :, None]
     return table
 
 
@@ -300,7 +302,8 @@ def _order_of_models(scores: Floats, predicted: Ints) -> Ints:
 
 
 def _order_of_rows(scores: Floats, predicted: Ints, labels: Ints, *others: Floats | Ints | None) -> Ints:
-    columns = [scores.reshape(len(scores), -1), predicted, labels[:, None]]
+    flat = scores.reshape(len(scores), scores.shape[1] * scores.shape[2])
+    columns = [flat, predicted, labels[:, None]]
     columns += [other[:, None] for other in others if other is not None]
     keys = np.concatenate(columns, axis=1)
     return np.lexsort(keys.T).astype(np.int64)

@@ -173,7 +173,8 @@ class SSMEPaper(PosteriorEstimator):
 def _points(scores: Floats) -> Floats:
     """(n, M(K − 1)) coordinates of the rows."""
     filled = np.where(np.isnan(scores), mean_of_models(scores)[:, None, :], scores)
-    return additive_log_ratio(filled).reshape(len(scores), -1)
+    ratios = additive_log_ratio(filled)
+    return ratios.reshape(len(scores), ratios.shape[1] * ratios.shape[2])
 
 
 def _drawn(chances: Floats, rng: np.random.Generator) -> Ints:
