@@ -9,7 +9,7 @@ from monitor.labels.estimators.ensemble import Ensemble
 from monitor.labels.estimators.inputs import LabelledScores
 from monitor.labels.estimators.labelled import Labelled
 from monitor.labels.estimators.metrics import METRICS
-from monitor.labels.estimators.posterior import PosteriorEstimator
+from monitor.labels.estimators.posterior import ConfusionEstimate, PosteriorEstimator
 from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_paper import SSMEPaper
 
@@ -17,6 +17,7 @@ __all__ = [
     "ESTIMATORS",
     "METRICS",
     "SSME",
+    "ConfusionEstimate",
     "Ensemble",
     "Fitted",
     "LabelEstimator",

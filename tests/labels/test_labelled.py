@@ -164,6 +164,28 @@ def test_draws_and_bias_widen_the_interval() -> None:
     assert wider.value == found.value
 
 
+def test_confusion_matrices_are_expectations_with_an_interval_a_cell() -> None:
+    scores, labels = made(500, 7)
+    predicted = (scores[:, :, 1] > 0.3).astype(int)
+    fit = Ensemble().fit(scores, np.where(np.arange(500) < 200, labels, -1), predicted=predicted)
+    found = fit.confusion()
+    assert not isinstance(found, Unknown)
+    chance = np.where(np.arange(500) < 200, labels, scores[:, 0, 1])
+    expected = [
+        [((t == 1) * chance + (t == 0) * (1 - chance)) @ (predicted[:, 0] == p) for p in (0, 1)]
+        for t in (0, 1)
+    ]
+    np.testing.assert_allclose(found.value, np.array(expected) / 500, atol=1e-12)
+    assert (found.lower < found.value).all()
+    assert (found.value < found.upper).all()
+    errors = np.sqrt(
+        found.value * (1 - found.value) / 500
+    )  # wider than needed: chances vary less than counts
+    assert (found.upper - found.lower < 2 * 1.96 * errors * 1.3).all()
+    assert np.trace(found.value) == pytest.approx(fit.point("accuracy"), abs=1e-12)
+    assert fit.confusion(where=np.zeros(500, dtype=bool)) == Unknown("no rows")
+
+
 def test_the_sampling_of_the_rows_is_in_the_interval() -> None:
     """Width of the accuracy's interval against ±1.96 standard errors of the mean confidence."""
     scores, _ = made(800, 6)

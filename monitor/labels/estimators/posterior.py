@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from monitor.estimate.poisson_binomial import checked_level
 from monitor.labels.estimators.base import LabelEstimator
 from monitor.labels.estimators.inputs import Bools
 from monitor.labels.estimators.metrics import METRICS, ModelRows, undefined
@@ -24,6 +26,26 @@ _TABLES_KEPT = 8  # subgroup masks whose draws are remembered
 
 _DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # apart: a change of one leaves the others alone
 _FIRST_FREE_STREAM = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfusionEstimate:
+    """An expected confusion matrix with an interval for each cell.
+
+    Parameters
+    ----------
+    value, lower, upper : (K, K) float64
+        Shares of the rows, true class by class acted on; `value` sums to 1.
+    level : float
+    n : int
+        Rows it rests on.
+    """
+
+    value: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+    n: int
 
 
 class PosteriorEstimator(LabelEstimator):
@@ -83,6 +105,41 @@ class PosteriorEstimator(LabelEstimator):
         asked = self._asked(metric, model, where)
         return asked if isinstance(asked, Unknown) else self._value(metric, *asked)
 
+    def confusion(
+        self, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
+    ) -> ConfusionEstimate | Unknown:
+        """Expected confusion matrix of one model.
+
+        The value is the mean over the draws, so that its cells add up. The intervals, each for its own
+        cell, carry labels, fit and the sampling of the rows, not the error of the fit's shape.
+
+        Parameters
+        ----------
+        model, where, level
+            As in `estimate`.
+
+        Examples
+        --------
+        >>> from monitor.labels import Ensemble
+        >>> scores = np.tile([[[0.8, 0.2]], [[0.3, 0.7]]], (50, 1, 1))
+        >>> Ensemble().fit(scores, np.full(100, -1)).confusion().value.round(2).tolist()
+        [[0.4, 0.15], [0.1, 0.35]]
+        """
+        checked_level(level)
+        asked = self._asked("accuracy", model, where)
+        if isinstance(asked, Unknown):
+            return asked
+        view = self._view(*asked)
+        plain = self._gathered(lambda drawn, _: view.confusion(drawn[:, view.rows]), resampled=False)
+        moved = self._gathered(
+            lambda drawn, weight: view.confusion(drawn[:, view.rows], weight[:, view.rows]), resampled=True
+        )
+        value = plain.mean(axis=0)
+        drawn = moved + (np.repeat(plain, self._repeats, axis=0) - moved).mean(axis=0)
+        ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        lower, upper = np.clip(np.minimum(ends[0], value), 0, 1), np.clip(np.maximum(ends[1], value), 0, 1)
+        return ConfusionEstimate(value, lower, upper, level, len(view.rows))
+
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         """Posteriors (n, K) from the fit's own uncertainty, `draws` of them."""
         yield self._done()[1].posterior
@@ -140,14 +197,24 @@ class PosteriorEstimator(LabelEstimator):
 
     def _computed(self, where: Bools, resampled: bool) -> Floats:
         data, _ = self._done()
+        views = [self._view(model, where) for model in range(data.models)]
+
+        def all_models(drawn: Floats, weights: Floats) -> Floats:
+            found = np.stack([view.values(drawn, weights if resampled else None) for view in views])
+            return np.moveaxis(found, 2, 0)
+
+        return np.moveaxis(self._gathered(all_models, resampled=resampled), 0, 2).swapaxes(0, 1)
+
+    def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
+        """What `of` gives for all draws (and weights of rows, where resampled), along the first axis."""
         row_rng = self.rng(_ROW_STREAM)
         repeats = self._repeats if resampled else 1
-        views = [self._view(model, where) for model in range(data.models)]
-        columns = []
+        unweighted = np.ones((1, 1))
+        parts = []
         for drawn in self._blocks(repeats):
-            weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else None
-            columns.append(np.stack([view.values(drawn, weights) for view in views], axis=1))
-        return np.concatenate(columns, axis=2)
+            weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else unweighted
+            parts.append(of(drawn, weights))
+        return np.concatenate(parts)
 
     def _view(self, model: int, where: Bools) -> ModelRows:
         data, _ = self._done()
