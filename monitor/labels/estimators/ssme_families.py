@@ -320,8 +320,9 @@ def families(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Family,
     return RankBinormal.of(evidence, scores, heard, _PRIORS["binormal"], seed=3), softmax, claims
 
 
-_PRIORS = {"binormal": 0.7, "softmax": 0.2, "claims": 0.1}
-"""Weights of the families before any label; with more than two classes the last two share all of it."""
+_PRIORS = {"binormal": 0.4, "softmax": 0.3, "claims": 0.3}
+"""Weights of the families before any label; with more than two classes the last two share all of it.
+Development suites at 20 labels: 0.7/0.2/0.1 and 0.2/0.3/0.5 are worse by 0.2 points on average."""
 
 
 def log_likelihoods(family: Family, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
