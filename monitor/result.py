@@ -15,6 +15,10 @@ class Reason(StrEnum):
     TOO_FEW_LABELS = "too few labels"
     NOT_CALIBRATED = "not calibrated"
     NOT_DEFINED = "not defined for this task"
+    ONE_CLASS = "one class only"
+    NONE_PREDICTED = "class never predicted"
+    COLLAPSED = "fit collapsed"
+    NOT_CONVERGED = "fit did not converge"
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,8 @@ def imported(statement: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import monitor", "import monitor.estimate, monitor.charts, monitor.calibration"]
+    "statement",
+    ["import monitor", "import monitor.estimate, monitor.charts, monitor.calibration, monitor.labels"],
 )
 def test_importing_starts_nothing_reads_no_environment_and_silences_no_warning(statement: str) -> None:
     found = imported(statement)

@@ -14,6 +14,7 @@ PACKAGES = [
     "monitor.charts",
     "monitor.demo",
     "monitor.estimate",
+    "monitor.labels",
     "monitor.testing",
     "connectors",
     "connectors.kafka",
@@ -60,7 +61,9 @@ def members(thing: object) -> list[tuple[str, object]]:
     return found
 
 
-@pytest.mark.parametrize("package", ["monitor.estimate", "monitor.calibration", "monitor.charts"])
+@pytest.mark.parametrize(
+    "package", ["monitor.estimate", "monitor.calibration", "monitor.charts", "monitor.labels"]
+)
 def test_nothing_comes_through_the_door_that_the_list_leaves_out(package: str) -> None:
     module = importlib.import_module(package)
     inside = {name for _, name, _ in pkgutil.iter_modules(module.__path__)}
@@ -88,5 +91,18 @@ def test_the_contract_of_the_specification_is_exported() -> None:
     assert inspect.signature(average_confidence).parameters["level"].default == 0.95
     assert [*inspect.signature(Estimate).parameters] == ["value", "lower", "upper", "level", "n"]
     assert [*inspect.signature(Unknown).parameters] == ["reason"]
+    from monitor.labels import ESTIMATORS, SSME
+
+    assert ESTIMATORS["ssme"] is SSME
+    for estimator in ESTIMATORS.values():
+        fit = inspect.signature(estimator.fit).parameters
+        assert list(fit) == ["self", "scores", "labels", "predicted", "weights", "acquisition"]
+        assert {p.kind for p in list(fit.values())[3:]} == {inspect.Parameter.KEYWORD_ONLY}
+        assert list(inspect.signature(estimator.estimate).parameters)[1:] == [
+            "metric",
+            "model",
+            "where",
+            "level",
+        ]
     for name in ("pmf", "cdf", "mean", "variance", "quantile", "interval"):
         assert hasattr(PoissonBinomial, name)

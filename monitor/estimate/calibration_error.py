@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr
 
 from monitor.estimate._bootstrap import centered_interval, resampled_sums
+from monitor.estimate.equal_count import EqualCountBins, equal_count_bins, label_noise_bias
 from monitor.estimate.poisson_binomial import checked_level, checked_probabilities
-from monitor.records import Floats, Ints
+from monitor.records import Floats
 from monitor.result import Estimate, Reason, Result, Unknown
 
 ECE_BINS = 20
@@ -18,8 +18,6 @@ ECE_BINS = 20
 
 CLASS_ECE_BINS = 10
 """Bins of `class_ece`, as in the evaluation of SSME (Shanmugam et al., appendix E)."""
-
-_UNSHARED: Floats = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,58 +51,6 @@ class LabelledCalibrationError:
 
     plain: CalibrationErrorEstimate
     corrected: CalibrationErrorEstimate
-
-
-@dataclass(frozen=True, slots=True)
-class _Bins:
-    """Sorted differences, cut into runs so that bins are sums of runs and of shares of runs.
-
-    The runs begin at `starts`; bin edge e lies `share[e]` of the way from cumulative sum `before[e]` to
-    `after[e]`. The share is 0 unless tied scores lie on both sides of the edge: then each of them
-    belongs to both bins in part, so that their order does not matter.
-    """
-
-    values: Floats
-    starts: Ints
-    before: Ints
-    after: Ints
-    share: Floats
-    rows: Floats
-
-    def sums(self, runs: Floats) -> Floats:
-        """Bin sums (…, bins) of sums over runs (…, runs)."""
-        if not self.share.any():
-            return runs
-        total = np.zeros((*runs.shape[:-1], runs.shape[-1] + 1))
-        np.cumsum(runs, axis=-1, out=total[..., 1:])
-        low = total[..., self.before]
-        at_edges = low + self.share * (total[..., self.after] - low)
-        sums: Floats = np.diff(at_edges, axis=-1)
-        return sums
-
-    def of(self, values: Floats) -> Floats:
-        """Bin sums (bins,) of values in the sorted order."""
-        return self.sums(np.add.reduceat(values, self.starts))
-
-
-def _bins(raw: Floats, values: Floats, bins: int) -> tuple[_Bins, Ints]:
-    """Cut rows into bins of equal count by their raw score; also returns the order of the rows."""
-    n = len(raw)
-    order = np.argsort(raw, kind="stable")
-    ordered = raw[order]
-    edges = np.arange(bins + 1) * n // bins
-    starts, before, after, share = edges[:-1], edges, edges, _UNSHARED
-    if bool((ordered[1:] == ordered[:-1]).any()):
-        order = np.lexsort((values, raw))  # the resampling must not see the order of ties either
-        inner = ordered[edges[1:-1]]
-        first = np.concatenate([[0], np.searchsorted(ordered, inner, "left"), [n]])
-        past = np.concatenate([[0], np.searchsorted(ordered, inner, "right"), [n]])
-        share = (edges - first) / np.maximum(past - first, 1)
-    if share.any():
-        points, places = np.unique(np.concatenate([first, past]), return_inverse=True)
-        starts, before, after = points[:-1], places[: bins + 1], places[bins + 1 :]
-    rows = np.diff(edges).astype(np.float64)
-    return _Bins(values[order], starts, before, after, share, rows), order
 
 
 def _checked(raw: ArrayLike, other: ArrayLike, name: str, bins: int, level: float) -> tuple[Floats, Floats]:
@@ -171,7 +117,7 @@ def calibration_error(
     n = len(left)
     if n < bins:
         return CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_ROWS))
-    cut, _ = _bins(left, left - right, bins)
+    cut, _ = equal_count_bins(left, left - right, bins)
     value = float(np.abs(cut.of(cut.values)).sum()) / n
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     draws = np.abs(cut.sums(runs)).sum(axis=1) / totals
@@ -246,23 +192,23 @@ def labelled_calibration_error(
     if n < bins:
         unknown = CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_LABELS))
         return LabelledCalibrationError(unknown, unknown)
-    cut, order = _bins(left, left - right, bins)
+    cut, order = equal_count_bins(left, left - right, bins)
     weight = cut.rows / n
     gaps = cut.of(cut.values) / cut.rows
     noise = _gap_variance(cut, left[order], gaps)
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     drawn = cut.sums(runs) * (n / totals)[:, None] / cut.rows
     plain = np.abs(gaps) @ weight
-    corrected = float(np.clip(plain - _bias(gaps, noise, weight), 0.0, 1.0))
+    corrected = float(np.clip(plain - label_noise_bias(gaps, noise, weight), 0.0, 1.0))
     # A drawn gap carries the noise twice: that of the rows and that of the drawing.
-    corrected_draws = np.abs(drawn) @ weight - _bias(drawn, 2 * noise, weight)
+    corrected_draws = np.abs(drawn) @ weight - label_noise_bias(drawn, 2 * noise, weight)
     return LabelledCalibrationError(
         _with_draws(float(plain), np.abs(drawn) @ weight, level, n),
         _with_draws(corrected, corrected_draws, level, n),
     )
 
 
-def _gap_variance(cut: _Bins, raw: Floats, gaps: Floats) -> Floats:
+def _gap_variance(cut: EqualCountBins, raw: Floats, gaps: Floats) -> Floats:
     """(bins,) variance that label noise gives each gap; `raw` in the sorted order.
 
     The scatter within single bins is too coarse to use bin by bin: with 25 rows and an accuracy of 98 %
@@ -273,24 +219,3 @@ def _gap_variance(cut: _Bins, raw: Floats, gaps: Floats) -> Floats:
     total = float(shape.sum())
     noise: Floats = shape * (float(np.maximum(within, 0.0).sum()) / total) if total > 0 else within * 0.0
     return noise
-
-
-def _bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
-    """What label noise adds to the weighted sum of absolute gaps (…, bins)."""
-    bins = gaps.shape[-1]
-    mean = gaps.mean(axis=-1, keepdims=True)
-    between = ((gaps - mean) ** 2).sum(axis=-1, keepdims=True) / max(bins - 1, 1)
-    spread = np.maximum(between - noise.mean(), 0.0)
-    common = np.sqrt(np.maximum(mean * mean - noise.mean() / bins, 0.0))
-    added: Floats = (_mean_absolute(common, spread + noise) - _mean_absolute(common, spread)) @ weight
-    return added
-
-
-def _mean_absolute(mean: Floats, variance: Floats) -> Floats:
-    """E|N(mean, variance)|, broadcast; |mean| where the variance is 0."""
-    mean, variance = np.broadcast_arrays(mean, variance)
-    sd = np.sqrt(variance)
-    z = np.divide(mean, sd, out=np.full(mean.shape, np.inf), where=sd > 0)
-    density = np.exp(-0.5 * np.minimum(z * z, 1400.0)) * np.sqrt(2.0 / np.pi)
-    folded: Floats = sd * density + mean * (1.0 - 2.0 * ndtr(-z))
-    return folded

@@ -88,4 +88,4 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     center = (share + z * z / (2 * n)) / shrink
     half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side.
-    return 0.0 if share == 0.0 else center - half, 1.0 if share == 1.0 else center + half
+    return (0.0 if share <= 0.0 else center - half), (1.0 if share >= 1.0 else center + half)

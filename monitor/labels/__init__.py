@@ -1,0 +1,33 @@
+"""Labels: joined to predictions by id, and the estimators of model quality that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from monitor.labels.estimators.base import Fitted, LabelEstimator
+from monitor.labels.estimators.ensemble import Ensemble
+from monitor.labels.estimators.inputs import LabelledScores
+from monitor.labels.estimators.labelled import Labelled
+from monitor.labels.estimators.metrics import METRICS
+from monitor.labels.estimators.posterior import ConfusionEstimate, PosteriorEstimator
+from monitor.labels.estimators.ssme import SSME
+from monitor.labels.estimators.ssme_paper import SSMEPaper
+
+__all__ = [
+    "ESTIMATORS",
+    "METRICS",
+    "SSME",
+    "ConfusionEstimate",
+    "Ensemble",
+    "Fitted",
+    "LabelEstimator",
+    "Labelled",
+    "LabelledScores",
+    "PosteriorEstimator",
+    "SSMEPaper",
+]
+
+ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
+    estimator.tag: estimator for estimator in (SSME, SSMEPaper, Ensemble, Labelled)
+}
+"""Every estimator that uses labels, by its name in the configuration and in Prometheus."""

@@ -1,0 +1,1 @@
+"""Estimators of model quality that use labels; `monitor.labels.ESTIMATORS` lists them by name."""

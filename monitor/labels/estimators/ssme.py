@@ -1,0 +1,249 @@
+"""SSME: the joint distribution of labels and all models' scores, from many scores and few labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from monitor.calibration.isotonic import IsotonicCalibration
+from monitor.labels.estimators.base import Fitted
+from monitor.labels.estimators.inputs import Bools, LabelledScores
+from monitor.labels.estimators.posterior import PosteriorEstimator
+from monitor.labels.estimators.ssme_adjust import Corrections, LabelledRows, draw_coefficients
+from monitor.labels.estimators.ssme_curve import distilled
+from monitor.labels.estimators.ssme_evidence import Evidence, Pooling
+from monitor.labels.estimators.ssme_families import Family, families, log_likelihoods, log_softmax
+from monitor.records import Floats, Ints
+from monitor.result import Reason
+
+FEWEST_ROWS = 20
+"""Rows below which ranks and class shares mean too little to be fitted."""
+
+_DRAWS = 100
+
+BIAS = {
+    "accuracy": 0.24,
+    "ece": 0.32,
+    "class_ece": 0.36,
+    "auroc": 0.24,
+    "average_precision": 0.55,
+    "precision": 0.45,
+    "recall": 0.55,
+    "f1": 0.5,
+}
+"""Standard deviation of a metric's error from the fit's shape, beyond what the draws carry, times the root of
+the number of labels + 50: what the errors at 100 and 400 labels on the development suites ask for."""
+
+_BIAS_LABELS = 50.0
+
+_REFUSED = "the fit was refused ({}), so {}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Draw:
+    """One draw of the fit: a particle of a family, and coefficients of the corrections."""
+
+    family: Family
+    particle: int
+    coefficients: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fit:
+    """What is kept of a fit."""
+
+    pooling: Pooling
+    corrections: Corrections
+    draws: tuple[_Draw, ...]
+
+    def logits(self, evidence: Evidence) -> Iterator[Floats]:
+        """(n, K) logits of rows under each draw."""
+        features = self.corrections.features(evidence, _mean_logits(self.draws, evidence))
+        for draw in self.draws:
+            yield draw.family.logits(evidence, draw.particle) + features @ draw.coefficients
+
+
+class SSME(PosteriorEstimator):
+    """Semi-supervised estimate of several models: what labels and all models' scores say together.
+
+    Where the paper fits densities of the scores, which in more than a few dimensions stay where they
+    were initialised, this fits the conditional distribution of the label given the scores, in Bayes'
+    way, with priors from what the classifiers claim:
+
+    1. *Evidence.* The models' centred log-probabilities are averaged with weights from their agreement
+       (`agreement_weights`): copies share a voice, a model that agrees with none has none.
+    2. *Families.* Candidates for the curve from evidence to probability: for two classes normal
+       distributions on the scale of ranks, which no monotone distortion of the scores changes
+       (`RankBinormal`); a softmax with a free scale and free class shares; the mean of the classifiers
+       nearly as it is (`ScaledSoftmax`). 256 particles of each, drawn from priors, are weighed by the
+       likelihood of the labelled rows: Bayesian model averaging. 100 systematic draws are kept.
+    3. *Corrections.* Each draw is corrected by a Bayesian logistic regression on the labelled rows with
+       the draw's logits as offset and shrunk towards no correction (`Corrections`): it bends the curve,
+       and rectifies each model's number of right answers. With few labels it widens the intervals by as
+       much as shapes are usually off; with many it makes the fit follow the labels.
+
+    It assumes that the labelled rows were picked at random given the scores (else give `weights`). It
+    misleads where most models are wrong together and no labels say so; without labels it rests on the models'
+    claims and on how much such claims exaggerate in the development suites, and is flagged `no labels`.
+
+    `predicted` is used by the metrics, not by the fit.
+
+    Parameters
+    ----------
+    seed, positive
+        See `LabelEstimator`.
+
+    References
+    ----------
+    Shanmugam et al., *Evaluating multiple models using labeled and unlabeled data* (2025), for the
+    problem and the metrics; Angelopoulos et al., *Prediction-powered inference* (2023), for rectifying.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.integers(0, 2, 500)
+    >>> odds = 2 * truth[:, None] - 1 + rng.normal(size=(500, 3))  # 2·odds would be the log-odds
+    >>> positive = 1 / (1 + np.exp(-6 * odds))                     # three times overconfident
+    >>> scores = np.stack([1 - positive, positive], axis=2)
+    >>> labels = np.where(np.arange(500) < 60, truth, -1)
+    >>> fit = SSME().fit(scores, labels)
+    >>> bool(abs(fit.point("accuracy") - (scores[:, 0].argmax(1) == truth).mean()) < 0.05)
+    True
+    """
+
+    tag = "ssme"
+    draws: ClassVar[int] = _DRAWS
+
+    _learnt: _Fit | None = None
+
+    def calibration(self, model: int = 0) -> IsotonicCalibration:
+        """The fit distilled into a calibration of one model; see `distilled`.
+
+        Parameters
+        ----------
+        model : int
+            Column of the scores, from 0.
+
+        Raises
+        ------
+        ValueError
+            There is no such model, or it is missing in every row.
+        RuntimeError
+            Nothing was fitted yet, or the fit was refused.
+        """
+        data, fitted = self._done()
+        at = self._model(model)
+        if self._learnt is None:
+            raise RuntimeError(_REFUSED.format(self.refused, "no calibration comes of it"))
+        return distilled(data.scores[:, at], fitted.posterior)
+
+    def _fit(self, data: LabelledScores) -> Fitted:
+        self._learnt = None
+        mean = data.clamp(data.mean_of_models())
+        if data.rows < FEWEST_ROWS:
+            return Fitted(mean, converged=False, refused=Reason.TOO_FEW_ROWS)
+        pooling = Pooling.of(data.scores)
+        evidence = pooling.evidence(data.scores)
+        rows = np.flatnonzero(data.labelled)
+        known = pooling.evidence(data.scores[rows])
+        weights = _label_weights(data, rows)
+        candidates = families(evidence, data.scores, pooling.weights)
+        chosen, shares = _chosen(candidates, known, data.labels[rows], weights, self.rng())
+        self._learnt = _corrected(pooling, evidence, known, chosen, data.labels[rows], weights, self.rng(11))
+        posterior = data.clamp(self._mean(evidence))
+        return Fitted(posterior, iterations=1, flags=_flags(data), details=shares)
+
+    def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
+        data, _ = self._done()
+        if self._learnt is None:
+            raise RuntimeError("a refused fit has no draws")
+        for chance in self._probabilities(self._learnt.pooling.evidence(data.scores)):
+            yield data.clamp(chance)
+
+    def _bias(self, metric: str, model: int, where: Bools) -> float:
+        data, _ = self._done()
+        unlabelled = float(1.0 - data.labelled[where].mean())
+        return unlabelled * BIAS[metric] / float(np.sqrt(_BIAS_LABELS + self.effective_labels))
+
+    def _predict(self, scores: Floats) -> Floats:
+        if self._learnt is None:
+            raise RuntimeError(_REFUSED.format(self.refused, "nothing can be predicted from it"))
+        return self._mean(self._learnt.pooling.evidence(scores))
+
+    def _mean(self, evidence: Evidence) -> Floats:
+        total = np.zeros((evidence.rows, evidence.classes))
+        for chance in self._probabilities(evidence):
+            total += chance
+        return total / self.draws
+
+    def _probabilities(self, evidence: Evidence) -> Iterator[Floats]:
+        if self._learnt is not None:
+            for logits in self._learnt.logits(evidence):
+                yield np.exp(log_softmax(logits))
+
+
+def _flags(data: LabelledScores) -> tuple[str, ...]:
+    seen = np.unique(data.labels[data.labelled])
+    if len(seen) == 0:
+        return ("no labels",)
+    return () if len(seen) == data.classes else ("a class without labels",)
+
+
+def _label_weights(data: LabelledScores, rows: Ints) -> Floats:
+    """Weights of the labelled rows, summing to the number of equally weighted labels that tell as much."""
+    if data.weights is None or len(rows) == 0:
+        return np.ones(len(rows))
+    weight = data.weights[rows]
+    scaled: Floats = weight * weight.sum() / (weight @ weight)
+    return scaled
+
+
+def _chosen(
+    candidates: tuple[Family, ...], known: Evidence, labels: Ints, weights: Floats, rng: np.random.Generator
+) -> tuple[tuple[tuple[Family, int], ...], dict[str, float]]:
+    """Particles drawn systematically from the posterior over all families, and the families' shares."""
+    pairs = [(family, j) for family in candidates for j in range(family.size)]
+    logs = np.concatenate(
+        [np.log(f.prior / f.size) + log_likelihoods(f, known, labels, weights) for f in candidates]
+    )
+    chance = np.exp(logs - logs.max())
+    chance /= chance.sum()
+    places = (np.arange(_DRAWS) + rng.random()) / _DRAWS
+    at = np.minimum(np.searchsorted(np.cumsum(chance), places), len(chance) - 1)
+    shares = {
+        f.name: float(part.sum())
+        for f, part in zip(candidates, np.split(chance, len(candidates)), strict=True)
+    }
+    return tuple(pairs[i] for i in at), shares
+
+
+def _mean_logits(draws: tuple[_Draw, ...], evidence: Evidence) -> Floats:
+    """(n, K) centred mean logits of the draws' families, before corrections."""
+    total = np.zeros((evidence.rows, evidence.classes))
+    for draw in draws:
+        total += draw.family.logits(evidence, draw.particle)
+    total /= len(draws)
+    centred: Floats = total - total.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _corrected(
+    pooling: Pooling,
+    evidence: Evidence,
+    known: Evidence,
+    chosen: tuple[tuple[Family, int], ...],
+    labels: Ints,
+    weights: Floats,
+    rng: np.random.Generator,
+) -> _Fit:
+    plain = tuple(_Draw(family, j, np.empty(0)) for family, j in chosen)
+    corrections = Corrections.of(evidence, _mean_logits(plain, evidence), pooling.scales)
+    features = corrections.features(known, _mean_logits(plain, known))
+    offsets = np.stack([family.logits(known, j) for family, j in chosen])
+    rows = LabelledRows(features, labels, weights)
+    drawn = draw_coefficients(rows, offsets, corrections.prior_scales, rng)
+    draws = tuple(_Draw(family, j, row) for (family, j), row in zip(chosen, drawn, strict=True))
+    return _Fit(pooling, corrections, draws)

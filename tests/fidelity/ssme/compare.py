@@ -1,0 +1,121 @@
+"""Estimators beside each other on one pool: errors, coverage and width of intervals, time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.labels import ESTIMATORS, METRICS
+from monitor.records import Floats
+from monitor.result import Estimate
+from tests.fidelity.ssme.protocol import Pool, Run
+
+SHOWN = ("accuracy", "class_ece", "auroc", "average_precision")
+"""The four metrics of the paper's tables, in their order; its ECE is `class_ece`."""
+
+FLOOR = "floor"
+"""Not an estimator: all labels of the run are known, so that only the sampling of its rows is left."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one estimator said over all runs, beside the truth.
+
+    Parameters
+    ----------
+    error : (runs, len(METRICS), M) float64
+        Estimate less truth; NaN where it was unknown.
+    covered : (runs, len(METRICS), M) float64
+        1 where the truth was inside the interval, 0 where not, NaN where unknown.
+    width : (runs, len(METRICS), M) float64
+    seconds : (runs, 2) float64
+        Of the fit, and of all metrics of all models with their intervals.
+    """
+
+    error: Floats
+    covered: Floats
+    width: Floats
+    seconds: Floats
+
+    def mean_error(self, metric: str) -> Floats:
+        """(runs,) absolute error averaged over the models for which it was known."""
+        return known_mean(np.abs(self.error[:, METRICS.index(metric)]), axis=1)
+
+    def coverage(self, metric: str) -> float:
+        """Share of known intervals that held the truth."""
+        return float(known_mean(self.covered[:, METRICS.index(metric)], axis=None))
+
+    def mean_width(self, metric: str) -> float:
+        """Mean width of known intervals."""
+        return float(known_mean(self.width[:, METRICS.index(metric)], axis=None))
+
+    def unknown(self, metric: str) -> float:
+        """Share of answers that were `Unknown`."""
+        return float(np.isnan(self.error[:, METRICS.index(metric)]).mean())
+
+
+def known_mean(values: Floats, axis: int | None) -> Floats:
+    """Mean of what is not NaN; NaN where nothing is."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=axis)
+    summed = np.where(known, values, 0.0).sum(axis=axis)
+    mean: Floats = np.divide(summed, count, out=np.full(np.shape(summed), np.nan), where=count > 0)
+    return mean
+
+
+def measure(
+    pool: Pool, tags: Sequence[str], labelled: int, runs: int, seed: int = 0, intervals: bool = True
+) -> Mapping[str, Measured]:
+    """All estimators on the same runs.
+
+    Parameters
+    ----------
+    pool : Pool
+    tags : sequence of str
+        Keys of `ESTIMATORS`, or "floor".
+    labelled, runs : int
+    seed : int
+        Of the first run; the next ones follow.
+    intervals : bool
+        False for values alone, which is some times faster.
+    """
+    found: dict[str, list[tuple[Floats, Floats]]] = {tag: [] for tag in tags}
+    for at in range(runs):
+        run = pool.run(labelled, seed + at)
+        for tag in tags:
+            found[tag].append(_asked(run, tag, at, intervals))
+    return {tag: _compared(pool.truth, answers) for tag, answers in found.items()}
+
+
+def _asked(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
+    """(len(METRICS), M, 3) values with their ends, and the two times."""
+    labels = run.hidden if tag == FLOOR else run.labels
+    began = time.perf_counter()
+    fit = ESTIMATORS["labelled" if tag == FLOOR else tag](seed=seed).fit(run.scores, labels)
+    fitted = time.perf_counter()
+    answers = np.full((len(METRICS), run.scores.shape[1], 3), np.nan)
+    for at, metric in enumerate(METRICS):
+        for model in range(run.scores.shape[1]):
+            if intervals or not hasattr(fit, "point"):
+                answer = fit.estimate(metric, model)
+                if isinstance(answer, Estimate):
+                    answers[at, model] = answer.value, answer.lower, answer.upper
+            else:
+                value = fit.point(metric, model)
+                answers[at, model, 0] = value if isinstance(value, float) else np.nan
+    return answers, np.array([fitted - began, time.perf_counter() - fitted])
+
+
+def _compared(truth: Floats, answers: list[tuple[Floats, Floats]]) -> Measured:
+    values = np.stack([answer for answer, _ in answers])
+    inside = (values[..., 1] <= truth) & (truth <= values[..., 2])
+    covered = np.where(np.isnan(values[..., 1]), np.nan, inside.astype(np.float64))
+    return Measured(
+        values[..., 0] - truth,
+        covered,
+        values[..., 2] - values[..., 1],
+        np.stack([seconds for _, seconds in answers]),
+    )

@@ -1,0 +1,114 @@
+"""The suite's tasks: which estimator is best in how many, and how far off the best the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.fidelity.ssme.compare import SHOWN, Measured, known_mean, measure
+from tests.fidelity.ssme.suite import Task
+
+
+@dataclass(frozen=True)
+class Line:
+    """One task at one number of labels."""
+
+    task: Task
+    labels: int
+    found: Mapping[str, Measured]
+
+    def error(self, tag: str, metric: str) -> float:
+        """Mean absolute error over runs and models, 0 to 1."""
+        return float(known_mean(self.found[tag].mean_error(metric), axis=None))
+
+    def worse(self, tag: str, than: str, metric: str) -> float:
+        """How much larger the error of `tag` is, in standard errors of the paired runs."""
+        gap = self.found[tag].mean_error(metric) - self.found[than].mean_error(metric)
+        gap = gap[~np.isnan(gap)]
+        if len(gap) < 2:
+            return float("nan")
+        spread = float(gap.std(ddof=1)) / len(gap) ** 0.5
+        return float(gap.mean()) / spread if spread > 0 else 0.0
+
+
+def lines(tasks: Sequence[Task], tags: Sequence[str], labels: Sequence[int], runs: int) -> list[Line]:
+    """Measure every task at every number of labels."""
+    return [Line(task, count, measure(task.pool, tags, count, runs)) for task in tasks for count in labels]
+
+
+def task_table(found: Sequence[Line], metric: str, runs: int) -> str:
+    """One line a task: mean absolute error in points of each estimator, the best one marked."""
+    tags = list(found[0].found)
+    counts = sorted({line.labels for line in found})
+    head = "".join(f"{f'{tag} {count}':>16s}" for count in counts for tag in tags)
+    out = [f"Suite, {metric}: mean absolute error in points over {runs} runs (* best)", f"{'task':24s}{head}"]
+    for name in dict.fromkeys(line.task.name for line in found):
+        cells = ""
+        for line in (x for x in found if x.task.name == name):
+            errors = [100 * line.error(tag, metric) for tag in tags]
+            best = float(np.nanmin(errors))
+            cells += "".join(f"{e:15.2f}{'*' if e == best else ' '}" for e in errors)
+        out.append(f"{name:24s}{cells}")
+    return "\n".join(out) + "\n"
+
+
+def summary_table(found: Sequence[Line]) -> str:
+    """For each metric and number of labels: mean error, how often best, and how far off when not."""
+    tags = list(found[0].found)
+    out = [
+        "Suite in short: mean error in points; tasks in which it is best; points off the best where it is "
+        "not, mean and worst",
+        f"{'metric':18s}{'labels':>6s}  {'estimator':14s}"
+        f"{'error':>8s}{'best':>8s}{'off':>8s}{'worst':>8s}  worst task",
+    ]
+    for metric in SHOWN:
+        for count in sorted({line.labels for line in found}):
+            chosen = [line for line in found if line.labels == count]
+            table = np.array([[100 * line.error(tag, metric) for tag in tags] for line in chosen])
+            off = table - np.nanmin(table, axis=1, keepdims=True)
+            for at, tag in enumerate(tags):
+                lost = off[:, at] > 0
+                mean = off[lost, at].mean() if lost.any() else 0.0
+                worst = int(np.nanargmax(off[:, at]))
+                out.append(
+                    f"{metric:18s}{count:6d}  {tag:14s}{np.nanmean(table[:, at]):8.2f}"
+                    f"{int((off[:, at] == 0).sum()):5d}/{len(chosen):2d}{mean:8.2f}{off[worst, at]:8.2f}  "
+                    f"{chosen[worst].task.name}"
+                )
+    return "\n".join(out) + "\n"
+
+
+def losses(found: Sequence[Line], tag: str, rivals: Sequence[str], errors: float = 3.0) -> str:
+    """Tasks in which a rival is better by more than some standard errors of the paired runs."""
+    names = " or ".join(rivals)
+    out = [f"Where {tag} is worse than {names} by more than {errors:.0f} standard errors of the runs"]
+    for line in found:
+        for metric in SHOWN:
+            for rival in rivals:
+                by = line.worse(tag, rival, metric)
+                if by > errors:
+                    mine, theirs = (100 * line.error(x, metric) for x in (tag, rival))
+                    where = f"{line.task.name:24s}{line.labels:5d} {metric:18s}"
+                    out.append(f"{where}{mine:7.2f} against {rival} {theirs:.2f}")
+    return "\n".join(out if len(out) > 1 else [*out, "nowhere"]) + "\n"
+
+
+def coverage_table(found: Sequence[Line], metrics: Sequence[str]) -> str:
+    """Coverage in % and width in points over the tasks, their median and their lowest coverage."""
+    tags = list(found[0].found)
+    out = [
+        "Suite: coverage in % of 95 % intervals over tasks: mean (lowest task) / mean width in points",
+        f"{'labels':>6s} {'estimator':14s}" + "".join(f"{name:>22s}" for name in metrics),
+    ]
+    for count in sorted({line.labels for line in found}):
+        chosen = [line for line in found if line.labels == count]
+        for tag in tags:
+            cells = ""
+            for metric in metrics:
+                covered = np.array([100 * line.found[tag].coverage(metric) for line in chosen])
+                width = np.array([100 * line.found[tag].mean_width(metric) for line in chosen])
+                cells += f"{np.nanmean(covered):8.0f} ({np.nanmin(covered):3.0f}) / {np.nanmean(width):5.1f}"
+            out.append(f"{count:6d} {tag:14s}{cells}")
+    return "\n".join(out) + "\n"
