@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from monitor.labels.cells import Cells
 from monitor.labels.join import Matches
-from monitor.labels.revisions import Crossing
 from monitor.report import WindowReport
 from monitor.taskengine import TaskEngine
 
@@ -35,22 +34,21 @@ class LateLabels:
     def count_until(self, sequence: int) -> list[WindowReport]:
         """Count what was known by then, that record included; return the lines that came due on the way."""
         waiting = self._take_until(sequence)
-        left = [np.ones(len(found.series), dtype=bool) for found in waiting]
+        cells = [Cells(found) for found in waiting]
         crossings = [
             (crossing.sequence, *task.names(crossing.series), crossing.window, k, crossing)
             for k, task in enumerate(self._tasks)
-            for crossing in task.revisions.crossings(waiting[k])
+            for crossing in task.revisions.crossings(cells[k])
         ]
         reports = []
         for *_, k, crossing in sorted(crossings, key=lambda found: found[:5]):
             # Of what comes before a line only its own window's rows matter; all others are counted at once.
-            rows = np.flatnonzero(left[k] & _up_to(crossing, waiting[k]))
-            left[k][rows] = False
-            self._tasks[k].apply(waiting[k].take(rows))
+            self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
             report = self._tasks[k].revisions.revise(crossing.series, crossing.window)
             reports += [report] if report is not None else []
-        for task, found, rest in zip(self._tasks, waiting, left, strict=True):
-            task.apply(found.take(np.flatnonzero(rest)))
+        for task, found, rest in zip(self._tasks, waiting, cells, strict=True):
+            for cell in rest:
+                task.count(rest, cell)
             task.audit(found)
         return reports
 
@@ -62,9 +60,3 @@ class LateLabels:
             found.take(slice(start, stop))
             for found, start, stop in zip(self._matches, taken, stops, strict=True)
         ]
-
-
-def _up_to(crossing: Crossing, matches: Matches) -> NDArray[np.bool_]:
-    """The rows of a window up to the place where its line is due."""
-    own: NDArray[np.bool_] = (matches.series == crossing.series) & (matches.window == crossing.window)
-    return own & (matches.sequence <= crossing.sequence)

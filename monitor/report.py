@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -75,6 +75,12 @@ class WindowReport:
         agent used records in between, the first and the last of each stretch, in turn.
     rebaselined : tuple of Rebaselined
         New baselines that were asked for since the window before: the windows from this one on make them.
+
+    Attributes
+    ----------
+    line : bytes
+        What `to_json` made of it, ``b""`` before: every sink and the store write the same line. It is not
+        carried over by `dataclasses.replace`.
     """
 
     task: str
@@ -93,6 +99,7 @@ class WindowReport:
     objectives: tuple[ObjectiveView, ...] = ()
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rebaselined: tuple[Rebaselined, ...] = ()
+    line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
 
 def finite(result: Result) -> Result:
@@ -164,6 +171,13 @@ def to_json(report: WindowReport) -> bytes:
     >>> print(to_json(window).decode())
     {"task":"toxicity","model":"erm","group":"","version":"","window":0,"revision":0,"size":500,"closed_by":"size","start_time":"1970-01-01T00:00:00.000Z","end_time":"1970-01-01T00:01:00.500Z","calibration":{"method":"none","version":0},"estimates":[{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],"charts":[],"objectives":[],"positions":{}}
     """  # noqa: E501 - the line is the thing shown
+    if not report.line:
+        object.__setattr__(report, "line", _encoded(_fields(report)))  # frozen, but for this
+    return report.line
+
+
+def _fields(report: WindowReport) -> dict[str, Any]:
+    """What the line holds, in its order."""
     line = {
         "task": report.task,
         "model": report.model,
@@ -183,10 +197,58 @@ def to_json(report: WindowReport) -> bytes:
     }
     if report.rebaselined:
         line["rebaselined"] = [{"metric": r.metric, "reason": r.reason} for r in report.rebaselined]
+    return line
+
+
+def _encoded(value: Any) -> bytes:
     try:
-        return _encode(line)
+        return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_encodable(line))
+        return _encode(_encodable(value))
+
+
+def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -> WindowReport | None:
+    """The next revision of a window, in which one estimator has another result.
+
+    Its line is the former one but for the bytes that change: most of it is as it was.
+
+    Parameters
+    ----------
+    report : WindowReport
+    line : bytes
+        What `to_json` makes of it.
+    estimator : str
+        Each of its estimates gets the result.
+    result : Result
+
+    Returns
+    -------
+    WindowReport or None
+        None where the line would say what the former one says, as numbers are rounded there.
+
+    Examples
+    --------
+    >>> from monitor.view import CalibrationView
+    >>> window = WindowReport(task="t", model="erm", group="", version="", window=3, size=500,
+    ...     closed_by="size", start_time=0.0, end_time=60.5,
+    ...     calibration=CalibrationView("none", 0, False, None),
+    ...     estimates=(MetricEstimate("accuracy", "realised", Unknown("no labels yet")),))
+    >>> later = revised(window, to_json(window), "realised", Estimate(1.0, 0.2, 1.0, 0.95, 1))
+    >>> later.revision, later.line == to_json(replace(later))
+    (1, True)
+    """
+    estimates = tuple(replace(e, result=result) if e.estimator == estimator else e for e in report.estimates)
+    spliced = line
+    for before, after in zip(report.estimates, estimates, strict=True):
+        if before is not after:
+            # No text can hold these bytes: inside one, each quote has a backslash before it.
+            spliced = spliced.replace(_encoded(_estimate(before)), _encoded(_estimate(after)), 1)
+    if spliced == line:
+        return None
+    was, now = (b'"revision":%d,' % number for number in (report.revision, report.revision + 1))
+    found = replace(report, revision=report.revision + 1, estimates=estimates)
+    object.__setattr__(found, "line", spliced.replace(was, now, 1))
+    return found
 
 
 def from_json(line: bytes) -> WindowReport:
@@ -237,7 +299,7 @@ def from_json(line: bytes) -> WindowReport:
         estimates=tuple(map(_read_estimate, read["estimates"])),
         charts=tuple(map(_read_chart, read["charts"])),
         objectives=tuple(map(_read_objective, read["objectives"])),
-        positions={partition: (first, last) for partition, (first, last) in read["positions"].items()},
+        positions={partition: tuple(ends) for partition, ends in read["positions"].items()},
         rebaselined=tuple(Rebaselined(**each) for each in read.get("rebaselined", ())),
     )
 

@@ -305,10 +305,13 @@ class Series:
             if name in task.estimators
         ]
 
-    def realised(self, window: int) -> tuple[int, Result]:
-        """How many rows of a window are labelled so far, and the accuracy over those."""
-        labelled, _ = self.tally.counts(window)
-        return labelled, self.tally.realised(window, self.settings.task.level)
+    def labelled(self, window: int) -> int:
+        """How many rows of a window are labelled so far."""
+        return self.tally.counts(window)[0]
+
+    def realised(self, window: int) -> Result:
+        """The accuracy over the rows of a window that are labelled so far."""
+        return self.tally.realised(window, self.settings.task.level)
 
     def view(self) -> SeriesView:
         """What the outside may see."""

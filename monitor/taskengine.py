@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from monitor.changes import RingChange
 from monitor.config import Task
-from monitor.estimate.hajek import Excess
 from monitor.labels.along import labels_along, match_directly, merged
-from monitor.labels.credit import excesses
+from monitor.labels.cells import Cell, Cells
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
 from monitor.places import by_code, by_first_row
@@ -26,8 +25,6 @@ from monitor.view import LabelOutcome
 from monitor.windows import ClosedWindow, Rows
 
 _FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
-_WINDOW_BITS = 40  # a trillion windows a series; series have the 23 bits above
-_NEWEST_WINDOW = (1 << _WINDOW_BITS) - 1
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
@@ -116,7 +113,9 @@ class TaskEngine:
             series_per_answer=1 + len(task.groups),
         )
         self.join: LabelJoinLogic = join.build(state.get("join"))
-        self.revisions: RevisionsLogic = settings.revisions.build(self._realised, state.get("revisions"))
+        self.revisions: RevisionsLogic = settings.revisions.build(
+            self._labelled, self._realised, state.get("revisions")
+        )
         self.series: list[Series] = []
         self._index: dict[tuple[str, str], int] = {}
         self._groups = 0
@@ -268,23 +267,17 @@ class TaskEngine:
         settings = self.series[series].settings
         return settings.task_name, settings.model, settings.group
 
-    def _realised(self, series: int, window: int) -> tuple[int, Result]:
+    def _labelled(self, series: int, window: int) -> int:
+        return self.series[series].labelled(window)
+
+    def _realised(self, series: int, window: int) -> Result:
         return self.series[series].realised(window)
 
-    def apply(self, matches: Matches) -> None:
-        """Count matched labels into the windows that their answers are in."""
-        if not len(matches.series):
-            return
-        # One number a cell: sorting pairs takes several times as long, and often there are few rows.
-        cells, place = np.unique(matches.series << _WINDOW_BITS | matches.window, return_inverse=True)
-        labelled = np.bincount(place, weights=matches.labelled, minlength=len(cells))
-        correct = np.bincount(place, weights=matches.correct, minlength=len(cells))
-        more = excesses(matches, place)
-        for cell, (code, n, k) in enumerate(
-            zip(cells.tolist(), labelled.tolist(), correct.tolist(), strict=True)
-        ):
-            series, window = code >> _WINDOW_BITS, code & _NEWEST_WINDOW
-            self.series[series].add_labels(window, int(n), int(k), more.get(cell, Excess()))
+    def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
+        """Count matched labels into the window that their answers are in, up to a place in the stream."""
+        labelled, correct, excess = cells.take(cell, up_to)
+        if labelled or correct or any(excess):
+            self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
 
     def audit(self, matches: Matches) -> None:
         """Hold matched labels, sorted by sequence, against the confidences of their answers."""

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
-from monitor.report import WindowReport, finite, from_json, rfc3339, to_json
-from monitor.result import Estimate, Unknown
+from monitor.report import WindowReport, finite, from_json, revised, rfc3339, to_json
+from monitor.result import Estimate, Result, Unknown
 from monitor.view import (
     CalibrationView,
     ChartView,
@@ -247,3 +247,51 @@ def test_every_time_and_every_number_survives_reading(seconds, value) -> None:
 def test_what_is_no_line_of_ours_is_refused(line) -> None:
     with pytest.raises((KeyError, ValueError, TypeError)):
         from_json(line)
+
+
+SOME_RESULT = st.one_of(
+    st.sampled_from([Unknown("no labels yet"), Estimate(math.nan, 0.0, 1.0, 0.95, 3)]),
+    st.builds(Estimate, *[st.floats(0, 1)] * 3, st.just(0.95), st.integers(1, 500)),
+)
+
+
+@given(st.text(), st.integers(0, 30), SOME_RESULT, SOME_RESULT, st.booleans())
+def test_a_spliced_line_is_the_one_that_the_whole_report_gives(
+    name, revision, was, now: Result, twice
+) -> None:
+    realised = [MetricEstimate(metric, "realised", was) for metric in ("accuracy", name)]
+    odd = f'{{"metric":"accuracy","estimator":"realised"}},"revision":{revision},{name}'
+    before = dataclasses.replace(
+        spec_window(),
+        group=f"region={odd}",
+        revision=revision,
+        estimates=(*spec_window().estimates, *realised[: 1 + twice]),
+        positions={odd: (100, 640)},
+    )
+    after = dataclasses.replace(
+        before,
+        revision=revision + 1,
+        estimates=tuple(
+            dataclasses.replace(e, result=now) if e.estimator == "realised" else e for e in before.estimates
+        ),
+    )
+    found = revised(before, to_json(before), "realised", now)
+    if to_json(dataclasses.replace(after, revision=revision)) == to_json(before):
+        assert found is None
+    else:
+        assert found == after
+        assert to_json(found) == to_json(after)  # of `after` every byte is written anew
+
+
+def test_a_line_is_made_once_and_a_changed_report_has_another() -> None:
+    window = spec_window()
+    assert window.line == b""
+    assert to_json(window) is to_json(window) is window.line
+    assert b'"window":18' in to_json(dataclasses.replace(window, window=18))
+    assert window == spec_window()
+
+
+def test_every_stretch_of_a_window_survives_reading() -> None:
+    line = to_json(dataclasses.replace(spec_window(), positions={"predictions-0": (100, 300, 400, 640)}))
+    assert from_json(line).positions == {"predictions-0": (100, 300, 400, 640)}
+    assert to_json(from_json(line)) == line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,10 +49,9 @@ class Columns:
         found = np.zeros(self.size, dtype=bool)
         if absent(self.label) and absent(self.correct):
             return found
-        for i, (label, correct) in enumerate(zip(self.label, self.correct, strict=True)):
-            if label is None and correct is None:
-                continue
-            found[i] = self.scores[i] is None and self.models[i] is None and self.confidence[i] is None
+        for column in (self.label, self.correct):
+            for i in [i for i, value in enumerate(column) if value is not None]:
+                found[i] = self.scores[i] is None and self.models[i] is None and self.confidence[i] is None
         return found
 
     def _weights(self) -> Ints:
@@ -74,7 +74,9 @@ def picker(chosen: Ints, size: int) -> Callable[[Sequence[T]], Sequence[T]]:
     if len(chosen) == size:
         return lambda column: column
     rows = chosen.tolist()
-    return lambda column: [column[i] for i in rows]
+    if len(rows) < 2:  # of one row, itemgetter would give the value itself
+        return lambda column: [column[i] for i in rows]
+    return itemgetter(*rows)  # a third of the time of a comprehension
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,9 +94,9 @@ def _try_lines(data: bytes) -> list[Record] | None:
 def _try_pieces(pieces: Sequence[bytes]) -> list[Record] | None:
     """One record a piece, all decoded in one call, or None where that is not so."""
     joined = b"\n".join(pieces)
-    if joined.count(b"\n") != len(pieces) - 1:
+    if not joined.count(b"\n") == joined.count(b"}\n{") == len(pieces) - 1:
         return None
-    if not all(piece.startswith(b"{") and piece.endswith(b"}") for piece in pieces):
+    if not (joined.startswith(b"{") and joined.endswith(b"}")):
         return None
     records = _try_lines(joined)
     return records if records is not None and len(records) == len(pieces) else None

@@ -54,9 +54,9 @@ def parse_times(values: Sequence[str | float | None], faults: Faults) -> Floats:
     kinds = set(map(type, values))
     if kinds == {str}:
         return _texts(values, np.arange(len(values)), faults)  # type: ignore[arg-type]
+    if kinds <= {float, type(None)}:
+        return _numbers(values, np.arange(len(values)), faults)  # type: ignore[arg-type]
     times = np.full(len(values), np.nan)
-    if kinds <= {type(None)}:
-        return times
     texts = [i for i, value in enumerate(values) if isinstance(value, str)]
     numbers = [i for i, value in enumerate(values) if isinstance(value, int | float)]
     times[texts] = _texts([values[i] for i in texts], np.array(texts, dtype=np.int64), faults)  # type: ignore[misc]
@@ -72,12 +72,14 @@ def _in_calendar(times: Floats) -> NDArray[np.bool_]:
     return found
 
 
-def _numbers(values: Sequence[float], rows: Ints, faults: Faults) -> Floats:
-    times = np.array(values, dtype=np.float64)
+def _numbers(values: Sequence[float | None], rows: Ints, faults: Faults) -> Floats:
+    times = np.array(values, dtype=np.float64)  # None becomes NaN
     with np.errstate(invalid="ignore"):
         good = _in_calendar(times) & (times < _NOT_SECONDS)
     for i in np.flatnonzero(~good).tolist():
-        faults.add(rows[i], *_number_fault(values[i]))
+        value = values[i]
+        if value is not None:
+            faults.add(rows[i], *_number_fault(value))
     return np.where(good, times, np.nan)
 
 

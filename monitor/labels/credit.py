@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from monitor.estimate.hajek import Excess, excess
 from monitor.labels.columns import Matches, Pairs, weights
 from monitor.labels.table import KeyedRing, repeats
-from monitor.records import Ints
 
 NO_LABEL = -1
 
@@ -62,13 +60,3 @@ def _keep_probability(answers: KeyedRing, pairs: Pairs) -> None:
     rows, place = np.unique(pairs.answer[order], return_index=True)
     fresh = answers["label"][rows] == NO_LABEL
     answers.put("probability", rows[fresh], pairs.probability[order[place[fresh]]])
-
-
-def excesses(matches: Matches, cell: Ints) -> dict[int, Excess]:
-    """What the weighted rows add to each cell: added one by one, as whole numbers, for they are few."""
-    found: dict[int, Excess] = {}
-    rows = np.flatnonzero(matches.weight != 1.0)
-    columns = (cell, matches.weight, matches.labelled, matches.correct)
-    for place, weight, n, k in zip(*(column[rows].tolist() for column in columns), strict=True):
-        found[place] = found.get(place, Excess()).plus(excess(weight, n, k))
-    return found

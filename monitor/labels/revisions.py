@@ -14,24 +14,27 @@ interrupted, the same lines come in the same order.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from monitor.labels.columns import Matches
+from monitor.labels.cells import Cell, Cells
 from monitor.labels.tally import REALISED
-from monitor.records import Ints
-from monitor.report import WindowReport, from_json, to_json
+from monitor.report import WindowReport, from_json, revised, to_json
 from monitor.result import Result
 
 FEWEST_KEPT = 1000
-"""Windows of a task that are kept in any case: 2 MB."""
+"""Windows of a task that are kept in any case: 2 MB. Reports kept beside their lines: as many."""
 
-Known = Callable[[int, int], tuple[int, Result]]
-"""Of a series and a window: how many of its rows are labelled, and its realised accuracy, at present."""
+Labelled = Callable[[int, int], int]
+"""Of a series and a window: how many of its rows are labelled at present."""
+
+Realised = Callable[[int, int], Result]
+"""Of a series and a window: its realised accuracy at present."""
 
 
 class Crossing(NamedTuple):
@@ -86,9 +89,11 @@ class Revisions:
         if not self.horizon_seconds > 0:
             raise ValueError(f"horizon_seconds must be above 0, got {self.horizon_seconds}")
 
-    def build(self, known: Known, resume: Mapping[str, Any] | None = None) -> RevisionsLogic:
+    def build(
+        self, labelled: Labelled, realised: Realised, resume: Mapping[str, Any] | None = None
+    ) -> RevisionsLogic:
         """The revisions, from the start or from where a snapshot left them."""
-        return RevisionsLogic(self, known, resume)
+        return RevisionsLogic(self, labelled, realised, resume)
 
 
 class RevisionsLogic:
@@ -102,10 +107,17 @@ class RevisionsLogic:
         Whether there is something that no checkpoint has saved yet.
     """
 
-    def __init__(self, settings: Revisions, known: Known, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Revisions,
+        labelled: Labelled,
+        realised: Realised,
+        resume: Mapping[str, Any] | None = None,
+    ) -> None:
         self._settings = settings
-        self._known = known
-        self._kept: OrderedDict[tuple[int, int], _Kept] = OrderedDict()  # in the order of closing
+        self._labelled, self._realised = labelled, realised
+        self._kept: OrderedDict[Cell, _Kept] = OrderedDict()  # in the order of closing
+        self._reports: OrderedDict[Cell, WindowReport] = OrderedDict()  # the lines of some of those, as read
         self._of_series: dict[int, deque[int]] = {}
         self._newest: dict[int, int] = {}
         self.missed = 0
@@ -121,8 +133,10 @@ class RevisionsLogic:
         if not any(found.estimator == REALISED for found in report.estimates):
             return []
         self.changed = True
-        told, _ = self._known(series, report.window)
-        self._kept[series, report.window] = _Kept(to_json(report), report.revision, told, report.end_time)
+        cell = series, report.window
+        told = self._labelled(*cell)
+        self._kept[cell] = _Kept(to_json(report), report.revision, told, report.end_time)
+        self._remember(cell, report)
         own = self._of_series.setdefault(series, deque())
         own.append(report.window)
         self._newest[series] = report.window
@@ -141,53 +155,52 @@ class RevisionsLogic:
         oldest = self._kept[series, self._of_series[series][0]]
         return report.end_time - oldest.end_time > self._settings.horizon_seconds
 
-    def crossings(self, matches: Matches) -> list[Crossing]:
+    def crossings(self, cells: Cells) -> list[Crossing]:
         """Where in these matches lines will be due, sorted; rows of windows let go of are counted as missed.
 
-        The matches are those that come next, sorted by sequence: to be given once, before they are counted.
+        The matches are those that come next: to be given once, before any of them is counted.
         """
-        rows = np.flatnonzero(matches.labelled > 0)
-        rows = rows[np.lexsort((matches.window[rows], matches.series[rows]))]
-        series, window = matches.series[rows], matches.window[rows]
-        edges = np.flatnonzero((np.diff(series) != 0) | (np.diff(window) != 0)) + 1
         found: list[Crossing] = []
-        for part in np.split(rows, edges) if len(rows) else ():
-            key = int(matches.series[part[0]]), int(matches.window[part[0]])
-            kept = self._kept.get(key)
+        for cell in cells:
+            sequence = cells.newly_labelled(cell)
+            kept = self._kept.get(cell)
             if kept is not None:
-                sequence = matches.sequence[part]
-                found += (Crossing(place, *key) for place in self._due_at(kept, key, sequence))
-            elif key[1] <= self._newest.get(key[0], -1):
-                self.missed += len(part)
+                found += (Crossing(place, *cell) for place in self._due_at(kept, cell, sequence))
+            elif sequence and cell[1] <= self._newest.get(cell[0], -1):
+                self.missed += len(sequence)
                 self.changed = True
         return sorted(found)
 
-    def _due_at(self, kept: _Kept, key: tuple[int, int], sequence: Ints) -> list[int]:
+    def _due_at(self, kept: _Kept, cell: Cell, sequence: list[int]) -> list[int]:
         """The sequences at which the counts, all rows of one sequence taken together, reach what is due."""
-        before, _ = self._known(*key)
+        before = self._labelled(*cell)
         due, found = kept.due, []
         while (row := max(due - before - 1, 0)) < len(sequence):
-            place = int(sequence[row])
+            place = sequence[row]
             found.append(place)
-            due = 2 * (before + int(np.searchsorted(sequence, place, side="right")))
+            due = 2 * (before + bisect_right(sequence, place))
         return found
 
     def revise(self, series: int, window: int) -> WindowReport | None:
         """The next line of a window, as things stand; None where it would say what its last one says."""
-        kept = self._kept[series, window]
-        told, realised = self._known(series, window)
-        before = from_json(kept.line)
-        estimates = tuple(
-            replace(found, result=realised) if found.estimator == REALISED else found
-            for found in before.estimates
-        )
-        # Held against what was written: a label that was changed and changed back is no news.
-        if not told or to_json(replace(before, estimates=estimates)) == kept.line:
+        cell = series, window
+        kept, told = self._kept[cell], self._labelled(series, window)
+        if not told:
             return None
-        report = replace(before, revision=kept.revision + 1, estimates=estimates)
-        kept.line, kept.revision, kept.told = to_json(report), report.revision, told
-        self.changed = True
+        before = self._reports.pop(cell, None) or from_json(kept.line)
+        # Held against what was written: a label that was changed and changed back is no news.
+        report = revised(before, kept.line, REALISED, self._realised(series, window))
+        self._remember(cell, report or before)
+        if report is not None:
+            kept.line, kept.revision, kept.told = report.line, report.revision, told
+            self.changed = True
         return report
+
+    def _remember(self, cell: Cell, report: WindowReport) -> None:
+        """Keep the newest reports as they are: reading one off its line takes as long as writing it."""
+        self._reports[cell] = report
+        if len(self._reports) > FEWEST_KEPT:
+            self._reports.popitem(last=False)
 
     def finish(self) -> list[WindowReport]:
         """The input has ended: a line for every window that has changed since its last one."""
@@ -201,6 +214,7 @@ class RevisionsLogic:
                 found.append(report)
             if forget:
                 del self._kept[key]
+                self._reports.pop(key, None)
         return found
 
     def counts(self) -> dict[str, Any]:

@@ -221,12 +221,14 @@ def test_labels_that_come_after_a_window_was_let_go_of_are_counted():
 def logic(keep=100, keep_each=100, resume=None):
     counts: dict[tuple[int, int], int] = {}
 
-    def known(series, window):
-        rows = counts.get((series, window), 0)
-        result = Estimate(0.5, 0.4, 0.6, 0.95, rows) if rows else Unknown("no labels yet")
-        return rows, result
+    def labelled(series, window):
+        return counts.get((series, window), 0)
 
-    return Revisions(keep, keep_each, 3600.0).build(known, resume), counts
+    def accuracy(series, window):
+        rows = labelled(series, window)
+        return Estimate(0.5, 0.4, 0.6, 0.95, rows) if rows else Unknown("no labels yet")
+
+    return Revisions(keep, keep_each, 3600.0).build(labelled, accuracy, resume), counts
 
 
 def report(window, model="erm"):
