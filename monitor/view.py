@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from monitor.charts.base import Verdict
+from monitor.refit.durations import RefitDurations
 from monitor.result import Result
 
 
@@ -169,6 +170,47 @@ class SeriesView:
 
 
 @dataclass(frozen=True, slots=True)
+class RefitView:
+    """How the refits of a task's estimators that use labels stand.
+
+    Parameters
+    ----------
+    number : int
+        Refits that have ended, good or not.
+    under_way : bool
+    success_time : float or None
+        Time of the newest answer that the last good fit rests on, seconds since the epoch; None before
+        the first. What follows is of that fit.
+    rows, labelled : int
+        Rows that it rests on, and how many of those have labels.
+    effective_labels : float
+        Labels taken at random with equal chances that would weigh as much.
+    prevalence : mapping of class to float
+    converged : bool
+    iterations : int
+    failures : int
+        Refits that were refused, since the start.
+    refused : str or None
+        Why the newest one was; None where it was good.
+    without_id : int
+        Answers without an id, which cannot take part.
+    """
+
+    number: int = 0
+    under_way: bool = False
+    success_time: float | None = None
+    rows: int = 0
+    labelled: int = 0
+    effective_labels: float = 0.0
+    prevalence: Mapping[str, float] = field(default_factory=dict)
+    converged: bool = False
+    iterations: int = 0
+    failures: int = 0
+    refused: str | None = None
+    without_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineView:
     """The engine after a step.
 
@@ -205,6 +247,7 @@ class EngineView:
     series_dropped: int = 0
     labels_received: Mapping[str, int] = field(default_factory=dict)
     labels_unrevised: Mapping[str, int] = field(default_factory=dict)
+    refits: Mapping[str, RefitView] = field(default_factory=dict)
     answers_forgotten: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -311,6 +354,8 @@ class AgentView:
         When the last checkpoint was saved, seconds since the epoch; None without a store.
     sinks : tuple of SinkView
         Where the output goes. One that fails makes the agent neither unready nor unhealthy.
+    refit_durations : mapping of task to RefitDurations
+        Since the start.
     """
 
     engine: EngineView = EngineView()
@@ -325,3 +370,4 @@ class AgentView:
     store_failures: int = 0
     checkpoint_time: float | None = None
     sinks: tuple[SinkView, ...] = ()
+    refit_durations: Mapping[str, RefitDurations] = field(default_factory=dict)

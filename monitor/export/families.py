@@ -12,7 +12,7 @@ class Family:
 
     Parameters
     ----------
-    kind : {"gauge", "counter", "info"}
+    kind : {"gauge", "counter", "info", "histogram"}
     help : str
         Shown in `# HELP`; for a series family "a model's", which stands for a group's too.
     unit : str
@@ -22,7 +22,7 @@ class Family:
         is said of the agent, of a task, or of whole models alone.
     """
 
-    kind: Literal["gauge", "counter", "info"]
+    kind: Literal["gauge", "counter", "info", "histogram"]
     help: str
     unit: str = ""
     per_series: bool = True
@@ -74,6 +74,36 @@ FAMILIES: dict[str, Family] = {
         "counter", "Answers pushed out of memory before their label came.", per_series=False
     ),
     "labels_received": Family("counter", "Labels received, used or not.", per_series=False),
+    "refit_duration_seconds": Family(
+        "histogram",
+        "Time that refits of the estimators that use labels took, good ones and refused ones.",
+        "seconds",
+        per_series=False,
+    ),
+    "refit_last_success_timestamp_seconds": Family(
+        "gauge",
+        "Time of the newest answer that the last good refit rests on, since the epoch.",
+        "seconds",
+        per_series=False,
+    ),
+    "refit_failures": Family(
+        "counter", "Refits that were refused or lost; the last good one holds.", per_series=False
+    ),
+    "refit_rows": Family("gauge", "Rows that the last good refit rests on.", "rows", per_series=False),
+    "refit_labelled_rows": Family(
+        "gauge", "Rows of the last good refit that have labels.", "rows", per_series=False
+    ),
+    "effective_labels": Family(
+        "gauge",
+        "Labels taken with equal chances that would tell as much as those of the last good refit.",
+        per_series=False,
+    ),
+    "prevalence_ratio": Family(
+        "gauge",
+        "Share of the class among the rows of the last good refit, 0 to 1.",
+        "ratio",
+        per_series=False,
+    ),
     "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
     "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),
     "shed": Family("counter", "Answers dropped unread because there was no room.", per_series=False),

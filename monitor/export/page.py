@@ -20,6 +20,7 @@ from monitor.view import (
     LabelOutcome,
     MetricEstimate,
     ObjectiveView,
+    RefitView,
     SeriesView,
 )
 
@@ -97,6 +98,7 @@ def render_page(view: AgentView) -> str:
             *_sources(view),
             *_rejects(view.engine),
             *_labels(view.engine),
+            *_refits(view.engine),
             "</body></html>\n",
         ]
     )
@@ -274,6 +276,28 @@ def _labels(engine: EngineView) -> Iterator[str]:
         rows.append(f'<tr><th scope="row">{_text(task)}</th>{numbers}</tr>')
     outcomes = (f"#{outcome.value.capitalize()}" for outcome in LabelOutcome)
     yield from _table(("Task", *outcomes, "#Waiting", "#Median delay"), rows)
+
+
+def _refits(engine: EngineView) -> Iterator[str]:
+    if not engine.refits:
+        return
+    yield "<h2>Refits by labels</h2>"
+    rows = []
+    for task, refits in engine.refits.items():
+        good = "none yet" if refits.success_time is None else f"on answers to {_time(refits.success_time)}"
+        numbers = _numbers([f"{refits.rows:,}", f"{refits.labelled:,}", f"{refits.failures:,}"])
+        rows.append(f'<tr><th scope="row">{_text(task)}</th><td>{good}{_newest(refits)}</td>{numbers}</tr>')
+    yield from _table(("Task", "Last good one", "#Rows", "#With labels", "#Refused"), rows)
+
+
+def _newest(refits: RefitView) -> str:
+    """What has become of the refits since the last good one."""
+    refused = (
+        f'; <span class="warn">the newest was refused: {_text(refits.refused)}</span>'
+        if refits.refused
+        else ""
+    )
+    return refused + ("; another is under way" if refits.under_way else "")
 
 
 def _table(heads: Iterable[str], rows: Iterable[str]) -> Iterator[str]:

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from monitor import __version__
 from monitor.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.families import FAMILIES
 from monitor.records import RejectReason
+from monitor.refit.durations import BUCKETS_SECONDS, RefitDurations
 from monitor.report import finite
 from monitor.result import Unknown
 from monitor.view import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
@@ -33,10 +35,9 @@ GROUP_PREFIX = "blindsight_group_"
 _CUT_SHOWN = 5
 
 Row = tuple[str, dict[str, str], float]
-"""Key in `FAMILIES`, labels, value."""
+"""Key in `FAMILIES`, labels, value. A histogram's key has the part of it behind a colon: `…:bucket`."""
 
-
-_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info"}
+_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
 
 
 class BlindsightCollector(Collector):
@@ -140,20 +141,24 @@ def registry(view: Callable[[], AgentView], max_series: int) -> CollectorRegistr
     return found
 
 
-def _metric(prefix: str, key: str, samples: Iterable[tuple[dict[str, str], float]] = ()) -> Metric:
+def _metric(prefix: str, key: str, samples: Iterable[Row] = ()) -> Metric:
     family = FAMILIES[key]
     metric = Metric(prefix + key, family.help, family.kind, family.unit)
     name = prefix + key + _SUFFIX[family.kind]
-    for labels, value in samples:
-        metric.add_sample(name, labels, value)
+    for part, labels, value in samples:
+        metric.add_sample(name + part, labels, value)
     return metric
 
 
-def _by_family(rows: Iterable[Row]) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Samples by family, in the table's order: one HELP a family, and the same text for the same view."""
-    found: dict[str, list[tuple[dict[str, str], float]]] = {key: [] for key in FAMILIES}
+def _by_family(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Samples by family, in the table's order: one HELP a family, and the same text for the same view.
+
+    Each sample's key has become the part of its family that it is, which is empty but for histograms.
+    """
+    found: dict[str, list[Row]] = {key: [] for key in FAMILIES}
     for key, labels, value in rows:
-        found[key].append((labels, value))
+        family, _, part = key.partition(":")
+        found[family].append((part, labels, value))
     return {key: samples for key, samples in found.items() if samples}
 
 
@@ -233,6 +238,7 @@ def _objective_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
 
 def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield from _label_rows(view)
+    yield from _refit_rows(view)
     yield from _source_rows(view)
     yield from _sink_rows(view)
     yield "reports_lost", {}, view.reports_lost
@@ -263,6 +269,26 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
         yield "labels_unrevised", who, engine.labels_unrevised.get(task, 0)
         yield "answers_forgotten", who, engine.answers_forgotten.get(task, 0)
         yield from _known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
+
+
+def _refit_rows(view: AgentView) -> Iterator[Row]:
+    """Tasks that refit; what is of a fit stays out until there is a good one."""
+    for task, refits in view.engine.refits.items():
+        who = {"task": _text(task)}
+        took = view.refit_durations.get(task, RefitDurations())
+        ends = (*map(floatToGoString, BUCKETS_SECONDS), "+Inf")
+        for end, count in zip(ends, took.cumulative(), strict=True):
+            yield "refit_duration_seconds:bucket", {**who, "le": end}, count
+        yield "refit_duration_seconds:sum", who, took.seconds
+        yield "refit_duration_seconds:count", who, sum(took.counts)
+        yield "refit_failures", who, refits.failures
+        if refits.success_time is not None:
+            yield "refit_last_success_timestamp_seconds", who, refits.success_time
+            yield "refit_rows", who, refits.rows
+            yield "refit_labelled_rows", who, refits.labelled
+            yield from _known("effective_labels", who, refits.effective_labels)
+            for name, share in refits.prevalence.items():
+                yield from _known("prevalence_ratio", {**who, "class": _text(name)}, share)
 
 
 def _source_rows(view: AgentView) -> Iterator[Row]:

@@ -158,5 +158,5 @@ def test_confidence_is_that_of_the_class_acted_on() -> None:
 
 
 def test_an_unknown_method_is_named() -> None:
-    with pytest.raises(ValueError, match=r"snapshot\.method must be one of isotonic, none, got 'plat'"):
+    with pytest.raises(ValueError, match=r"snapshot\.method must be one of isotonic, none, ssme, got 'plat'"):
         calibration_from_snapshot({"method": "plat"})

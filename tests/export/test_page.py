@@ -23,6 +23,7 @@ from monitor.view import (
     MetricEstimate,
     ObjectiveState,
     ObjectiveView,
+    RefitView,
     SeriesState,
     SeriesView,
     SinkView,
@@ -220,6 +221,26 @@ def test_the_audit_of_the_intervals_stands_beside_the_model_with_the_labels_it_r
     assert "intervals held" not in read(of(MODEL)).text
     text = read(of(dataclasses.replace(MODEL, coverage=Coverage(0.855, 6000, 0.95)))).text
     assert "intervals held 85.5 % (of 95.0 %) by 6,000 labels" in text
+
+
+def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refused() -> None:
+    refits = {
+        "toxicity": RefitView(
+            number=9,
+            under_way=True,
+            success_time=1795169251.0,
+            rows=1020,
+            labelled=51,
+            failures=2,
+            refused="took <too> long",
+        ),
+        "spam": RefitView(),
+    }
+    said = read(AgentView(engine=EngineView(refits=refits))).text
+    assert "on answers to 2026-11-20 10:07:31 UTC" in said
+    assert "the newest was refused: took <too> long; another is under way" in said
+    assert "none yet" in said
+    assert "Refits" not in read(AgentView()).text
 
 
 def test_an_agent_that_has_seen_nothing_says_so() -> None:

@@ -21,6 +21,7 @@ from monitor.charts.base import Verdict
 from monitor.export.families import FAMILIES
 from monitor.export.prometheus import BlindsightCollector, registry
 from monitor.records import RejectReason
+from monitor.refit.durations import RefitDurations
 from monitor.result import Estimate, Reason, Unknown
 from monitor.view import (
     AgentView,
@@ -32,6 +33,7 @@ from monitor.view import (
     MetricEstimate,
     ObjectiveState,
     ObjectiveView,
+    RefitView,
     SeriesState,
     SeriesView,
     SinkView,
@@ -113,6 +115,20 @@ RICH = AgentView(
         shed={"predictions": 5},
         rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
         series_dropped=2,
+        refits={
+            "toxicity": RefitView(
+                number=4,
+                success_time=1795169000.5,
+                rows=1020,
+                labelled=51,
+                effective_labels=40.25,
+                prevalence={"ok": 0.75, "toxic": 0.25},
+                converged=True,
+                failures=1,
+                refused="the refit took too long",
+            ),
+            "spam": RefitView(),
+        },
     ),
     sources=(
         SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
@@ -123,6 +139,7 @@ RICH = AgentView(
     reports_lost=1,
     store_failures=2,
     checkpoint_time=1_763_632_815.0,
+    refit_durations={"toxicity": RefitDurations().plus(0.2).plus(0.25).plus(45.0).plus(1000.0)},
     sinks=(
         SinkView("reports_file", waiting=0, delivered=18, lost=1),
         SinkView("reports_topic", 7, 11, 0, "no Kafka broker answers", 1_763_632_700.5),
@@ -348,7 +365,7 @@ def test_the_cap_is_kept_and_whole_models_and_groups_are_cut(cap: int) -> None:
 
 
 def test_models_are_kept_before_groups_and_the_first_before_the_last() -> None:
-    kept = list(whom(samples(crowd(5, 4), 333)))
+    kept = list(whom(samples(crowd(5, 4), 366)))
     order = [(f"m{m}", None) for m in range(5)] + [
         (f"m{m}", f"region={g}") for m in range(5) for g in range(4)
     ]
@@ -422,3 +439,26 @@ def test_one_view_is_taken_a_scrape() -> None:
     assert taken == [], "registering is no scrape"
     generate_latest(found)
     assert taken == [1]
+
+
+# --- refits --------------------------------------------------------------------------------------------
+
+
+def test_a_task_without_a_good_refit_has_its_counters_and_nothing_of_a_fit() -> None:
+    engine = EngineView(refits={"t": RefitView(number=2, failures=2, refused="ssme: too few rows")})
+    found = samples(AgentView(engine=engine, refit_durations={"t": RefitDurations().plus(3.0)}))
+    assert value(found, "blindsight_refit_failures_total", task="t") == 2
+    assert value(found, "blindsight_refit_duration_seconds_count", task="t") == 1
+    assert value(found, "blindsight_refit_duration_seconds_bucket", task="t", le="2.5") == 0
+    assert value(found, "blindsight_refit_duration_seconds_bucket", task="t", le="5.0") == 1
+    of_a_fit = ("refit_last", "refit_rows", "refit_labelled", "effective_labels", "prevalence")
+    assert [
+        name for name, _ in found if name.startswith(tuple(f"blindsight_{part}" for part in of_a_fit))
+    ] == []
+
+
+def test_classes_from_outside_are_fit_for_utf_8() -> None:
+    refits = {"t": RefitView(success_time=1.0, prevalence={"\ud800": 0.5, "b": math.nan})}
+    found = samples(AgentView(engine=EngineView(refits=refits)))
+    assert named(found, "blindsight_prevalence_ratio") == [0.5]
+    assert generate_latest(exposed(AgentView(engine=EngineView(refits=refits))))
