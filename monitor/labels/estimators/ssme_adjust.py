@@ -24,8 +24,8 @@ SCALES = {
 `model` larger ones help with more than two classes and hurt with two at 20 labels."""
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)
-"""Of the prior scales, equally likely before any label. One factor alone is worse by 0.1 to 0.4 points
-at 400 labels, and by 2 with nine classes at 20 (development suites)."""
+"""Of the prior scales, equally likely before any label. One factor alone is worse by up to 0.6 points
+at 400 labels, and by 2 with nine classes at 20 (development suites, one run a task)."""
 
 _FIT_STEPS = 10
 _DRAW_STEPS = 4

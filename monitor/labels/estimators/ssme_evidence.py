@@ -17,11 +17,11 @@ SMALLEST_SCORE = 1e-4
 
 _RIDGE = 0.3
 """Added to the diagonal of the models' correlations, so that small differences between models that are
-nearly alike do not decide. Development suites; 0.1 to 1 differ little."""
+nearly alike do not decide. Chosen, not tuned; without weights at all the development suites differ little."""
 
 _STRANGER = 0.15
 """A model with less than this share of the median loading on what the models have in common has no
-voice: broken models among good ones. Development suites; nothing between 0.1 and 0.3 mattered."""
+voice: broken models among good ones. Chosen, not tuned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
