@@ -17,7 +17,7 @@ SMALLEST_SCORE = 1e-4
 
 _RIDGE = 0.3
 """Added to the diagonal of the models' correlations, so that small differences between models that are
-nearly alike do not decide. Chosen, not tuned; without weights at all the development suites differ little."""
+nearly alike do not decide. Chosen, not tuned."""
 
 _STRANGER = 0.15
 """A model with less than this share of the median loading on what the models have in common has no

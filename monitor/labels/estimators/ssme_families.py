@@ -322,7 +322,7 @@ def families(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Family,
 
 _PRIORS = {"binormal": 0.4, "softmax": 0.3, "claims": 0.3}
 """Weights of the families before any label; with more than two classes the last two share all of it.
-Development suites at 20 labels, one run a task: 0.7/0.2/0.1 is worse by some 0.3 points, 0.2/0.3/0.5 by 0.1."""
+Development suites at 20 labels, one run a task: 0.7/0.2/0.1 is worse by 0.3 points, 0.2/0.3/0.5 by 0.1."""
 
 
 def log_likelihoods(family: Family, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
