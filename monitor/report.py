@@ -237,7 +237,10 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     >>> later.revision, later.line == to_json(replace(later))
     (1, True)
     """
-    estimates = tuple(replace(e, result=result) if e.estimator == estimator else e for e in report.estimates)
+    estimates = tuple(
+        MetricEstimate(e.metric, estimator, result) if e.estimator == estimator else e
+        for e in report.estimates
+    )
     spliced = line
     for before, after in zip(report.estimates, estimates, strict=True):
         if before is not after:

@@ -33,6 +33,8 @@ class Excess(NamedTuple):
 
     def plus(self, other: Excess, sign: int = 1) -> Excess:
         """The sums of both, or with the sign -1 their difference."""
+        if not any(other):
+            return self
         return Excess(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
 
 

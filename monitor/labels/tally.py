@@ -87,7 +87,8 @@ class Tally:
         self._reach(window)
         if window < self._start:
             return
-        self._counts[:, window - self._base] += (labelled, correct)
+        self._counts[0, window - self._base] += labelled
+        self._counts[1, window - self._base] += correct
         if any(excess):
             self._excess[window] = self._excess.get(window, _NONE).plus(excess)
         if self._inside <= window < self.closed:

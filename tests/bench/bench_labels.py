@@ -1,18 +1,24 @@
 """What it costs that predictions stay joinable: a stream with ids and late labels beside one without.
 
-    python -m tests.bench.bench_labels [--records 1000000] [--rounds 3]
+    python -m tests.bench.bench_labels [--records 1000000] [--rounds 3] [--pace 100000]
 
-One process, one core: records are decoded and go through the engine in chunks of 4,000, four models,
-windows of 500, an isotonic calibration on a labelled reference. The first stream has no ids and no labels;
-the second is the same predictions with ids, and 5 % of them get a label of its own 100,000 records later.
-The streams take turns; what is counted is processor time. The third row leaves out the confidence that
-answers keep for the audit of intervals, to say what that costs.
+Four models, windows of 500, an isotonic calibration on a labelled reference. The first stream has no ids
+and no labels; the second is the same predictions with ids, and 5 % of them get a label of its own 100,000
+records later. The streams take turns.
+
+One core: in one process, records are decoded, go through the engine in chunks of 4,000, and each window's
+lines are written to memory; what is counted is processor time. The third row leaves out the confidence
+that answers keep for the audit of intervals, to say what that costs.
+
+The daemon: `blindsight run`, which decodes in a thread of its own, gets the same streams through a pipe, at
+a set pace and then as fast as it takes them: see `tests.bench.paced_daemon`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,15 +32,18 @@ from connectors.formats.decoder import Decoder
 from monitor.config import Task
 from monitor.engine import EngineSettings, layouts
 from monitor.reference import Reference
+from monitor.report import to_json
 from monitor.series import Series
 from monitor.view import LabelOutcome
+from tests.bench.paced_daemon import Paced, paced
 from tests.streams import CLASSES, confidences
 
 MODELS = ("erm", "irm", "coral", "mixup")
 CHUNK = 4000
+WINDOW = 500
 LATE = 100_000
 SHARE = 0.05
-TASK = Task(classes=CLASSES, window={"size": 500}, metrics=["accuracy"], models={m: {} for m in MODELS})
+TASK = Task(classes=CLASSES, window={"size": WINDOW}, metrics=["accuracy"], models={m: {} for m in MODELS})
 
 Chunks = list[tuple[list[bytes], list[bytes]]]
 
@@ -58,7 +67,8 @@ def chunks(records: int, joinable: bool) -> Chunks:
             answers.append(encode({"id": f"request-{i}"} | record if joinable else record))
             late = i - LATE
             if joinable and late >= 0 and labelled[late]:
-                labels.append(encode({"id": f"request-{late}", "label": CLASSES[scores[late] > 0.5]}))
+                said = {"time": record["time"], "label": CLASSES[scores[late] > 0.5]}
+                labels.append(encode({"id": f"request-{late}"} | said))
         found.append((answers, labels))
     return found
 
@@ -86,7 +96,8 @@ def run(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, float, i
         chunk = decode([RawMessages(values, "part-0", range(int(offset), int(offset) + len(values)))])
         offset += len(values)
         before = time.process_time()
-        engine.absorb(chunk, 1.7e9 + number)
+        for report in engine.absorb(chunk, 1.7e9 + number):
+            to_json(report)
         of_engine += time.process_time() - before
     seconds = time.process_time() - begin
     return seconds, of_engine, engine.view().labels["t", LabelOutcome.MATCHED]
@@ -103,33 +114,112 @@ def no_confidence() -> Iterator[None]:
         Series.confidence = usual  # type: ignore[method-assign]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> None:
+    """Print what one process does in a second of processor time."""
+    plain, joinable = streams
     by_model = references()
-    plain, joinable = (chunks(options.records, joined) for joined in (False, True))
     turns = []
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         turn = [run(plain, by_model), run(joinable, by_model)]
         with no_confidence():
             turn.append(run(joinable, by_model))
         turns.append(turn)
     whole = [median(turn[kind][0] for turn in turns) for kind in range(3)]
     engine = [median(turn[kind][1] for turn in turns) for kind in range(3)]
-    labels = sum(len(part) for _, part in joinable)
-    print(
-        f"{options.records:,} predictions of 4 models, {labels:,} late labels ({turns[0][1][2]:,} matched), "
-        f"{options.rounds} rounds; predictions/s of one core"
-    )
+    records = sum(len(answers) for answers, _ in plain)
+    print(f"One core, predictions/s, median of {rounds} rounds ({turns[0][1][2]:,} labels matched):")
     names = ("without ids and labels", "joinable, 5 % labelled", "the same, no confidence")
     for name, seconds, own in zip(names, whole, engine, strict=True):
         print(
-            f"{name:24s} {options.records / seconds:9,.0f} in all ({whole[0] / seconds:4.2f} of the first), "
-            f"engine alone {options.records / own:9,.0f} ({engine[0] / own:4.2f})"
+            f"  {name:24s} {records / seconds:9,.0f} in all ({whole[0] / seconds:4.2f} of the first), "
+            f"engine alone {records / own:9,.0f} ({engine[0] / own:4.2f})"
         )
-    print(f"the confidence takes {whole[1] / whole[2] - 1:.1%} of the time in all")
+    print(f"  the confidence takes {whole[1] / whole[2] - 1:.1%} of the time in all")
+
+
+def reference_lines() -> bytes:
+    """The reference as a daemon reads it."""
+    rows = []
+    for name, found in references().items():
+        for score, truth in zip(found.scores.tolist(), found.labels.tolist(), strict=True):
+            rows.append(msgspec.json.encode({"model": name, "scores": score, "label": CLASSES[truth]}))
+    return b"\n".join(rows) + b"\n"
+
+
+def blocks(stream: Chunks) -> list[bytes]:
+    """The stream in blocks that each end a window of every model: answers, then the labels among them."""
+    size = WINDOW * len(MODELS)
+    found = []
+    for answers, labels in stream:
+        parts = len(answers) // size
+        cut = [len(labels) * part // parts for part in range(parts + 1)]
+        for part in range(parts):
+            # Labels first: the block's last record is the one that ends the windows.
+            lines = labels[cut[part] : cut[part + 1]] + answers[part * size : (part + 1) * size]
+            found.append(b"\n".join(lines) + b"\n")
+    return found
+
+
+def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> None:
+    """Print how late the daemon's windows are at a pace, and how fast it goes without one."""
+    reference, size = reference_lines(), WINDOW * len(MODELS)
+    first = 2 * LATE // size  # labels come, and the daemon has warmed up
+    task = {"window": {"size": WINDOW}, "models": {name: {} for name in MODELS}}
+    kinds = [blocks(stream) for stream in streams]
+    for every, title in (
+        (size / pace, f"paced at {pace:,} predictions/s"),
+        (0.0, "as fast as it takes them"),
+    ):
+        turns: list[list[Paced]] = [
+            [paced(each, every, first, reference, task) for each in kinds] for _ in range(rounds)
+        ]
+        print(f"The daemon on {os.cpu_count()} cores, {title}, {rounds} rounds:")
+        for kind, name in enumerate(("without ids and labels", "joinable, 5 % labelled")):
+            print(_of_daemon(name, [turn[kind] for turn in turns], len(kinds[0]) * size, bool(every)))
+        print(_ratios(turns, bool(every)))
+
+
+def _of_daemon(name: str, runs: list[Paced], records: int, is_paced: bool) -> str:
+    processor = median(run.processor for run in runs) / records * 1e6
+    line = f"  {name:24s} {processor:4.2f} us of processor a prediction, "
+    if not is_paced:
+        return line + f"{records / median(run.seconds for run in runs):9,.0f} predictions/s"
+    p50, p99 = (median(np.quantile(run.latency, q) for run in runs) * 1000 for q in (0.5, 0.99))
+    late = max(run.late for run in runs) * 1000
+    return line + (
+        f"window's line after p50 {p50:5.1f} ms, p99 {p99:5.1f} ms; last block {late:.0f} ms late at most; "
+        f"{runs[0].revised:,} further lines"
+    )
+
+
+def _ratios(turns: list[list[Paced]], is_paced: bool) -> str:
+    """Of each round, the joinable stream over the other: from round to round the machine changes."""
+    processor = [joined.processor / plain.processor for plain, joined in turns]
+    if is_paced:
+        what = [float(np.median(joined.latency) / np.median(plain.latency)) for plain, joined in turns]
+    else:
+        what = [joined.seconds / plain.seconds for plain, joined in turns]
+    name = "median latency" if is_paced else "time in all"
+    return (
+        f"  joinable over the other: {name} {median(what):.2f} ({min(what):.2f} to {max(what):.2f}), "
+        f"processor {median(processor):.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pace", type=int, default=100_000)
+    options = parser.parse_args()
+    streams = chunks(options.records, False), chunks(options.records, True)
+    labels = sum(len(part) for _, part in streams[1])
+    load = os.getloadavg()[0]
+    print(
+        f"{options.records:,} predictions of 4 models, {labels:,} late labels; load of the machine {load:.1f}"
+    )
+    one_core(streams, options.rounds)
+    daemon(streams, options.rounds, options.pace)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,159 @@
+"""`blindsight run` fed through a pipe at a set pace: how late its windows are, and what processor it takes.
+
+The pace is an open loop: a window's latency counts from when its last record was due in the pipe to when
+its line stands in the reports file, so that a stall is not hidden by what it kept back. The file is looked
+at every 2 ms.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import PIPE
+
+import numpy as np
+
+from monitor.records import Floats
+from tests.daemon import DaemonProcess, configuration
+
+MODELS = 4
+PIPE_BYTES = 1 << 20
+LOOK_SECONDS = 0.002
+FINISH_SECONDS = 120.0
+_CLOSED = re.compile(rb'"window":(\d+),"revision":0,')
+
+
+@dataclass(frozen=True)
+class Paced:
+    """One run.
+
+    Parameters
+    ----------
+    latency : (n,) float64
+        Seconds, of each window from the first one looked at.
+    late : float
+        Seconds by which the last block was written after it was due: the pace was kept where it is small.
+    seconds : float
+        From the first block to the last window's line.
+    processor : float
+        Processor seconds that the daemon took meanwhile.
+    revised : int
+        Further lines of closed windows.
+    """
+
+    latency: Floats
+    late: float
+    seconds: float
+    processor: float
+    revised: int
+
+
+class _Lines(threading.Thread):
+    """Notes when the line of each window is there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.seen: list[tuple[int, float]] = []
+        self.revised = 0
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        rest = b""
+        for part in self._parts():
+            now = time.perf_counter()
+            lines = (rest + part).split(b"\n")
+            rest = lines.pop()
+            found = [_CLOSED.search(line) for line in lines]
+            self.seen += [(int(match[1]), now) for match in found if match]
+            self.revised += sum(match is None for match in found)
+
+    def _parts(self) -> Iterator[bytes]:
+        while not self._path.exists() and not self.ended.is_set():
+            time.sleep(LOOK_SECONDS)
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            while True:
+                last = self.ended.is_set()
+                if part := file.read():
+                    yield part
+                elif last:
+                    return
+                time.sleep(LOOK_SECONDS)
+
+
+def paced(
+    blocks: Sequence[bytes], every_seconds: float, first: int, reference: bytes, task: dict[str, object]
+) -> Paced:
+    """Run a daemon over blocks of lines, one each so many seconds (0: as fast as it takes them).
+
+    Parameters
+    ----------
+    blocks : sequence of bytes
+        Window w of every model closes with the last record of block w.
+    every_seconds : float
+    first : int
+        The first window whose latency is looked at.
+    reference : bytes
+        Labelled rows, NDJSON.
+    task : dict
+        Its configuration but for the reference.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "reference.ndjson").write_bytes(reference)
+        config = configuration(
+            task={**task, "reference": {"path": "reference.ndjson"}},
+            sources=[{"kind": "stdin"}],
+            reports={"path": "windows.ndjson"},
+        )
+        lines = _Lines(folder / "windows.ndjson")
+        with DaemonProcess(folder, config, stdin=PIPE) as daemon:
+            assert daemon.port
+            lines.start()
+            try:
+                before = _processor_seconds(daemon.process.pid)
+                due, late = _feed(daemon, blocks, every_seconds)
+                _until(lambda: len(lines.seen) >= MODELS * len(blocks), daemon)
+                processor = _processor_seconds(daemon.process.pid) - before
+            finally:
+                lines.ended.set()
+                lines.join()
+        latency = np.array([at - due[window] for window, at in lines.seen if window >= first])
+        return Paced(latency, late, lines.seen[-1][1] - due[0], processor, lines.revised)
+
+
+def _feed(daemon: DaemonProcess, blocks: Sequence[bytes], every_seconds: float) -> tuple[list[float], float]:
+    """When each block was due, and how late the last one was."""
+    pipe = daemon.process.stdin
+    assert pipe is not None
+    fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    start = time.perf_counter()
+    due = [start + number * every_seconds for number in range(len(blocks))]
+    for moment, block in zip(due, blocks, strict=True):
+        time.sleep(max(moment - time.perf_counter(), 0.0))
+        pipe.write(block)
+        pipe.flush()
+    return due, time.perf_counter() - due[-1]
+
+
+def _until(done: Callable[[], bool], daemon: DaemonProcess) -> None:
+    end = time.monotonic() + FINISH_SECONDS
+    while not done():
+        if time.monotonic() > end or daemon.process.poll() is not None:
+            raise RuntimeError(f"the daemon did not report every window:\n{daemon.log}")
+        time.sleep(0.05)
+
+
+def _processor_seconds(pid: int) -> float:
+    """User and system time of a process: fields 14 and 15 in `man 5 proc`, counted after the name."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
