@@ -163,7 +163,7 @@ def blocks(stream: Chunks) -> list[bytes]:
 def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> None:
     """Print how late the daemon's windows are at a pace, and how fast it goes without one."""
     reference, size = reference_lines(), WINDOW * len(MODELS)
-    first = 2 * LATE // size  # labels come, and the daemon has warmed up
+    first = 3 * LATE // size  # labels come, and the join's memory has grown for the last time
     task = {"window": {"size": WINDOW}, "models": {name: {} for name in MODELS}}
     kinds = [blocks(stream) for stream in streams]
     for every, title in (
@@ -176,7 +176,7 @@ def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> None:
         print(f"The daemon on {os.cpu_count()} cores, {title}, {rounds} rounds:")
         for kind, name in enumerate(("without ids and labels", "joinable, 5 % labelled")):
             print(_of_daemon(name, [turn[kind] for turn in turns], len(kinds[0]) * size, bool(every)))
-        print(_ratios(turns, bool(every)))
+        print(_ratios(turns, every))
 
 
 def _of_daemon(name: str, runs: list[Paced], records: int, is_paced: bool) -> str:
@@ -184,26 +184,29 @@ def _of_daemon(name: str, runs: list[Paced], records: int, is_paced: bool) -> st
     line = f"  {name:24s} {processor:4.2f} us of processor a prediction, "
     if not is_paced:
         return line + f"{records / median(run.seconds for run in runs):9,.0f} predictions/s"
-    p50, p99 = (median(np.quantile(run.latency, q) for run in runs) * 1000 for q in (0.5, 0.99))
-    late = max(run.late for run in runs) * 1000
+    p50, p90, p99 = (median(np.quantile(run.latency, q) for run in runs) * 1000 for q in (0.5, 0.9, 0.99))
+    late, longest = (max(getattr(run, name) for run in runs) * 1000 for name in ("late", "longest"))
     return line + (
-        f"window's line after p50 {p50:5.1f} ms, p99 {p99:5.1f} ms; last block {late:.0f} ms late at most; "
-        f"{runs[0].revised:,} further lines"
+        f"{runs[0].revised:,} further lines\n"
+        f"    a window's line after its last record: p50 {p50:.1f} ms, p90 {p90:.1f} ms, p99 {p99:.1f} ms; "
+        f"longest since the start {longest:.0f} ms; last block written {late:.0f} ms late at most"
     )
 
 
-def _ratios(turns: list[list[Paced]], is_paced: bool) -> str:
+def _ratios(turns: list[list[Paced]], every: float) -> str:
     """Of each round, the joinable stream over the other: from round to round the machine changes."""
     processor = [joined.processor / plain.processor for plain, joined in turns]
-    if is_paced:
-        what = [float(np.median(joined.latency) / np.median(plain.latency)) for plain, joined in turns]
-    else:
-        what = [joined.seconds / plain.seconds for plain, joined in turns]
-    name = "median latency" if is_paced else "time in all"
-    return (
-        f"  joinable over the other: {name} {median(what):.2f} ({min(what):.2f} to {max(what):.2f}), "
-        f"processor {median(processor):.2f}"
-    )
+    text = f"  joinable over the other: processor {median(processor):.2f}"
+    if not every:
+        return f"{text}, time in all {_spread([joined.seconds / plain.seconds for plain, joined in turns])}"
+    waits = [[float(np.median(run.latency)) for run in turn] for turn in turns]
+    last = _spread([joined / plain for plain, joined in waits])
+    first = _spread([(every + joined) / (every + plain) for plain, joined in waits])
+    return f"{text}; median time to a window's line from its last record {last}, from its first {first}"
+
+
+def _spread(ratios: list[float]) -> str:
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main() -> None:

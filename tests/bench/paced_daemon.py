@@ -38,6 +38,8 @@ class Paced:
     ----------
     latency : (n,) float64
         Seconds, of each window from the first one looked at.
+    longest : float
+        Of all windows, from the beginning.
     late : float
         Seconds by which the last block was written after it was due: the pace was kept where it is small.
     seconds : float
@@ -49,6 +51,7 @@ class Paced:
     """
 
     latency: Floats
+    longest: float
     late: float
     seconds: float
     processor: float
@@ -127,8 +130,15 @@ def paced(
             finally:
                 lines.ended.set()
                 lines.join()
-        latency = np.array([at - due[window] for window, at in lines.seen if window >= first])
-        return Paced(latency, late, lines.seen[-1][1] - due[0], processor, lines.revised)
+        late_by = np.array([[window, at - due[window]] for window, at in lines.seen])
+        return Paced(
+            latency=late_by[late_by[:, 0] >= first, 1],
+            longest=float(late_by[:, 1].max()),
+            late=late,
+            seconds=lines.seen[-1][1] - due[0],
+            processor=processor,
+            revised=lines.revised,
+        )
 
 
 def _feed(daemon: DaemonProcess, blocks: Sequence[bytes], every_seconds: float) -> tuple[list[float], float]:
