@@ -1,8 +1,8 @@
 """What one checkpoint writes: the pieces of the state that changed since the last one.
 
 A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``; a
-ring ``answers/toxicity``. `assembled` makes a snapshot of them again, from which `without_baseline` takes
-what is to be learnt anew.
+ring ``answers/toxicity``, ``pool/toxicity``. `assembled` makes a snapshot of them again, from which
+`without_baseline` takes what is to be learnt anew.
 """
 
 from __future__ import annotations
@@ -11,8 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from monitor.labels.audit import begun_anew
 from monitor.records import Keys
+
+_BEYOND_EVERY_ROW = 1 << 62
+POOL = "pool"
+"""Kind of the ring that holds the labelled rows of a task's refits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,12 @@ class RingChange:
     changed: Mapping[str, Any] | None
     oldest: int
     wiped: Keys | None = None
+
+    @classmethod
+    def nothing_left(cls, name: str) -> RingChange:
+        """Every row of a ring goes."""
+        empty: dict[str, Any] = {"keys": np.zeros(0, dtype=np.uint64), "columns": {}}
+        return cls(name, first=0, added=empty, changed=None, oldest=_BEYOND_EVERY_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, A
             join = {ring: rings.get(f"{ring}/{task}") for ring in ("answers", "labels")}
             tasks[task] = state | {"join": state["join"] | join, "series": []}
             tasks[task] |= {"revisions": kept[task]} if task in kept else {}
+            if "refits" in state or f"{POOL}/{task}" in rings:
+                tasks[task]["refits"] = state.get("refits", {}) | {POOL: rings.get(f"{POOL}/{task}")}
     series = [(*name.split("/", 2)[1:], state) for name, state in parts.items() if name.startswith("series/")]
     for _, task, state in sorted(series, key=lambda found: int(found[0])):
         if task in tasks:
@@ -87,7 +101,7 @@ def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
     """The names of a task's pieces and rings."""
     whole = (f"task/{task}", f"revisions/{task}")
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
-    return [*own, f"answers/{task}", f"labels/{task}"]
+    return [*own, f"answers/{task}", f"labels/{task}", f"{POOL}/{task}"]
 
 
 def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,4 +115,16 @@ def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
         if saved["last"] is not None:
             kept["last"] = saved["last"] | {"charts": []}
         series.append([model, group, kept])
-    return {**state, "series": series}
+    refits = {"refits": due_anew(state["refits"])} if "refits" in state else {}
+    return {**state, "series": series, **refits}
+
+
+def due_anew(refits: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's saved refits with one due at once: what the last one brought is forgotten.
+
+    Examples
+    --------
+    >>> due_anew({"schedule": {"due": False, "number": 3}})["schedule"]
+    {'due': True, 'number': 3}
+    """
+    return {**refits, "schedule": {**refits["schedule"], "due": True}}

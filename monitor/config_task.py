@@ -11,7 +11,18 @@ from monitor.section import Problem, Section, demand, sane, unique
 
 RULES = ("we1", "we2", "we3", "we4")
 Metric = Literal["accuracy", "ece", "class_ece"]
-EstimatorTag = Literal["average_confidence", "realised", "realised_cohort", "realised_horizon"]
+REFITTED = ("ssme", "ssme_paper", "ensemble", "labelled")
+"""The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
+EstimatorTag = Literal[
+    "average_confidence",
+    "realised",
+    "realised_cohort",
+    "realised_horizon",
+    "ssme",
+    "ssme_paper",
+    "ensemble",
+    "labelled",
+]
 
 
 def _bare_rule(value: Any) -> Any:
@@ -86,11 +97,17 @@ class Reference(Section):
 class Calibration(Section):
     """How raw scores become probabilities of being right."""
 
-    method: Literal["none", "isotonic"] = Field(
+    method: Literal["none", "isotonic", "ssme"] = Field(
         default="isotonic",
         description="isotonic is fitted on the labels of the reference, and stays none, flagged so, "
-        "while there are no labels; none takes the scores as they are.",
+        "while there are no labels; none takes the scores as they are; ssme is refitted on the scores of all "
+        "models and the labels as they come, and is isotonic on the reference until the first such fit.",
     )
+
+    @property
+    def reference_method(self) -> str:
+        """What is fitted on the reference."""
+        return "isotonic" if self.method == "ssme" else self.method
 
 
 class ChartConfig(Section):
@@ -198,13 +215,43 @@ class Labels(Section):
         default=None,
         ge=1_000_000,
         description="What both take of memory at most; where they would take more, both are cut alike. An "
-        "answer takes up to 80 bytes, and 8 for each of groups; a label 73. No such bound if absent.",
+        "answer takes up to 80 bytes, 8 for each of groups and, where anything is refitted, 8 and 4 for each "
+        "class; a label 73. No such bound if absent.",
     )
 
     @property
     def horizon_seconds(self) -> float:
         """The horizon in seconds."""
         return self.horizon_days * 86_400.0
+
+
+class Ssme(Section):
+    """When, and on what, the estimators that use labels are fitted anew."""
+
+    models: tuple[str, ...] = Field(
+        default=(), description="The models whose scores are put together. Those of `models` if left out."
+    )
+    every_windows: int = Field(
+        default=20, ge=1, le=1_000_000, description="After so many windows, of all models together."
+    )
+    every_labels: int = Field(
+        default=25, ge=1, le=1_000_000, description="Or after so many newly labelled requests."
+    )
+    every_seconds: float | None = Field(
+        default=None, gt=0, description="Or after so long. No such rule if absent."
+    )
+    max_rows: int = Field(
+        default=20_000, ge=100, le=1_000_000, description="Unlabelled requests of a fit, the newest."
+    )
+    max_labelled: int = Field(
+        default=20_000, ge=100, le=1_000_000, description="Labelled requests kept, oldest out first."
+    )
+    seconds: float = Field(
+        default=60.0, gt=0, le=86_400, description="A fit that takes longer is given up, and counted."
+    )
+    memory_bytes: int = Field(
+        default=1_000_000_000, ge=100_000_000, description="A fit that needs more is given up, and counted."
+    )
 
 
 class ModelConfig(Section):
@@ -239,12 +286,15 @@ class Task(Section):
         default=("average_confidence", "realised"),
         min_length=1,
         description="How: average_confidence needs no labels; realised counts the labels of a window, "
-        "realised_cohort the newest 200 and more, realised_horizon those of the last horizon_days.",
+        "realised_cohort the newest 200 and more, realised_horizon those of the last horizon_days; ssme, "
+        "ssme_paper, ensemble and labelled are refitted on several models' scores and the labels known by "
+        "then, and the first two bring the others along.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
     objective: Objective = Field(default=Objective(), description="What the models owe; none if absent.")
     labels: Labels = Field(default=Labels(), description="The join of labels to predictions.")
+    ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
     groups: tuple[str, ...] = Field(
         default=(), description="Names in the records' `groups`; each value is watched on its own."
     )
@@ -258,10 +308,52 @@ class Task(Section):
         description="Models and groups of this task that are watched; the rest is counted.",
     )
 
+    @property
+    def positive_index(self) -> int:
+        """Index of the positive of two classes."""
+        return self.classes.index(self.positive) if self.positive else max(len(self.classes) - 1, 0)
+
+    @property
+    def refit_models(self) -> tuple[str, ...]:
+        """The models whose scores are put together in refits."""
+        return self.ssme.models or tuple(self.models)
+
+    @property
+    def refit_estimators(self) -> tuple[str, ...]:
+        """The estimators that are refitted; `ssme` never stands without what it must beat."""
+        named = {*self.estimators}
+        named |= {"ensemble", "labelled"} if named & {"ssme", "ssme_paper"} else set()
+        return tuple(tag for tag in REFITTED if tag in named)
+
+    @property
+    def refits(self) -> bool:
+        """Whether anything is refitted."""
+        return bool(self.refit_estimators) or self.calibration.method == "ssme"
+
     @model_validator(mode="after")
     def _fits(self) -> Task:
         demand([*self._class_problems(), *self._name_problems(), *self._metric_problems()])
+        demand([*self._refit_problems()])
         return self
+
+    def _refit_problems(self) -> Iterable[Problem | None]:
+        yield unique("ssme.models", self.ssme.models)
+        yield sane("ssme.models", self.ssme.models)
+        strangers = [name for name in self.ssme.models if self.models and name not in self.models]
+        if strangers:
+            listed = ", ".join(self.models)
+            yield "ssme.models", f"expected some of models ({listed}), got {strangers[0]!r}"
+        if not self.refits:
+            return
+        tags = [tag for tag in self.refit_estimators if tag in self.estimators]
+        key, got = ("estimators", tags[0]) if tags else ("calibration.method", "ssme")
+        if not self.classes:
+            yield key, f"expected classes to be given with {got}, got none: list classes, or leave {got} out"
+        if not self.refit_models:
+            yield (
+                "ssme.models",
+                f"expected the models whose scores {got} joins, got none: list them here, or in models",
+            )
 
     def _class_problems(self) -> Iterable[Problem | None]:
         classes = ", ".join(self.classes)

@@ -10,8 +10,8 @@ records up to the one that closed it, in sequence, and on nothing that came late
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,15 @@ from monitor.eventclock import EventClock
 from monitor.labels.columns import Forgotten
 from monitor.labels.join import Matches
 from monitor.latelabels import LateLabels
-from monitor.records import Batch, Chunk, Keys, LabelBatch, TaskLayout
+from monitor.records import Chunk, Keys, TaskLayout
 from monitor.reference import Reference
+from monitor.refit.job import RefitJob, RefitResult
+from monitor.refit.pieces import latest_arrivals, split
 from monitor.report import WindowReport
 from monitor.requests import Answer
 from monitor.series import Series
-from monitor.taskengine import Closed, TaskEngine, TaskSettings, Timed
+from monitor.steps import Closed, timed
+from monitor.taskengine import TaskEngine, TaskSettings
 from monitor.view import EngineView, LabelOutcome
 from monitor.windows import LAST
 
@@ -48,11 +51,15 @@ class EngineSettings:
         By task and model.
     event_time : bool
         Whether windows age by the records' own times, as in a replay, or by the time of arrival.
+    refit : callable, optional
+        With it refits are done in the flow, each as the window closes with which it is due, so that the
+        same records bring the same reports. Without it `refits` gives them out, and nothing waits.
     """
 
     tasks: Mapping[str, Task]
     references: Mapping[str, Mapping[str, Reference]] = field(default_factory=dict)
     event_time: bool = False
+    refit: Callable[[RefitJob], RefitResult] | None = None
 
     def build(self, resume: Mapping[str, Any] | None = None) -> Engine:
         """The engine, from the start or from where a snapshot left it.
@@ -75,6 +82,8 @@ class Engine:
                 f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
             )
         self._event_time = settings.event_time
+        self._refit = settings.refit
+        self._now = -np.inf
         self._tasks = {
             name: TaskSettings(name, task, settings.references.get(name, {})).build(
                 state.get("tasks", {}).get(name)
@@ -127,12 +136,32 @@ class Engine:
         now : float
             The time of arrival, seconds since the epoch, never falling.
         """
+        reports: list[WindowReport] = []
+        rest: Chunk | None = chunk
+        while rest is not None:
+            piece, rest = self._piece(rest, now)
+            reports += self._absorb(piece, now)
+            self._refit_in_the_flow()
+        return reports
+
+    def _piece(self, chunk: Chunk, now: float) -> tuple[Chunk, Chunk | None]:
+        """A chunk up to where a refit may be due in the flow, and the rest; the whole where there is none."""
+        refitting = [b for b in chunk.batches if self._refit and self._tasks[b.task].refits]
+        if not refitting:
+            return chunk, None
+        clock = self._clock.now if self._event_time else now
+        arrival = latest_arrivals(chunk, clock, self._event_time)
+        stop = min(self._tasks[batch.task].may_close(batch, arrival, clock) for batch in refitting)
+        return split(chunk, stop) if stop < len(arrival) else (chunk, None)
+
+    def _absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
         for partition in chunk.after_others:
             for series in (series for task in self._tasks.values() for series in task.series):
                 series.interrupt(partition)
         closed: list[tuple[TaskEngine, Closed]] = []
         matches: list[tuple[TaskEngine, Matches]] = []
-        batches, labels = self._timed(chunk, now)
+        batches, labels = timed(chunk, self._clock if self._event_time else None, now)
+        self._now = self._clock.now if self._event_time else now
         for name in dict.fromkeys((*batches, *labels)):
             task, batch = self._tasks[name], batches.get(name)
             step = task.absorb(batch, labels.get(name), chunk.partitions, self._sequence)
@@ -144,16 +173,48 @@ class Engine:
 
     def tick(self, now: float) -> list[WindowReport]:
         """Let time pass without records: close what has grown old."""
-        time = self._clock.now if self._event_time else now
-        return self._report(
-            [(task, window) for task in self._tasks.values() for window in task.tick(time)], []
-        )
+        time = self._now = self._clock.now if self._event_time else now
+        closed = [(task, window) for task in self._tasks.values() for window in task.tick(time)]
+        reports = self._report(closed, [])
+        self._refit_in_the_flow()
+        return reports
+
+    def refits(self) -> list[RefitJob]:
+        """The refits that are due, at most one under way a task; each wants an answer by `publish`.
+
+        They rest on the records absorbed so far. Nothing waits for the answers: the last fit holds on.
+        """
+        found = [task.begin_refit(self._sequence - 1, self._now) for task in self._tasks.values()]
+        return [job for job in found if job is not None]
+
+    def publish(self, result: RefitResult, now: float) -> bool:
+        """Take the answer to a refit: windows from here on have what it brought, or its refusal is counted.
+
+        Parameters
+        ----------
+        result : RefitResult
+        now : float
+            Seconds since the epoch.
+
+        Returns
+        -------
+        bool
+            False where nobody waits for it: the engine was replaced meanwhile. It is to be dropped then.
+        """
+        task = self._tasks.get(result.task)
+        return task is not None and task.publish(result, now)
+
+    def _refit_in_the_flow(self) -> None:
+        for task in self._tasks.values() if self._refit else ():
+            closed = task.refits is not None and task.refits.take_closed()
+            job = task.begin_refit(self._sequence - 1, self._now) if closed else None
+            if job is not None and self._refit:
+                task.publish(self._refit(job), self._now)
 
     def finish(self) -> list[WindowReport]:
         """The input has ended: close every open window as incomplete, and tell what labels have changed."""
-        reports = self._report(
-            [(task, window) for task in self._tasks.values() for window in task.close()], []
-        )
+        closed = [(task, window) for task in self._tasks.values() for window in task.close()]
+        reports = self._report(closed, [])
         return reports + [line for task in self._tasks.values() for line in task.revisions.finish()]
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:
@@ -172,7 +233,7 @@ class Engine:
             There is no such task.
         """
         found = [self._tasks[task]] if task else self._tasks.values()
-        return sum((each.join.forget(ids, each.models) for each in found), Forgotten())
+        return sum((each.forget(ids) for each in found), Forgotten())
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.
@@ -278,34 +339,9 @@ class Engine:
             rejected=dict(self._rejected),
             series_dropped=sum(task.dropped for task in self._tasks.values()),
             answers_forgotten={name: task.join.forgotten for name, task in self._tasks.items()},
+            refits={name: task.refits.view() for name, task in self._tasks.items() if task.refits},
             labels_unrevised={name: task.revisions.missed for name, task in self._tasks.items()},
         )
-
-    def _timed(self, chunk: Chunk, now: float) -> tuple[dict[str, Timed], dict[str, LabelBatch]]:
-        """The chunk's answers with the clock by which windows age, its labels with a time each.
-
-        Live, that clock is the time of arrival. In a replay it is read off the records, answers and
-        labels of all tasks together, in the order in which they came. A label's time is at most that of
-        its arrival, and just that where it names none.
-        """
-        records: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
-        if self._event_time:
-            order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
-            by_order = np.argsort(order, kind="stable")
-            marks = np.empty(len(order))
-            marks[by_order] = self._clock.advance(
-                np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order]
-            )
-        else:
-            marks = np.full(sum(map(len, records)), now)
-        marks[np.isneginf(marks)] = 0.0  # before the first record that names a time
-        parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
-        batches = {b.task: Timed.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
-        labels = {
-            found.task: replace(found, time=np.fmin(found.time, mark))
-            for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
-        }
-        return batches, labels
 
     def _labels_accounted(self) -> int:
         """Labels that stand somewhere."""
@@ -338,6 +374,7 @@ class Engine:
             task, found = closed[i]
             reports += late.count_until(found.window.closed_at)
             report = task.series[found.series].judge(found.window, evaluation)
+            task.judged(found.series, self._now)
             reports += [report, *task.revisions.closed(found.series, report)]
         return reports + late.count_until(LAST)
 
@@ -354,7 +391,7 @@ def layouts(tasks: Mapping[str, Task]) -> tuple[TaskLayout, ...]:
         TaskLayout(
             name=name,
             classes=task.classes,
-            positive=task.classes.index(task.positive) if task.positive else max(len(task.classes) - 1, 0),
+            positive=task.positive_index,
             models=tuple(task.models),
             groups=task.groups,
         )

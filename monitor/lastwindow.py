@@ -31,7 +31,7 @@ class LastWindow:
         """The window as plain values."""
         return {
             "end_time": self.end_time,
-            "estimates": [[e.metric, e.estimator, _plain(e)] for e in self.estimates],
+            "estimates": plain_estimates(self.estimates),
             "charts": [
                 [c.metric, v.center, v.lower, v.upper, list(v.rules), v.out_of_control]
                 for c in self.charts
@@ -44,12 +44,22 @@ class LastWindow:
         """The window that a snapshot holds."""
         return cls(
             state["end_time"],
-            tuple(MetricEstimate(metric, tag, _result(found)) for metric, tag, found in state["estimates"]),
+            estimates_from(state["estimates"]),
             tuple(
                 ChartView(metric, Verdict(center, lower, upper, tuple(rules), out))
                 for metric, center, lower, upper, rules, out in state["charts"]
             ),
         )
+
+
+def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[list[Any]]:
+    """Estimates as plain values."""
+    return [[e.metric, e.estimator, _plain(e)] for e in estimates]
+
+
+def estimates_from(state: Sequence[Sequence[Any]]) -> tuple[MetricEstimate, ...]:
+    """The estimates that `plain_estimates` gave."""
+    return tuple(MetricEstimate(metric, tag, _result(found)) for metric, tag, found in state)
 
 
 def _result(found: Sequence[Any]) -> Result:

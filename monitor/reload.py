@@ -28,6 +28,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.level": Consequence.AT_ONCE,
     "tasks.*.objective": Consequence.AT_ONCE,
     "tasks.*.labels": Consequence.AT_ONCE,
+    "tasks.*.ssme": Consequence.AT_ONCE,
     "tasks.*.max_series": Consequence.AT_ONCE,
     "tasks.*.models.*.answers_per_day": Consequence.AT_ONCE,
     "tasks.*.window": Consequence.NEW_BASELINE,

@@ -14,6 +14,7 @@ class Reason(StrEnum):
     NO_LABELS = "no labels yet"
     TOO_FEW_LABELS = "too few labels"
     NOT_CALIBRATED = "not calibrated"
+    NOT_FITTED = "no fit yet"
     NOT_DEFINED = "not defined for this task"
     ONE_CLASS = "one class only"
     NONE_PREDICTED = "class never predicted"

@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from monitor.calibration import Uncalibrated, calibration_from_snapshot
-from monitor.calibration.base import Calibration, confidence_of
+from monitor.calibration.base import confidence_of
 from monitor.config import Task
 from monitor.estimate.hajek import Excess
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
+from monitor.inforce import InForce
 from monitor.judge import Judge, JudgeSettings
 from monitor.labels.audit import IntervalAudit
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
-from monitor.lastwindow import LastWindow
+from monitor.lastwindow import LastWindow, estimates_from, plain_estimates
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
+from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport
-from monitor.result import Result
+from monitor.result import Reason, Result, Unknown
 from monitor.versions import VersionTracker
-from monitor.view import CalibrationView, MetricEstimate, Rebaselined, SeriesState, SeriesView
+from monitor.view import MetricEstimate, Rebaselined, SeriesState, SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
 
 _SILENT_AFTER_AGES = 3
@@ -49,8 +50,7 @@ class SeriesSettings:
     @property
     def positive(self) -> int:
         """Index of the positive of two classes."""
-        classes = self.task.classes
-        return classes.index(self.task.positive) if self.task.positive else max(len(classes) - 1, 0)
+        return self.task.positive_index
 
     @property
     def windows_tallied(self) -> int:
@@ -94,35 +94,23 @@ class Series:
         self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
         self._fits: int = state.get("fits", 0)
         self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
-        self._calibration: Calibration
-        if "calibration" in state:
-            self._calibration, self._calibration_view = _restored(state["calibration"])
-        else:
+        self._fitted = estimates_from(state.get("fitted", ()))  # by the last refit
+        saved = state.get("calibration")
+        self._in_force = (
+            InForce.from_snapshot(saved) if saved else InForce.at_start(task, reference, self._fits)
+        )
+        if saved is None and reference is not None:
             self._start(reference)
 
-    def _start(self, reference: Reference | None) -> None:
-        """Fit the calibration, and draw the charts, on the reference where there is one."""
+    def _start(self, reference: Reference) -> None:
+        """Draw the charts around the reference."""
         task = self.settings.task
-        self._calibration = (
-            Uncalibrated(max(len(task.classes), 1))
-            if reference is None
-            else reference.calibration(task.calibration.method)
-        )
-        fitted = reference is not None and self._calibration.method != "none"
-        self._calibration_view = CalibrationView(
-            method=self._calibration.method,
-            version=self._fits + 1 if fitted else 0,
-            foreign=False,
-            fitted_time=float(reference.time[-1]) if reference is not None and fitted else None,
-        )
-        if reference is None:
-            return
         if reference.version and not self._versions.current:
             seeded = self._versions.snapshot() | {"current": reference.version}
             self._versions = VersionTracker(task.window.min_size, seeded)
             self._judged_version = reference.version
         windows = reference_windows(
-            self._calibration.method, reference, self.settings.group, task, self.settings.positive
+            self._in_force.view.method, reference, self.settings.group, task, self.settings.positive
         )
         self._judge.set_baseline(baselines(windows))
 
@@ -220,7 +208,7 @@ class Series:
         -------
         (n,) float64
         """
-        calibrated = calibrate(self._calibration, scores)
+        calibrated = calibrate(self._in_force.calibration, scores)
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow) -> Request:
@@ -228,12 +216,37 @@ class Series:
         return Request(
             scores=window.scores,
             predicted=window.predicted,
-            calibrated=calibrate(self._calibration, window.scores),
+            calibrated=calibrate(self._in_force.calibration, window.scores),
             metrics=self.settings.task.metrics,
             positive=self.settings.positive,
             level=self.settings.task.level,
             seed=window.number,
         )
+
+    @property
+    def open_window(self) -> tuple[WindowLogic, str]:
+        """The open window, and the version in charge."""
+        return self._windows, self._versions.current
+
+    def publish(self, fit: Published) -> None:
+        """Take over what a refit brought: estimates, and a calibration where there is one.
+
+        The first calibration after none begins a new baseline, for estimates without one are of another
+        kind. One that follows another does not: that the estimates move is what it has to say.
+        """
+        self.changed = True
+        self._fitted = fit.estimates
+        if fit.calibration is None:
+            return
+        before = self._in_force.view
+        self._in_force = self._in_force.followed_by(
+            fit.calibration, fit.time, max(self._fits, before.version)
+        )
+        if before.method == "none":
+            self._judge.begin_anew()
+            self.audit.begin_anew(self._windows.number)
+            if self._last is not None:
+                self._last = replace(self._last, charts=())
 
     def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
         """The report of a window: its estimates, charts and objectives."""
@@ -255,7 +268,7 @@ class Series:
             closed_by=window.closed_by,
             start_time=window.start_time,
             end_time=window.end_time,
-            calibration=self._calibration_view,
+            calibration=self._in_force.view,
             estimates=estimates,
             charts=charts,
             objectives=objectives,
@@ -275,8 +288,7 @@ class Series:
         if self._judged_version and version != self._judged_version:
             self._judge.begin_anew()
             self.audit.begin_anew(window.number)
-            if self._calibration_view.version:
-                self._calibration_view = replace(self._calibration_view, foreign=True)
+            self._in_force = self._in_force.of_another_version()
         self._judged_version = version
 
     def _estimates(self, window: int, evaluation: Evaluation) -> tuple[MetricEstimate, ...]:
@@ -287,7 +299,20 @@ class Series:
                 MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
                 for metric, result in evaluation.estimates.items()
             ]
-        return tuple(found + self._realised(window))
+        return tuple(found + self._realised(window) + self._refitted())
+
+    def _refitted(self) -> list[MetricEstimate]:
+        """What the last refit said of this model, not of a window of it; nothing of a group."""
+        task = self.settings.task
+        if self.settings.group or self.settings.model not in task.refit_models:
+            return []
+        known = {(found.estimator, found.metric): found for found in self._fitted}
+        none = Unknown(Reason.NOT_FITTED)
+        return [
+            known.get((tag, metric), MetricEstimate(metric, tag, none))
+            for tag in task.refit_estimators
+            for metric in task.metrics
+        ]
 
     def _realised(self, window: int) -> list[MetricEstimate]:
         """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
@@ -328,7 +353,7 @@ class Series:
             duplicates=self.duplicates,
             pending=self._windows.pending,
             window_end_time=last.end_time if last else None,
-            calibration=self._calibration_view,
+            calibration=self._in_force.view,
             estimates=self._current_estimates(),
             charts=last.charts if last else (),
             objectives=self._judge.objectives(),
@@ -339,11 +364,11 @@ class Series:
         )
 
     def _current_estimates(self) -> tuple[MetricEstimate, ...]:
-        """The last window's estimates; realised as known now, over the newest window that labels reached."""
+        """The last window's; realised as known now, of the newest window with labels; refitted as of now."""
         if self._last is None:
             return ()
         newest = self.tally.newest(before=self._windows.number)
-        now = self._realised(self.tally.closed - 1 if newest is None else newest)
+        now = self._realised(self.tally.closed - 1 if newest is None else newest) + self._refitted()
         by_labels = {found.estimator for found in now}
         return (*(found for found in self._last.estimates if found.estimator not in by_labels), *now)
 
@@ -356,7 +381,6 @@ class Series:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the series needs to go on from here, but its settings."""
-        view = self._calibration_view
         return {
             "windows": self._windows.snapshot(),
             "versions": self._versions.snapshot(),
@@ -368,19 +392,9 @@ class Series:
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
             "rebaselines": [dict(each) for each in self._rebaselines],
-            "fits": max(self._fits, view.version),
+            "fits": max(self._fits, self._in_force.view.version),
             "untold": [[each.metric, each.reason] for each in self._untold],
             "last": self._last.snapshot() if self._last else None,
-            "calibration": {
-                "fit": self._calibration.snapshot(),
-                "version": view.version,
-                "foreign": view.foreign,
-                "fitted_time": view.fitted_time,
-            },
+            "calibration": self._in_force.snapshot(),
+            "fitted": plain_estimates(self._fitted),
         }
-
-
-def _restored(state: Mapping[str, Any]) -> tuple[Calibration, CalibrationView]:
-    calibration = calibration_from_snapshot(state["fit"])
-    view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
-    return calibration, view

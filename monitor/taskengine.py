@@ -4,67 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.changes import RingChange
+from monitor.changes import POOL, RingChange
 from monitor.config import Task
 from monitor.labels.along import labels_along, match_directly, merged
 from monitor.labels.cells import Cell, Cells
+from monitor.labels.columns import Forgotten, model_code
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
+from monitor.labels.table import KeyedRing
 from monitor.places import by_code, by_first_row
-from monitor.records import NO_ID, Batch, Floats, Ints, LabelBatch, id_keys
+from monitor.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.reference import Reference
+from monitor.refit.job import RefitJob, RefitResult
+from monitor.refit.pieces import first_closing
+from monitor.refit.taskrefits import TaskRefits
 from monitor.result import Result
 from monitor.series import Series, SeriesSettings
+from monitor.steps import Closed, Step, Timed
 from monitor.view import LabelOutcome
-from monitor.windows import ClosedWindow, Rows
+from monitor.windows import Rows
 
-_FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """A window that closed, and the series it belongs to."""
-
-    series: int
-    window: ClosedWindow
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Answers with the clock by which windows age.
-
-    Parameters
-    ----------
-    batch : Batch
-        Its times are all there.
-    arrival : (n,) float64
-        The clock at each answer, seconds, never falling.
-    """
-
-    batch: Batch
-    arrival: Floats
-
-    @classmethod
-    def at(cls, batch: Batch, arrival: Floats) -> Timed:
-        """Answers that came then; one without a time, or with one a day ahead, gets that of its arrival."""
-        wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
-        return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a chunk did to a task: windows that closed, labels that matched, answers that were shed."""
-
-    closed: list[Closed]
-    matches: list[Matches]
-    shed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +76,13 @@ class TaskEngine:
             max_waiting=task.labels.max_waiting,
             max_bytes=task.labels.max_bytes,
             series_per_answer=1 + len(task.groups),
+            scored=len(task.classes) if task.refits else 0,
         )
         self.join: LabelJoinLogic = join.build(state.get("join"))
+        self.refits: TaskRefits | None = None
+        self._old_pool = "refits" in state and not task.refits  # saved, and of no use any more
+        if task.refits:
+            self.refits = TaskRefits(settings.name, task, self.join.rings["answers"], state.get("refits"))
         self.revisions: RevisionsLogic = settings.revisions.build(
             self._labelled, self._realised, state.get("revisions")
         )
@@ -130,13 +100,23 @@ class TaskEngine:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the task needs to go on from here, but its settings."""
+        pool = {} if self.refits is None else {kind: r.snapshot() for kind, r in self.refits.rings.items()}
         return {
             "join": self.join.snapshot(),
             "revisions": self.revisions.snapshot(),
             "series": [[s.settings.model, s.settings.group, s.snapshot()] for s in self.series],
-            "dropped": sorted([model, group] for model, group in self._dropped),
-            "dropped_count": self.dropped,
-        }
+            **self._counts(),
+        } | ({} if self.refits is None else {"refits": self.refits.snapshot() | pool})
+
+    def _counts(self) -> dict[str, Any]:
+        dropped = sorted([model, group] for model, group in self._dropped)
+        refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
+        return {"dropped": dropped, "dropped_count": self.dropped, **refits}
+
+    @property
+    def _rings(self) -> dict[str, KeyedRing]:
+        """What is kept row by row, by kind."""
+        return self.join.rings | ({} if self.refits is None else self.refits.rings)
 
     def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
         """The pieces that changed since the last call, by name, and the rings' changes.
@@ -160,18 +140,15 @@ class TaskEngine:
             parts[f"revisions/{name}"] = self.revisions.counts() | {
                 "names": [[*self.names(i)[1:]] for i in range(len(self.series))]
             }
-        parts[f"task/{name}"] = {
-            "join": self.join.counts(),
-            "dropped": sorted([model, group] for model, group in self._dropped),
-            "dropped_count": self.dropped,
-        }
-        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
+        parts[f"task/{name}"] = {"join": self.join.counts(), **self._counts()}
+        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self._rings.items()]
+        rings += [RingChange.nothing_left(f"{POOL}/{name}")] if self._old_pool else []
         return parts, [ring for ring in rings if ring is not None]
 
     def confirm(self) -> None:
         """What `changes` gave is saved."""
-        self._given = []
-        for ring in self.join.rings.values():
+        self._given, self._old_pool = [], False
+        for ring in self._rings.values():
             ring.confirm()
 
     def retract(self) -> None:
@@ -180,7 +157,7 @@ class TaskEngine:
             self.series[i].changed = True
         self.revisions.changed |= self._gave_revisions
         self._given = []
-        for ring in self.join.rings.values():
+        for ring in self._rings.values():
             ring.retract()
 
     def absorb(
@@ -252,7 +229,10 @@ class TaskEngine:
             series=np.stack([member[kept] for member in memberships], axis=1),
             window=np.stack(windows, axis=1),
             confidence=confidence,
+            scores=batch.scores[kept],
         )
+        if self.refits is not None:
+            self.refits.answers_came(answers)
         direct = match_directly(batch, kept, answers)
         without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
         self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
@@ -280,10 +260,38 @@ class TaskEngine:
             self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
 
     def audit(self, matches: Matches) -> None:
-        """Hold matched labels, sorted by sequence, against the confidences of their answers."""
+        """Hold matched labels, sorted by sequence, against the confidences of their answers; pool them."""
+        if self.refits is not None:
+            self.refits.labels_came(matches)
         for code, rows in by_code(matches.series, np.arange(len(matches.series))):
             if not self.series[code].settings.group:
                 self.series[code].audit.add_matches(matches.take(rows))
+
+    def judged(self, series: int, now: float) -> None:
+        """The report of a window of this series has been made."""
+        if self.refits is not None and not self.series[series].settings.group:
+            self.refits.close_window(now)
+
+    def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
+        """See `TaskRefits.begin`."""
+        return None if self.refits is None else self.refits.begin(sequence, now)
+
+    def publish(self, result: RefitResult, now: float) -> bool:
+        """Take the answer to the refit under way; False where nobody waits for it."""
+        published = None if self.refits is None else self.refits.end(result, now)
+        for series in self.series:
+            found = (published or {}).get(series.settings.model)
+            if found is not None:
+                series.publish(found)
+        return published is not None
+
+    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
+        """The order after the first record at which a model's window may close; past all for none.
+
+        `arrival` is the clock at each place of the chunk's order at the latest, `now` the clock before.
+        """
+        known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
+        return first_closing(batch, arrival, now, known, self._settings.task.window)
 
     @property
     def models(self) -> Ints:
@@ -291,8 +299,16 @@ class TaskEngine:
         whole = [series.settings.model for series in self.series if not series.settings.group]
         return np.array([model_code(name) for name in whole], dtype=np.int64)
 
+    def forget(self, ids: Keys) -> Forgotten:
+        """Let go of all that is known by these ids."""
+        if self.refits is not None:
+            self.refits.pool.wipe(ids)
+        return self.join.forget(ids, self.models)
+
     def tick(self, now: float) -> list[Closed]:
         """Close the windows that have grown old."""
+        if self.refits is not None:
+            self.refits.schedule.tick(now)
         found = [(i, series.tick(now)) for i, series in enumerate(self.series)]
         return [Closed(i, window) for i, window in found if window]
 
@@ -364,6 +380,8 @@ class TaskEngine:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
         self.series.append(settings.build(self._settings.references.get(model), saved))
         self._groups += bool(group)
+        if self.refits is not None:
+            self.refits.add_series(model, group)
         self._index[model, group] = len(self.series) - 1
         return len(self.series) - 1
 
@@ -372,9 +390,3 @@ class TaskEngine:
             self.dropped += 1
             if len(self._dropped) < _DROPPED_NAMES_KEPT:
                 self._dropped.add((model, group))
-
-
-@lru_cache(maxsize=10_000)
-def model_code(model: str) -> int:
-    """A model's number in the keys of its answers and labels: the same in every process, never negative."""
-    return int(id_keys([model])[0] >> np.uint64(1))

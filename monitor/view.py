@@ -85,7 +85,7 @@ class CalibrationView:
     Parameters
     ----------
     method : str
-        `none`, `isotonic`.
+        `none`, `isotonic`, `ssme`.
     version : int
         Counts the fits, from 1; 0 where nothing was fitted.
     foreign : bool
@@ -176,11 +176,12 @@ class RefitView:
     Parameters
     ----------
     number : int
-        Refits that have ended, good or not.
+        Refits begun since the start.
     under_way : bool
+        One has begun and not ended.
     success_time : float or None
-        Time of the newest answer that the last good fit rests on, seconds since the epoch; None before
-        the first. What follows is of that fit.
+        When a fit was last published, seconds since the epoch; None before the first. What follows is of
+        that fit.
     rows, labelled : int
         Rows that it rests on, and how many of those have labels.
     effective_labels : float
@@ -193,7 +194,7 @@ class RefitView:
     refused : str or None
         Why the newest one was; None where it was good.
     without_id : int
-        Answers without an id, which cannot take part.
+        Answers of the refitted models that took no part since the start, as they have no id.
     """
 
     number: int = 0
@@ -233,6 +234,8 @@ class EngineView:
         Answers' models and groups beyond the cap, counted once each.
     labels_unrevised : mapping of task to int
         Labelled rows that reached a closed window too late for any further line of it.
+    refits : mapping of task to RefitView
+        Only of tasks that refit anything.
     answers_forgotten : mapping of task to int
         Answers pushed out of memory unlabelled while a label could still come.
     """

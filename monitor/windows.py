@@ -244,6 +244,24 @@ class WindowLogic:
         self._keep()
         return closed, numbers
 
+    def may_close(self, arrival: Floats, now: float) -> int:
+        """The first of further rows at which the window may close by size or age; their number for none.
+
+        Of rows that are not all pushed it is too early, never too late.
+
+        Parameters
+        ----------
+        arrival : (n,) float64
+            The clock at each row at the latest, never falling.
+        now : float
+            The clock before them.
+        """
+        size, oldest = self._settings.size, self._settings.max_age_seconds
+        deadline = self._deadline if self._count else now + oldest
+        enough = max(self._settings.min_size - self._count, 0)
+        aged = max(int(np.searchsorted(arrival, deadline, side="right")), enough)
+        return min(size - self._count - 1, aged, len(arrival))
+
     def interrupt(self, partition: str) -> bool:
         """Another agent used records of this partition: what follows is a stretch of its own.
 

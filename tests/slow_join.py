@@ -203,6 +203,7 @@ def columns(answers: Sequence[tuple[int, Answer]]) -> Answers:
         series=pairs[:, :, 0],
         window=pairs[:, :, 1],
         confidence=np.array([confidence_of(sequence) for sequence, _ in answers]),
+        scores=np.zeros((len(answers), 2)),
     )
 
 

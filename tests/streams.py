@@ -14,6 +14,7 @@ from connectors.formats.decoder import Decoder
 from monitor.config import Task
 from monitor.engine import Engine, EngineSettings, layouts
 from monitor.reference import Reference
+from monitor.refit.job import RefitJob, RefitResult
 from monitor.report import WindowReport, to_json
 
 CLASSES = ["ok", "bad"]
@@ -67,9 +68,10 @@ class Rig:
         settings: Task | dict[str, Task] | None = None,
         references: dict[str, dict[str, Reference]] | None = None,
         event_time: bool = True,
+        refit: Callable[[RefitJob], RefitResult] | None = None,
     ) -> None:
         tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
-        self.settings = EngineSettings(tasks, references or {}, event_time)
+        self.settings = EngineSettings(tasks, references or {}, event_time, refit)
         self.engine: Engine = self.settings.build()
         self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test").decode
         self.offset = 0

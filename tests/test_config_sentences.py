@@ -27,6 +27,7 @@ BASE = {
             "chart": {"rules": ["we1"], "kind": "shewhart"},
             "objective": {"accuracy": {"min": 0.9}, "ece": {"max": 0.1}, "class_ece": {"max": 0.1}},
             "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
+            "ssme": {"models": ["m"], "every_seconds": 60},
             "groups": ["region"],
             "models": {"m": {"answers_per_day": 9}},
         }
@@ -128,7 +129,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 25
+    assert len(SECTIONS) == 26
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 

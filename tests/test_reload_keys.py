@@ -145,6 +145,36 @@ def bounded(metric: str, side: str) -> tuple[Any, ...]:
     return metrics, {"objective": {metric: {side: 0.5}}}, rows(100), rows(100, start=1.72e9), bounds
 
 
+REFITS = {
+    # the value before, and after
+    "models": (["erm", "irm"], ["erm"]), "every_windows": (30, 1), "every_labels": (999, 1),
+    "every_seconds": (1e9, 60), "max_rows": (300, 120), "max_labelled": (300, 100),
+    "seconds": (5, 6), "memory_bytes": (200_000_000, 300_000_000),
+}  # fmt: skip
+
+
+def refitted(key: str, before: Any, after: Any) -> tuple[Any, ...]:
+    """One refit after two windows and after the next, each row labelled; what is seen of the last."""
+    base = {"models": ["erm"], "every_windows": 1, "every_labels": 99_999}
+    rare = {"every_windows": 99} if key in ("every_labels", "every_seconds") else {}
+    old, new = ({"ssme": base | rare | {key: value}} for value in (before, after))
+    estimators = {"estimators": ["average_confidence", "ensemble"]}
+    early, late = rows(200, labelled=key == "max_labelled"), rows(100, start=1.72e9, labelled=True)
+    return estimators | old, new, early, late, lambda _, found: looked_at(key, found)
+
+
+def looked_at(key: str, found: Rig) -> Any:
+    if key in ("seconds", "memory_bytes"):
+        return getattr(found.settings.tasks["t"].ssme, key)
+    jobs = found.engine.refits()
+    if not key.startswith("m"):
+        return len(jobs)
+    [job] = jobs
+    if key == "models":
+        return len(job.models)
+    return int((job.labels >= 0).sum()) if key == "max_labelled" else len(job.labels)
+
+
 AT_ONCE: dict[str, tuple[Any, ...]] = {
     # what else is set, what changes, records before, records after, what is looked at
     "tasks.*.level": (
@@ -176,6 +206,7 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         {"labels": {"max_waiting": 2000}}, {"labels": {"max_waiting": 1000}}, labels(1500), rows(10),
         lambda _, found: len(found.engine.snapshot()["tasks"]["t"]["join"]["labels"]["keys"]),
     ),
+    **{f"tasks.*.ssme.{key}": refitted(key, before, after) for key, (before, after) in REFITS.items()},
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
         lambda _, found: len(found.engine.view().series),
@@ -190,6 +221,14 @@ SEEN = {
     "tasks.*.labels.max_answers": (100, 0),
     "tasks.*.labels.max_waiting": (1500, 1000),
     "tasks.*.max_series": (1, 2),
+    "tasks.*.ssme.models": (2, 1),
+    "tasks.*.ssme.every_windows": (0, 1),
+    "tasks.*.ssme.every_labels": (0, 1),
+    "tasks.*.ssme.every_seconds": (0, 1),
+    "tasks.*.ssme.max_rows": (300, 220),
+    "tasks.*.ssme.max_labelled": (300, 100),
+    "tasks.*.ssme.seconds": (5.0, 6.0),
+    "tasks.*.ssme.memory_bytes": (200_000_000, 300_000_000),
 } | {
     f"tasks.*.objective.{metric}.{side}": ([], [(metric, side == "min", 0.5)])
     for metric in ("accuracy", "ece", "class_ece")

@@ -57,6 +57,8 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         # Rounded as those that are kept for a label to come.
         confidence=answers.confidence[place].astype(np.float32).astype(np.float64),
         right=right,
+        id=answers.key[place],
+        label=batch.label[rows[place]],
     )
 
 

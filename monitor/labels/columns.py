@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from monitor.records import NO_ID, Floats, Ints, Keys, mix
+from monitor.records import NO_ID, Floats, Ints, Keys, id_keys, mix
 
 _MODEL_SALT = np.uint64(0xD6E8FEB86659FD93)
 _STEPS_A_HORIZON = 100  # waiting labels are looked through so often while one horizon passes
 _LEAST_PROBABILITY = 1e-12  # its weight, squared, still fits a double beside others
+
+NO_LABEL = -1
 
 LABEL_COLUMNS: dict[str, DTypeLike] = {
     "label": np.int32,
@@ -25,9 +28,13 @@ LABEL_COLUMNS: dict[str, DTypeLike] = {
 """What is kept of a label; `first_sequence` and `probability` are those of the first for its id."""
 
 
-def answer_columns(series: int) -> dict[str, DTypeLike]:
-    """What is kept of an answer that counts in at most so many series."""
-    return {
+def answer_columns(series: int, scored: int = 0) -> dict[str, DTypeLike]:
+    """What is kept of an answer that counts in at most so many series, and has so many scores to keep.
+
+    With scores its id is kept too, to join the answers of several models.
+    """
+    kept: dict[str, DTypeLike] = {"id": np.uint64, "scores": np.dtype((np.float32, scored))}
+    return (kept if scored else {}) | {
         "predicted": np.int32,
         "label": np.int32,
         "confidence": np.float32,
@@ -54,6 +61,12 @@ def weights(probability: NDArray[np.floating]) -> Floats:
     """
     given = np.maximum(probability.astype(np.float64), _LEAST_PROBABILITY)
     return np.where(np.isnan(probability), 1.0, 1.0 / given)
+
+
+@lru_cache(maxsize=10_000)
+def model_code(model: str) -> int:
+    """A model's number in the keys of its answers and labels: the same in every process, never negative."""
+    return int(id_keys([model])[0] >> np.uint64(1))
 
 
 def answer_keys(keys: Keys, model: Ints) -> Keys:
@@ -104,6 +117,10 @@ class Matches:
         The probability that the answer is right, by the calibration in force when it came.
     right : (n,) bool
         Whether the label now says that it is.
+    id : (n,) uint64
+        Of the answer; `NO_ID` where it is not kept, or there is none.
+    label : (n,) int64
+        What the label says now.
     """
 
     series: Ints
@@ -114,12 +131,15 @@ class Matches:
     weight: Floats
     confidence: Floats
     right: NDArray[np.bool_]
+    id: Keys
+    label: Ints
 
     @classmethod
     def none(cls) -> Matches:
         """No match."""
         empty, numbers = np.zeros(0, dtype=np.int64), np.zeros(0)
-        return cls(empty, empty, empty, empty, empty, numbers, numbers, np.zeros(0, dtype=bool))
+        ids = np.zeros(0, dtype=np.uint64)
+        return cls(empty, empty, empty, empty, empty, numbers, numbers, np.zeros(0, dtype=bool), ids, empty)
 
     def take(self, index: Ints | slice) -> Matches:
         """The matches at these places."""
@@ -152,6 +172,8 @@ class Answers:
         window there.
     confidence : (n,) float64
         Probability that the answer is right.
+    scores : (n, K) float64
+        Raw.
     """
 
     key: Keys
@@ -162,10 +184,26 @@ class Answers:
     series: Ints
     window: Ints
     confidence: Floats
+    scores: Floats
 
     def take(self, index: Ints) -> Answers:
         """The answers at these places."""
         return Answers(*(getattr(self, column.name)[index] for column in fields(self)))
+
+    def kept(self, scored: int) -> dict[str, NDArray[Any]]:
+        """The columns of `answer_columns`, without a label yet."""
+        n = len(self.key)
+        found: dict[str, NDArray[Any]] = {
+            "predicted": self.predicted,
+            "label": np.full(n, NO_LABEL),
+            "confidence": self.confidence,
+            "probability": np.full(n, np.nan),
+            "time": self.time,
+            "sequence": self.sequence,
+            "series": self.series,
+            "window": self.window,
+        }
+        return found | {"id": self.key, "scores": self.scores} if scored else found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from monitor.labels.columns import Matches, Pairs, weights
+from monitor.labels.columns import NO_LABEL, Matches, Pairs, weights
 from monitor.labels.table import KeyedRing, repeats
-
-NO_LABEL = -1
+from monitor.records import NO_ID
 
 
 def give_labels(answers: KeyedRing, pairs: Pairs) -> Matches:
@@ -35,6 +34,7 @@ def give_labels(answers: KeyedRing, pairs: Pairs) -> Matches:
     right = new == predicted
     sequence = np.maximum(answers["sequence"][rows], pairs.sequence)
     series, window = answers["series"][rows], answers["window"][rows]
+    ids = answers["id"][rows] if "id" in answers else np.full(len(rows), NO_ID, dtype=np.uint64)
     row, column = np.nonzero(series >= 0)
     return Matches(
         series=series[row, column].astype(np.int64),
@@ -45,6 +45,8 @@ def give_labels(answers: KeyedRing, pairs: Pairs) -> Matches:
         weight=weights(answers["probability"][rows])[row],
         confidence=answers["confidence"][rows].astype(np.float64)[row],
         right=right[row],
+        id=ids[row],
+        label=new[row].astype(np.int64),
     )
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from monitor.labels.bounds import rows_within
 from monitor.labels.columns import (
     LABEL_COLUMNS,
+    NO_LABEL,
     Answers,
     Clock,
     Forgotten,
@@ -35,7 +36,7 @@ from monitor.labels.columns import (
     answer_keys,
     keys_of,
 )
-from monitor.labels.credit import NO_LABEL, give_labels
+from monitor.labels.credit import give_labels
 from monitor.labels.table import LARGEST, KeyedRing, repeats
 from monitor.records import NO_ID, Floats, Ints, Keys, LabelBatch
 from monitor.view import LabelOutcome
@@ -65,7 +66,10 @@ class LabelJoin:
         1, and 1 more for each watched group.
     max_bytes : int, optional
         What both take together at most; where they would take more, both are cut by the same factor.
-        An answer takes 80 bytes at most, and 8 more for each group; a label 73.
+        An answer takes 80 bytes at most, 8 more for each group, and 8 + 4 K where K scores are kept; a
+        label 73.
+    scored : int
+        Scores that are kept of each answer, with its id, for refits; 0 where there are none.
 
     Raises
     ------
@@ -78,6 +82,7 @@ class LabelJoin:
     max_waiting: int
     series_per_answer: int = 1
     max_bytes: int | None = None
+    scored: int = 0
 
     def __post_init__(self) -> None:
         if not self.horizon_days > 0:
@@ -92,7 +97,8 @@ class LabelJoin:
     @property
     def rows(self) -> tuple[int, int]:
         """How many answers, and how many labels, are kept."""
-        return rows_within(self.max_bytes, self.max_answers, self.max_waiting, self.series_per_answer)
+        within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored)
+        return rows_within(self.max_bytes, *within)
 
     def build(self, resume: Mapping[str, Any] | None = None) -> LabelJoinLogic:
         """The logic, from the start or from where a snapshot left it."""
@@ -122,9 +128,9 @@ class LabelJoinLogic:
         state: Mapping[str, Any] = resume or {}
         self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
         most_answers, self._most_labels = settings.rows
-        self._answers = KeyedRing(
-            answer_columns(settings.series_per_answer), most_answers, state.get("answers")
-        )
+        self._scored = settings.scored
+        columns = answer_columns(settings.series_per_answer, settings.scored)
+        self._answers = KeyedRing(columns, most_answers, state.get("answers"))
         self._labels = KeyedRing(LABEL_COLUMNS, self._most_labels, state.get("labels"))
         self.outcomes: Counter[LabelOutcome] = Counter(
             {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
@@ -236,19 +242,7 @@ class LabelJoinLogic:
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Put answers with distinct keys into the ring, and give them the labels that are there."""
         self._note_forgotten(len(keys))
-        rows = self._answers.add(
-            keys,
-            {
-                "predicted": answers.predicted,
-                "label": np.full(len(keys), NO_LABEL),
-                "confidence": answers.confidence,
-                "probability": np.full(len(keys), np.nan),
-                "time": answers.time,
-                "sequence": answers.sequence,
-                "series": answers.series,
-                "window": answers.window,
-            },
-        )
+        rows = self._answers.add(keys, answers.kept(self._scored))
         if not len(self._labels):
             return Matches.none()
         found = [self._labels.find(answers.key)]

@@ -78,7 +78,8 @@ class KeyedRing:
     capacity : int
         Rows kept at most, oldest out first; memory grows up to there as rows come. At most 500 million.
     resume : mapping, optional
-        A snapshot of a ring with the same columns; of more rows than `capacity` the newest are taken.
+        A snapshot; of more rows than `capacity` the newest are taken. A column that it lacks is all 0, and
+        one that is no longer wanted is left out.
 
     Examples
     --------
@@ -140,6 +141,13 @@ class KeyedRing:
     def __getitem__(self, column: str) -> NDArray[Any]:
         """A column of the ring, to be indexed by the rows that `find` and `add` return."""
         return self._columns[column]
+
+    def keys(self, rows: Ints) -> Keys:
+        """The keys of these rows; 0 where one was forgotten."""
+        return self._keys[rows]
+
+    def __contains__(self, column: str) -> bool:
+        return column in self._columns
 
     def find(self, keys: Keys) -> Ints:
         """Ring row of each key, -1 where there is none."""
@@ -283,7 +291,8 @@ class KeyedRing:
         self._allocate(max(self._capacity, len(keys)))
         self._keys[: len(keys)] = keys
         for name, column in self._columns.items():
-            column[: len(keys)] = state["columns"][name][-self._limit :]
+            if name in state["columns"]:
+                column[: len(keys)] = state["columns"][name][-self._limit :]
         self._added = self._saved = len(keys)
         self._rebuild()
 

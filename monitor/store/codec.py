@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 _ARRAY = 1  # our one extension type: (dtype, shape, bytes in C order)
 
@@ -65,3 +67,31 @@ def unpack(data: bytes) -> Any:
         return _decoder.decode(data)
     except msgspec.DecodeError as error:
         raise ValueError(f"a stored state cannot be read: {error}") from error
+
+
+def joined(pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]) -> dict[str, NDArray[Any]]:
+    """The columns of pieces of one table, one under the other; one that a piece lacks is all 0 there.
+
+    A table gains and loses columns with the configuration that it was written under.
+
+    Parameters
+    ----------
+    pieces : sequence of mapping of str to array
+    lengths : sequence of int
+        Rows of each.
+
+    Examples
+    --------
+    >>> joined([{"a": np.array([1, 2])}, {"a": np.array([3]), "b": np.array([7])}], [2, 1])
+    {'a': array([1, 2, 3]), 'b': array([0, 0, 7])}
+    """
+    like = {name: column[:0] for piece in pieces for name, column in piece.items()}
+    return {
+        name: np.concatenate(
+            [
+                piece[name] if name in piece else np.zeros((rows, *empty.shape[1:]), dtype=empty.dtype)
+                for piece, rows in zip(pieces, lengths, strict=True)
+            ]
+        )
+        for name, empty in like.items()
+    }

@@ -27,7 +27,7 @@ import numpy as np
 from monitor.changes import Changes, RingChange
 from monitor.errors import StoreError
 from monitor.report import WindowReport, to_json
-from monitor.store.codec import pack, unpack
+from monitor.store.codec import joined, pack, unpack
 from monitor.store.lock import FolderLock
 from monitor.store.schema import prepare
 from monitor.store.wipe import wipe_keys
@@ -231,10 +231,7 @@ class Store:
         ]
         first = pieces[0][0]
         keys = np.concatenate([rows["keys"] for _, rows in pieces])
-        columns = {
-            column: np.concatenate([rows["columns"][column] for _, rows in pieces])
-            for column in pieces[0][1]["columns"]
-        }
+        columns = joined([rows["columns"] for _, rows in pieces], [len(rows["keys"]) for _, rows in pieces])
         changes = self._connection.execute(
             "SELECT rows FROM ring_changes WHERE ring = ? ORDER BY id", (name,)
         )
@@ -244,7 +241,8 @@ class Store:
             place = change["rows"][kept] - first
             keys[place] = change["keys"][kept]
             for column, values in change["columns"].items():
-                columns[column][place] = values[kept]
+                if column in columns:
+                    columns[column][place] = values[kept]
         return {"first": first, "keys": keys, "columns": columns}
 
     def _write_ring(self, ring: RingChange) -> None:

@@ -338,9 +338,9 @@ def test_full_rings_take_no_more_than_max_bytes_and_most_of_it(max_bytes: int, g
     join = settings.build()
     for start in range(0, 25_000, 1000):
         ids = key_of(f"r{i}" for i in range(start, start + 1000))
-        zeros, ones = np.zeros(1000, dtype=np.int64), np.ones(1000)
+        zeros, ones, scores = np.zeros(1000, dtype=np.int64), np.ones(1000), np.zeros((1000, 2))
         cells = np.zeros((1000, 1 + groups), dtype=np.int64)
-        join.add_answers(Answers(ids, zeros, zeros, ones, zeros + start, cells, cells, ones))
+        join.add_answers(Answers(ids, zeros, zeros, ones, zeros + start, cells, cells, ones, scores))
         batch = LabelBatch("t", ids, zeros, zeros - 1, (), ones, ones, np.arange(1000))
         join.add_labels(batch, zeros - 1, np.array([7]), zeros + start)
     taken = sum(ring.nbytes for ring in join.rings.values())
