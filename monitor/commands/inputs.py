@@ -14,6 +14,7 @@ from monitor.errors import ConfigError
 from monitor.records import Chunk, TaskLayout
 
 _SHOWN = 5
+_READ_SECONDS = 0.2  # of a pipe only; a file is always ready
 _PACKED = (".gz", ".zst")
 
 
@@ -141,7 +142,7 @@ def _file(path: Path, partition: str) -> Iterator[Sequence[Raw]]:
     source.open({})
     try:
         while True:
-            yield source.read(0.0)
+            yield source.read(_READ_SECONDS)
     except EndOfSource:
         return
     finally:

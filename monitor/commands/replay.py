@@ -227,7 +227,7 @@ def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterat
         try:
             with suppress(EndOfSource):
                 while True:
-                    raws = source.read(0.0)
+                    raws = source.read(_READ_SECONDS)
                     unit = "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte"
                     yield decoder.decode(raws), unit
                     progress(path, _bytes_read(raws))

@@ -1,7 +1,12 @@
-"""State as bytes: plain values and numpy arrays, in MessagePack. The same state, the same bytes."""
+"""State as bytes: plain values and numpy arrays, in MessagePack. The same state, the same bytes.
+
+Around all of it stands a checksum: SQLite has none, and a flipped bit in an array would be a count that is
+wrong for good. What was written before there was one is read without.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-_ARRAY = 1  # our one extension type: (dtype, shape, bytes in C order)
+_ARRAY = 1  # (dtype, shape, bytes in C order)
+_CHECKED = 2  # CRC-32 of the rest, and the rest: a whole state
+_CRC_BYTES = 4
 
 _header = msgspec.msgpack.Encoder()
 
@@ -27,10 +34,15 @@ def _pack_array(value: Any) -> Any:
 
 
 def _unpack_array(code: int, data: memoryview) -> Any:
+    if code == _CHECKED:
+        content = data[_CRC_BYTES:]
+        if zlib.crc32(content).to_bytes(_CRC_BYTES, "big") != data[:_CRC_BYTES]:
+            raise ValueError("its checksum is wrong")
+        return _decoder.decode(content)
     if code != _ARRAY:
         raise ValueError(f"unknown extension {code} in a stored state")
-    dtype, shape, content = msgspec.msgpack.decode(data, type=tuple[str, list[int], bytes])
-    return np.frombuffer(content, dtype=np.dtype(dtype)).reshape(shape).copy()
+    dtype, shape, values = msgspec.msgpack.decode(data, type=tuple[str, list[int], bytes])
+    return np.frombuffer(values, dtype=np.dtype(dtype)).reshape(shape).copy()
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_pack_array)
@@ -52,7 +64,9 @@ def pack(state: Any) -> bytes:
     >>> back["window"].tolist(), back["name"], back["limit"]
     ([0.0, 1.0, 2.0], 'erm', -inf)
     """
-    return _encoder.encode(state)
+    content = _encoder.encode(state)
+    crc = zlib.crc32(content).to_bytes(_CRC_BYTES, "big")
+    return _header.encode(msgspec.msgpack.Ext(_CHECKED, crc + content))
 
 
 def unpack(data: bytes) -> Any:
@@ -61,11 +75,11 @@ def unpack(data: bytes) -> Any:
     Raises
     ------
     ValueError
-        The bytes are none of `pack`'s.
+        The bytes are none of `pack`'s, or not all of them are as they were.
     """
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise ValueError(f"a stored state cannot be read: {error}") from error
 
 

@@ -92,7 +92,8 @@ class History:
             "ORDER BY revision DESC, id DESC LIMIT 1"
         )
         try:
-            for _, *place in self._connection.execute(order, (self._last,)):
+            # All at once: a statement left open keeps the agent's log from being cut as long as this lasts.
+            for _, *place in self._connection.execute(order, (self._last,)).fetchall():
                 found = self._connection.execute(newest, (*place, self._last)).fetchone()
                 if found is not None:  # an agent that goes on drops old ones meanwhile
                     yield _decode(found[0])

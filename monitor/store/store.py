@@ -22,18 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from monitor.changes import Changes, RingChange
+from monitor.changes import Changes
 from monitor.errors import StoreError
 from monitor.report import WindowReport, to_json
-from monitor.store.codec import joined, pack, unpack
+from monitor.store.codec import pack, unpack
 from monitor.store.lock import FolderLock
+from monitor.store.rings import SavedRings
 from monitor.store.schema import prepare
-from monitor.store.wipe import wipe_keys
 
 FILE = "blindsight.sqlite"
 _BUSY_SECONDS = 10.0
+_LOG_BYTES = 16 << 20
 _MOST_WAITING = 20_000  # twice what one checkpoint can bring: a sink that keeps up must not lose any of it
 
 
@@ -91,6 +90,8 @@ class Store:
                 self._connection = self._connect()
                 prepare(self._connection, str(self.path))
                 self._check()
+            self._rings = SavedRings(self._connection)
+            self._files = self._in_folder()
         except BaseException:
             self._lock.release()
             raise
@@ -99,14 +100,13 @@ class Store:
         """Everything that was saved; empty mappings in a new store."""
         with self._ours("be read"):
             parts = {
-                name: unpack(state)
+                name: _unpacked(name, state)
                 for name, state in self._connection.execute("SELECT name, state FROM part")
             }
             for name, state in parts.items():
                 if name.startswith("revisions/"):
                     state["lines"] = self._lines(name.partition("/")[2], state)
-            names = [name for (name,) in self._connection.execute("SELECT DISTINCT ring FROM ring_rows")]
-            rings = {name: self._ring(name) for name in names}
+            rings = {name: self._rings.read(name) for name in self._rings.names()}
             found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
         return Saved(parts, rings, found[0] if found else "")
 
@@ -142,7 +142,7 @@ class Store:
                 [(name, pack(state)) for name, state in changes.parts.items()],
             )
             for ring in changes.rings:
-                self._write_ring(ring)
+                self._rings.write(ring)
             run.executemany(
                 "INSERT INTO report (task, model, grp, window, revision, line) VALUES (?, ?, ?, ?, ?, ?)",
                 [(r.task, r.model, r.group, r.window, r.revision, to_json(r)) for r in reports],
@@ -154,18 +154,20 @@ class Store:
             if config is not None:
                 run.execute("REPLACE INTO meta VALUES ('config', ?)", (config,))
             newest = self._drop_old_reports(written or {})
+            self._refuse_if_gone()
         if any(ring.wiped is not None for ring in changes.rings):
             self._empty_log()
         return newest
 
-    def forget(self, prefixes: Sequence[str]) -> None:
-        """Drop the parts and rings whose names begin so: a task that cannot go on from what was saved."""
+    def forget(self, names: Sequence[str]) -> None:
+        """Drop the parts and rings of these names: of a task that cannot go on from what was saved."""
+        if not names:
+            return
         with self._ours("be written"), self._connection:
-            for prefix in prefixes:
-                for table, column in (("part", "name"), ("ring_rows", "ring"), ("ring_changes", "ring")):
-                    self._connection.execute(
-                        f"DELETE FROM {table} WHERE substr({column}, 1, ?) = ?", (len(prefix), prefix)
-                    )
+            self._connection.execute("BEGIN IMMEDIATE")
+            for table, column in (("part", "name"), ("ring_rows", "ring"), ("ring_changes", "ring")):
+                query = f"DELETE FROM {table} WHERE {column} = ?"
+                self._connection.executemany(query, [(name,) for name in names])
 
     def marks(self) -> dict[str, tuple[int, int]]:
         """How far each sink had been written: the last report's id, and where its file or partition ended.
@@ -201,7 +203,21 @@ class Store:
         connection.execute("PRAGMA synchronous = NORMAL")
         # What is deleted is overwritten: the file must not keep what the agent has let go of.
         connection.execute("PRAGMA secure_delete = ON")
+        # What one large checkpoint, or a reader in its way, made of the log is given back.
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
         return connection
+
+    def _in_folder(self) -> tuple[int | None, ...]:
+        """Which files stand in the folder under the names of the store's and of its log; None for none."""
+        return tuple(_number_of(path) for path in (self.path, self.path.with_name(f"{FILE}-wal")))
+
+    def _refuse_if_gone(self) -> None:
+        """What is written into a file that has been deleted, or replaced, is lost without a word."""
+        if self._in_folder() != self._files:
+            raise StoreError(
+                f"{self.path} was deleted or replaced while the agent uses it; put back the files that were "
+                "there, or restart the agent: it goes on from what is there then"
+            )
 
     def _check(self) -> None:
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -222,47 +238,6 @@ class Store:
         ]
         return [row[0].decode() if row else None for row in found]
 
-    def _ring(self, name: str) -> dict[str, Any]:
-        pieces = [
-            (first, unpack(rows))
-            for first, rows in self._connection.execute(
-                "SELECT first, rows FROM ring_rows WHERE ring = ? ORDER BY first", (name,)
-            )
-        ]
-        first = pieces[0][0]
-        keys = np.concatenate([rows["keys"] for _, rows in pieces])
-        columns = joined([rows["columns"] for _, rows in pieces], [len(rows["keys"]) for _, rows in pieces])
-        changes = self._connection.execute(
-            "SELECT rows FROM ring_changes WHERE ring = ? ORDER BY id", (name,)
-        )
-        for (blob,) in changes:
-            change = unpack(blob)
-            kept = change["rows"] >= first
-            place = change["rows"][kept] - first
-            keys[place] = change["keys"][kept]
-            for column, values in change["columns"].items():
-                if column in columns:
-                    columns[column][place] = values[kept]
-        return {"first": first, "keys": keys, "columns": columns}
-
-    def _write_ring(self, ring: RingChange) -> None:
-        run = self._connection
-        if ring.wiped is not None:  # first: what is added now may use such a key anew
-            wipe_keys(run, ring.name, ring.wiped)
-        count = len(ring.added["keys"])
-        if count:
-            run.execute(
-                "REPLACE INTO ring_rows VALUES (?, ?, ?, ?)", (ring.name, ring.first, count, pack(ring.added))
-            )
-        if ring.changed is not None:
-            newest = int(ring.changed["rows"].max())
-            run.execute(
-                "INSERT INTO ring_changes (ring, newest, rows) VALUES (?, ?, ?)",
-                (ring.name, newest, pack(ring.changed)),
-            )
-        run.execute("DELETE FROM ring_rows WHERE ring = ? AND first + count <= ?", (ring.name, ring.oldest))
-        run.execute("DELETE FROM ring_changes WHERE ring = ? AND newest < ?", (ring.name, ring.oldest))
-
     def _empty_log(self) -> None:
         """Bring the write-ahead log into the file and cut it off: it holds pages as they were."""
         with suppress(sqlite3.OperationalError):  # a backup reads from it: the next checkpoint rewinds it
@@ -282,6 +257,8 @@ class Store:
             yield
         except sqlite3.DatabaseError as error:
             raise explained(self.path, what, error) from error
+        except ValueError as error:  # of `unpack`: whole pages, with other bytes in them than were written
+            raise StoreError(damaged(self.path, str(error))) from error
 
 
 class StoreReader:
@@ -320,6 +297,20 @@ class StoreReader:
         self._connection.close()
 
 
+def _unpacked(name: str, blob: bytes) -> Any:
+    try:
+        return unpack(blob)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _number_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
 def explained(path: Path, what: str, error: sqlite3.DatabaseError) -> StoreError:
     """SQLite's error as a sentence."""
     name = getattr(error, "sqlite_errorname", "") or ""
@@ -330,6 +321,11 @@ def explained(path: Path, what: str, error: sqlite3.DatabaseError) -> StoreError
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return StoreError(
             f"{path} cannot {what}: {error}; make it writable for this user, or give another store.path"
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return StoreError(
+            f"{path} cannot {what}: the disk fails ({error}: {name}); look into the system's log, and give "
+            "store.path on another disk"
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreError(f"{path} cannot {what}: another program has held it for {_BUSY_SECONDS:.0f} s")

@@ -1,0 +1,139 @@
+"""The saved rings: pieces of rows as they were added, and later changes to such rows; both bounded.
+
+A checkpoint appends a piece, whatever its size, and a change. Small pieces become one as more of them come,
+so that a slow stream does not leave a piece a row; changes that outweigh the rows are written into these,
+so that labels which contradict each other for ever do not fill the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from monitor.changes import RingChange
+from monitor.store.codec import joined, pack, unpack
+from monitor.store.wipe import wipe_keys
+
+_LARGEST_PIECE = 16_384  # rows; a piece leaves the disk only once all of it is overwritten
+_PIECES_A_RING = 8  # at least, of those that are merged, for the same reason
+_LOOKED_AT_ONCE = 32  # pieces: each merged one is at least as large as all that come after it
+_SPARE_BYTES = 1 << 20
+
+
+class SavedRings:
+    """Reads and writes the rings of a store, within transactions of its caller.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._run = connection
+        self._since: Counter[str] = Counter()  # bytes of changes since the last look at a ring
+
+    def names(self) -> list[str]:
+        """Of every ring that has rows."""
+        return [name for (name,) in self._run.execute("SELECT DISTINCT ring FROM ring_rows")]
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A ring as its snapshot: `first`, `keys` and `columns`.
+
+        Raises
+        ------
+        ValueError
+            Rows are missing, or cannot be read.
+        """
+        query = "SELECT first, count, rows FROM ring_rows WHERE ring = ? ORDER BY first"
+        pieces: list[dict[str, Any]] = []
+        first = stop = -1
+        for start, count, blob in self._run.execute(query, (name,)):
+            rows = unpack(blob)
+            if len(rows["keys"]) != count or (pieces and start != stop):
+                raise ValueError(f"{name}: rows {stop} to {start} are missing, or there twice")
+            first, stop = (first if pieces else start), start + count
+            pieces.append(rows)
+        whole = _joined(pieces)
+        changes = self._run.execute("SELECT rows FROM ring_changes WHERE ring = ? ORDER BY id", (name,))
+        for (blob,) in changes:
+            change = unpack(blob)
+            kept = change["rows"] >= first
+            place = change["rows"][kept] - first
+            whole["keys"][place] = change["keys"][kept]
+            for column, values in change["columns"].items():
+                if column in whole["columns"]:
+                    whole["columns"][column][place] = values[kept]
+        return {"first": first, **whole}
+
+    def write(self, ring: RingChange) -> None:
+        """Save what happened to a ring, and drop what it has overwritten."""
+        run, name = self._run, ring.name
+        if ring.wiped is not None:  # first: what is added now may use such a key anew
+            wipe_keys(run, name, ring.wiped)
+        count = len(ring.added["keys"])
+        if count:
+            query = "REPLACE INTO ring_rows VALUES (?, ?, ?, ?)"
+            run.execute(query, (name, ring.first, count, pack(ring.added)))
+        if ring.changed is not None:
+            newest, blob = int(ring.changed["rows"].max()), pack(ring.changed)
+            query = "INSERT INTO ring_changes (ring, newest, rows) VALUES (?, ?, ?)"
+            run.execute(query, (name, newest, blob))
+            self._since[name] += len(blob)
+        run.execute("DELETE FROM ring_rows WHERE ring = ? AND first + count <= ?", (name, ring.oldest))
+        run.execute("DELETE FROM ring_changes WHERE ring = ? AND newest < ?", (name, ring.oldest))
+        if count:
+            self._merge(name, ring.first + count - ring.oldest)
+        if self._since[name] > _SPARE_BYTES:
+            self._fold(name)
+
+    def _merge(self, name: str, live: int) -> None:
+        """Make one piece of the newest ones: each that is no larger than all after it, as a counter carries.
+
+        So of n rows that come one at a time each is written log2(n) times, and log2(n) pieces are left.
+        """
+        query = "SELECT first, count FROM ring_rows WHERE ring = ? ORDER BY first DESC LIMIT ?"
+        found = self._run.execute(query, (name, _LOOKED_AT_ONCE)).fetchall()
+        most = min(_LARGEST_PIECE, live // _PIECES_A_RING)
+        taken, rows = 1, found[0][1]
+        while taken < len(found) and found[taken][1] <= rows and rows + found[taken][1] <= most:
+            rows += found[taken][1]
+            taken += 1
+        if taken == 1:
+            return
+        first = found[taken - 1][0]
+        query = "SELECT rows FROM ring_rows WHERE ring = ? AND first >= ? ORDER BY first"
+        pieces = [unpack(blob) for (blob,) in self._run.execute(query, (name, first))]
+        self._run.execute("DELETE FROM ring_rows WHERE ring = ? AND first >= ?", (name, first))
+        whole = pack(_joined(pieces))
+        self._run.execute("INSERT INTO ring_rows VALUES (?, ?, ?, ?)", (name, first, rows, whole))
+
+    def _fold(self, name: str) -> None:
+        """Write the changes into the rows, where they have come to more than twice those."""
+        self._since[name] = 0
+        changes, rows = (
+            self._run.execute(
+                f"SELECT coalesce(sum(length(rows)), 0) FROM {table} WHERE ring = ?", (name,)
+            ).fetchone()[0]
+            for table in ("ring_changes", "ring_rows")
+        )
+        if changes <= 2 * rows + _SPARE_BYTES:
+            return
+        whole = self.read(name)
+        query = "SELECT first, count FROM ring_rows WHERE ring = ?"
+        for first, count in self._run.execute(query, (name,)).fetchall():
+            place = slice(first - whole["first"], first - whole["first"] + count)
+            columns = {column: values[place] for column, values in whole["columns"].items()}
+            piece = pack({"keys": whole["keys"][place], "columns": columns})
+            query = "UPDATE ring_rows SET rows = ? WHERE ring = ? AND first = ?"
+            self._run.execute(query, (piece, name, first))
+        self._run.execute("DELETE FROM ring_changes WHERE ring = ?", (name,))
+
+
+def _joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    """One piece of several in order, at least one."""
+    keys = [rows["keys"] for rows in pieces]
+    columns = joined([rows["columns"] for rows in pieces], [len(each) for each in keys])
+    return {"keys": np.concatenate(keys), "columns": columns}

@@ -1,0 +1,169 @@
+"""Resident memory, and the store's files, after one, five and twenty million records of one run.
+
+    python -m tests.bench.bench_memory [--marks 1000000 5000000 20000000] [--kind run|replay]
+
+Four models in windows of 500, labels for 5 % of the rows, a labelled reference. The records are made while
+they are read, through a named pipe: `blindsight run` with a store and a reports file, and `blindsight
+replay`. Whatever fills up to a bound that the configuration sets has filled it by the first mark: the join
+holds 200,000 answers and 20,000 labels, the store 1,000 windows' lines, 1,000 windows wait for revisions.
+The peak is the most that was ever resident until then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from tests.bench.bench_replay import CONFIG, write_inputs
+from tests.bench.endless import BLOCK, stream
+from tests.daemon import ROOT, read_windows
+from tests.services.process import stop
+
+FLAT = 0.10
+"""How much more may be resident at the last mark than at the first: the promise."""
+
+BOUNDS = {"max_answers": 200_000, "max_waiting": 20_000, "keep_reports": 1000}
+
+_RUN = """\
+    labels: {{max_answers: {max_answers}, max_waiting: {max_waiting}}}
+sources: [{{kind: file, path: pipe}}]
+reports: {{path: windows.ndjson}}
+store: {{path: state, keep_reports: {keep_reports}}}
+export: {{listen: "127.0.0.1:0"}}
+"""
+_STARVED_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a process held once it had used so many records; bytes."""
+
+    records: int
+    resident: int
+    peak: int
+    store: int
+
+
+def measure(
+    kind: str, marks: Sequence[int], folder: Path, bounds: dict[str, int] | None = None
+) -> list[Mark]:
+    """Run one of the commands over a stream and look at it at each mark.
+
+    Parameters
+    ----------
+    kind : {"run", "replay"}
+    marks : sequence of int
+        Rising, whole blocks of the stream.
+    folder : Path
+        Empty.
+    bounds : dict, optional
+        `BOUNDS` if not given.
+
+    Raises
+    ------
+    AssertionError
+        The command failed, or not every record is in a window.
+    """
+    write_inputs(folder, 0)
+    (folder / "config.yaml").write_text(CONFIG + _RUN.format(**(bounds or BOUNDS)), encoding="utf-8")
+    os.mkfifo(folder / "pipe")
+    words = ["run", "config.yaml"] if kind == "run" else ["replay", "config.yaml", "pipe", "--out", "."]
+    found: list[Mark] = []
+    with running(folder, words) as process:
+        with (folder / "pipe").open("wb", buffering=0) as pipe:
+            for start, mark in zip([0, *marks], marks, strict=False):
+                for block in stream(mark, start):
+                    pipe.write(block)
+                until_idle(process.pid, pipe)
+                found.append(look(mark, process.pid, folder / "state"))
+        assert process.wait(_STARVED_SECONDS) == 0, (folder / "log").read_text()
+    windows = read_windows(folder / "windows.ndjson")
+    assert sum(window["size"] for window in windows) == marks[-1], "not every record is in a window"
+    return found
+
+
+@contextmanager
+def running(folder: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The command at work in a folder; outside it is gone."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "monitor.cli", *words], cwd=folder, stdout=log, stderr=log, env=environment
+        )
+    try:
+        yield process
+    finally:
+        stop(process, kill=True)
+
+
+def until_idle(pid: int, pipe: BinaryIO) -> None:
+    """Wait until everything written has been read and used: the process takes no more processor time."""
+    deadline = time.monotonic() + _STARVED_SECONDS
+    quiet = 0
+    while quiet < 3:
+        assert time.monotonic() < deadline, "it is still busy"
+        before = _ticks(pid)
+        time.sleep(0.5)
+        quiet = quiet + 1 if _unread(pipe) == 0 and _ticks(pid) - before < 10 else 0
+
+
+def look(records: int, pid: int, store: Path) -> Mark:
+    """What the kernel says of a process, and how large its store is."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    size: Callable[[str], int] = lambda name: int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) * 1024  # noqa: E731
+    disk = sum(file.stat().st_size for file in store.iterdir()) if store.exists() else 0
+    return Mark(records, size("VmRSS"), size("VmHWM"), disk)
+
+
+def _ticks(pid: int) -> int:
+    """Processor time, hundredths of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _unread(pipe: BinaryIO) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--marks", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
+    parser.add_argument("--kind", choices=("run", "replay"))
+    options = parser.parse_args()
+    assert all(mark % BLOCK == 0 for mark in options.marks), f"marks must be multiples of {BLOCK:,}"
+    print(
+        "four models, windows of 500, 5 % labelled; MB resident, at most until then, and of the store's files"
+    )
+    print(", ".join(f"{name}: {value:,}" for name, value in BOUNDS.items()))
+    for kind in [options.kind] if options.kind else ["run", "replay"]:
+        with tempfile.TemporaryDirectory() as name:
+            found = measure(kind, options.marks, Path(name))
+        print(f"\nblindsight {kind:<9} resident     peak    store")
+        for mark in found:
+            figures = (mark.resident, mark.peak, mark.store)
+            print(f"{mark.records:>20,} " + " ".join(f"{figure / 1e6:8.1f}" for figure in figures))
+        more = [
+            last / first - 1
+            for first, last in zip(
+                (found[0].resident, found[0].peak), (found[-1].resident, found[-1].peak), strict=True
+            )
+        ]
+        verdict = "flat" if max(more) <= FLAT else "NOT FLAT"
+        print(f"last beside first    {more[0]:+8.1%} {more[1]:+8.1%}  {verdict} (at most {FLAT:+.0%})")
+
+
+if __name__ == "__main__":
+    main()
