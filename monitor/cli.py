@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from monitor import __version__
-from monitor.commands.process import one_thread_for_matrices
+from monitor.commands.process import one_heap, one_thread_for_matrices
 from monitor.errors import BlindsightError, ConfigError, MissingExtraError
 
 app = typer.Typer(
@@ -186,6 +186,7 @@ def demo(
 def main() -> None:
     """Entry point: errors that a user can mend become a sentence and an exit code."""
     one_thread_for_matrices()
+    one_heap()
     try:
         app()
     except BlindsightError as error:

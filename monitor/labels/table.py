@@ -105,6 +105,7 @@ class KeyedRing:
         self._added = 0  # rows added since: the next stands at _added % _limit
         self._saved = 0  # of those, how many `changes` has given out
         self._touched: list[Ints] = []  # rows changed after they were given out
+        self._touches = 0  # rows in there
         self._wiped: list[Keys] = []  # not yet given out
         self._given: tuple[int, list[Ints], list[Keys]] | None = None
         self._used = 0  # table entries in use, stale ones too
@@ -219,8 +220,13 @@ class KeyedRing:
         return len(rows)
 
     def _touch(self, rows: Ints) -> None:
-        if len(rows):
-            self._touched.append(np.array(rows))
+        if not len(rows) or self._saved <= self._added - len(self):
+            return  # nothing of what was given out is still there: all of it is given out anew
+        self._touched.append(np.array(rows))
+        self._touches += len(rows)
+        if self._touches > 2 * self._limit:  # they could not be saved for long
+            self._touched = [np.unique(np.concatenate(self._touched))]
+            self._touches = len(self._touched[0])
 
     def overwritten_by(self, rows: int) -> Ints:
         """The rows that adding so many would push out, oldest first."""
@@ -250,7 +256,7 @@ class KeyedRing:
         if not len(added) and changed is None and wiped is None:
             return None
         self._given = (self._saved, self._touched, self._wiped)
-        self._saved, self._touched, self._wiped = self._added, [], []
+        self._saved, self._touched, self._touches, self._wiped = self._added, [], 0, []
         return RingChange(name, self._base + start, self._rows(added), changed, self._oldest, wiped)
 
     def confirm(self) -> None:
@@ -262,6 +268,7 @@ class KeyedRing:
         if self._given is not None:
             self._saved, touched, wiped = self._given
             self._touched = [*touched, *self._touched]
+            self._touches = sum(map(len, self._touched))
             self._wiped = [*wiped, *self._wiped]
             self._given = None
 

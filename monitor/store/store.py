@@ -22,9 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from monitor.changes import Changes
 from monitor.errors import StoreError
-from monitor.report import WindowReport, to_json
+from monitor.report import WindowReport, from_json, to_json
 from monitor.store.codec import pack, unpack
 from monitor.store.lock import FolderLock
 from monitor.store.rings import SavedRings
@@ -236,6 +238,8 @@ class Store:
             self._connection.execute(query, (task, *kept["names"][series], window, revision)).fetchone()
             for series, window, revision in zip(*columns, strict=True)
         ]
+        for row, series, window in zip(found, columns[0], columns[1], strict=True):
+            _refuse_no_line(row, f"window {window} of {task}, {' '.join(kept['names'][series]).strip()}")
         return [row[0].decode() if row else None for row in found]
 
     def _empty_log(self) -> None:
@@ -302,6 +306,15 @@ def _unpacked(name: str, blob: bytes) -> Any:
         return unpack(blob)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def _refuse_no_line(row: tuple[bytes] | None, what: str) -> None:
+    """A line is decoded much later, when labels revise its window: the engine must not find out then."""
+    try:
+        if row is not None:
+            from_json(row[0])
+    except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 def _number_of(path: Path) -> int | None:

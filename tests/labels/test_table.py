@@ -203,3 +203,27 @@ def test_a_capacity_out_of_range_is_refused(capacity: int) -> None:
     with pytest.raises(ValueError) as refused:
         KeyedRing(COLUMNS, capacity)
     assert str(refused.value) == f"capacity must be from 1 to 500,000,000, got {capacity:,}"
+
+
+def test_changes_to_rows_that_nobody_saves_are_not_remembered() -> None:
+    """A replay never saves: what it changed would otherwise grow with the length of the stream."""
+    ring = KeyedRing(COLUMNS, capacity=100)
+    rows = add(ring, list(range(1, 101)))
+    for _ in range(500):
+        ring.put("value", rows, 7)
+    assert ring._touched == []
+    assert ring.changes("r") is not None
+    ring.confirm()
+    for _ in range(500):
+        ring.put("value", rows[:50], 8)
+    assert sum(map(len, ring._touched)) <= 250
+    change = ring.changes("r")
+    assert change is not None
+    assert change.changed is not None
+    assert change.changed["rows"].tolist() == list(range(50))
+    ring.retract()
+    ring.put("value", rows[60:61], 9)
+    again = ring.changes("r")
+    assert again is not None
+    assert again.changed is not None
+    assert again.changed["rows"].tolist() == [*range(50), 60]
