@@ -23,6 +23,7 @@ from monitor.errors import BlindsightError
 from monitor.feeder import Feeder, Input
 from monitor.keeper import Keeper
 from monitor.records import Chunk
+from monitor.refitter import Refitter
 from monitor.report import WindowReport
 from monitor.steadyclock import SteadyClock
 from monitor.view import AgentView, SinkView
@@ -104,6 +105,8 @@ class Agent:
         the engine's time does not.
     store : Kept, optional
         Where checkpoints are saved; without it nothing outlives the agent.
+    refitter : Refitter, optional
+        Runs the refits that come due, and is started and stopped here; without it none are run.
     """
 
     def __init__(
@@ -113,8 +116,10 @@ class Agent:
         sinks: Sinks,
         clock: Callable[[], float] | None = None,
         store: Kept | None = None,
+        refitter: Refitter | None = None,
     ) -> None:
         self._engine = engine
+        self._refitter = refitter
         self._sinks = sinks
         self._clock = SteadyClock() if clock is None else clock
         self._now = self._clock()
@@ -153,6 +158,8 @@ class Agent:
         # The engine last: when it ends, for whatever reason, it joins threads that have begun.
         for feeder in self._feeders:
             feeder.start()
+        if self._refitter is not None:
+            self._refitter.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -212,6 +219,7 @@ class Agent:
             store_failures=self._delivery.failures,
             checkpoint_time=self._delivery.saved_time,
             sinks=self._sinks.views,
+            refit_durations={} if self._refitter is None else self._refitter.durations,
         )
 
     def _run(self) -> None:
@@ -223,6 +231,8 @@ class Agent:
             self.failure = error
             log.exception("The engine has failed; the agent stops.")
         finally:
+            if self._refitter is not None:
+                self._refitter.stop()
             for feeder in self._feeders:
                 feeder.stop()
             self._join_feeders()
@@ -246,6 +256,8 @@ class Agent:
             if time.monotonic() - ticked > _TICK_SECONDS:
                 ticked = time.monotonic()
                 self._delivery.reports(self._engine.tick(self._time()))
+            if self._refitter is not None:
+                self._refitter.step(self._engine, self._time())
             self._delivery.step(self._engine)
             self._paint()
 

@@ -28,6 +28,9 @@ from monitor.export.page import render_page
 from monitor.export.prometheus import registry
 from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.reference import FEWEST_WINDOWS, Reference
+from monitor.refit.fit import refit
+from monitor.refit.worker import Limits, RefitWorker
+from monitor.refitter import Refitter
 from monitor.reload import classify
 from monitor.report import WindowReport
 from monitor.series import SeriesSettings
@@ -55,7 +58,8 @@ def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
         A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
         way round; a chart cannot keep its promise.
     """
-    settings = EngineSettings(config.tasks, read_references(config), event_time)
+    inline = refit if event_time else None  # a replay must give the same bytes, however fast it goes
+    settings = EngineSettings(config.tasks, read_references(config), event_time, inline)
     for name, task in settings.tasks.items():
         for model, reference in settings.references.get(name, {}).items():
             charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
@@ -125,7 +129,8 @@ class Daemon:
             log.warning("%s.", warning)
         engine = settings.build() if self._state is None else self._state.engine
         kept = None if self._state is None else self._state.kept
-        self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept)
+        refitter = Refitter(RefitWorker(), self._refit_limits)
+        self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)
         metrics = registry(self.view, config.export.max_series)
         self.server = HttpServer(build_app(self.view, metrics, render_page), config.export.listen)
 
@@ -133,6 +138,11 @@ class Daemon:
         """The agent as it is now, with the HTTP side that shows it."""
         found = self.agent.view()
         return replace(found, sinks=(*found.sinks, self.server.view))
+
+    def _refit_limits(self, task: str) -> Limits:
+        """As the configuration in force has them; those of a reload hold from the next refit on."""
+        limits = self.config.tasks[task].ssme
+        return Limits(limits.seconds, limits.memory_bytes)
 
     @contextmanager
     def running(self) -> Iterator[Agent]:

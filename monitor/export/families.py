@@ -82,7 +82,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "refit_last_success_timestamp_seconds": Family(
         "gauge",
-        "Time of the newest answer that the last good refit rests on, since the epoch.",
+        "When a refit last brought something to publish, since the epoch.",
         "seconds",
         per_series=False,
     ),

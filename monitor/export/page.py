@@ -284,7 +284,7 @@ def _refits(engine: EngineView) -> Iterator[str]:
     yield "<h2>Refits by labels</h2>"
     rows = []
     for task, refits in engine.refits.items():
-        good = "none yet" if refits.success_time is None else f"on answers to {_time(refits.success_time)}"
+        good = "none yet" if refits.success_time is None else f"published {_time(refits.success_time)}"
         numbers = _numbers([f"{refits.rows:,}", f"{refits.labelled:,}", f"{refits.failures:,}"])
         rows.append(f'<tr><th scope="row">{_text(task)}</th><td>{good}{_newest(refits)}</td>{numbers}</tr>')
     yield from _table(("Task", "Last good one", "#Rows", "#With labels", "#Refused"), rows)

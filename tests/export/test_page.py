@@ -237,7 +237,7 @@ def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refu
         "spam": RefitView(),
     }
     said = read(AgentView(engine=EngineView(refits=refits))).text
-    assert "on answers to 2026-11-20 10:07:31 UTC" in said
+    assert "published 2026-11-20 10:07:31 UTC" in said
     assert "the newest was refused: took <too> long; another is under way" in said
     assert "none yet" in said
     assert "Refits" not in read(AgentView()).text
