@@ -241,6 +241,11 @@ def _data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[s
     if task.calibration.method == "none":
         if errors:
             yield f"calibration.method: none{unknown}; take isotonic, and give reference.path"
+    elif task.calibration.method == "ssme" and task.reference.path is None:
+        yield (
+            f"calibration.method: none until the first refit{unknown and f'{unknown} until then'}; its "
+            "curves begin a new baseline; give reference.path to be calibrated from the start"
+        )
     elif task.reference.path is None:
         yield (
             "calibration.method: stays none, as reference.first_windows brings no labels to fit isotonic on; "

@@ -125,6 +125,23 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"metrics": ["class_ece"]}, "metrics: expected classes to be given with class_ece, got none"),
         ({"estimators": ["realised", "realised"]}, "estimators: expected each name once"),
         (
+            {"estimators": ["average_confidence", "ssme"], "ssme": {"models": ["a"]}},
+            "estimators: expected classes to be given with ssme, got none: list classes, or leave ssme out",
+        ),
+        (
+            {"calibration": {"method": "ssme"}, "ssme": {"models": ["a"]}},
+            "calibration.method: expected classes to be given with ssme, got none",
+        ),
+        (
+            {"classes": ["a", "b"], "estimators": ["average_confidence", "labelled"]},
+            "ssme.models: expected the models whose scores labelled joins, got none: list them here, or in",
+        ),
+        (
+            {"models": {"erm": {}, "irm": {}}, "ssme": {"models": ["erm", "imr"]}},
+            "ssme.models: expected some of models (erm, irm), got 'imr'",
+        ),
+        ({"ssme": {"models": ["erm", "erm"]}}, "ssme.models: expected each name once, got 'erm' 2 times"),
+        (
             {"estimators": ["realised"]},
             "chart.estimator: expected one of estimators (realised), got 'average_confidence'",
         ),

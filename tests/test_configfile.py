@@ -214,7 +214,7 @@ def test_the_example_shows_the_defaults_unless_it_says_otherwise():
     given = load_config(EXAMPLE).tasks["toxicity"].model_dump()
     default = config_from({"tasks": {"t": {}}}).tasks["t"].model_dump()
     differs = [
-        key for section in ("window", "chart", "labels", "calibration", "reference")
+        key for section in ("window", "chart", "labels", "calibration", "reference", "ssme")
         for key in default[section] if given[section][key] != default[section][key]
     ]  # fmt: skip
     differs += [key for key in ("metrics", "estimators", "level", "max_series") if given[key] != default[key]]

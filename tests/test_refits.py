@@ -15,6 +15,7 @@ from monitor.config_task import REFITTED
 from monitor.labels import ESTIMATORS
 from monitor.records import id_keys
 from monitor.reference import split_by_model
+from monitor.refit.fit import refit
 from monitor.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.report import WindowReport
 from monitor.result import Estimate, Unknown
@@ -344,3 +345,26 @@ def test_a_job_shares_nothing_with_the_engine() -> None:
     found.feed([{"id": f"b{i}", "label": "bad", "time": 1.7e9} for i in range(200)])
     assert all(np.array_equal(getattr(job, name), value, equal_nan=True) for name, value in copy.items())
     assert isinstance(job, RefitJob)
+
+
+def test_with_ssme_itself_the_same_records_give_the_same_bytes_and_a_broken_model_does_not_hide() -> None:
+    records = stream(2, 300)
+    for i, record in enumerate(records):
+        if "models" in record:  # a third model, upside down
+            confidence = record["models"]["erm"][1]
+            records[i] = record | {"models": record["models"] | {"broken": [confidence, 1 - confidence]}}
+    rare = {"models": [*MODELS, "broken"], "every_windows": 5, "every_labels": 999}
+    changes = {"estimators": ["average_confidence", "ssme"], "metrics": ["accuracy"], "ssme": rare}
+    runs = []
+    for cuts in ([], [17, 200, 201, 350]):
+        found = Rig(task(**(TASK | changes)), refit=refit)
+        runs.append((lines(found.feed_in_pieces(records, cuts)), found.engine.view()))
+    assert runs[0] == runs[1]
+    view = runs[0][1]
+    assert view.refits["t"].failures < view.refits["t"].number
+    accuracy = {
+        (one.model, found.estimator): found.result for one in view.series for found in one.estimates
+    }  # fmt: skip
+    assert {tag for _, tag in accuracy} == {"average_confidence", "ssme", "ensemble", "labelled"}
+    assert accuracy["broken", "ssme"].upper < 0.5 < accuracy["erm", "ssme"].lower
+    assert view.series[0].calibration.method == "ssme"
