@@ -9,10 +9,12 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from monitor.charts.limits import false_alarm_rate
-from monitor.config import Bound, Config, Task
+from monitor.charts import CHARTS, chart_for, false_alarm_rate
+from monitor.charts.limits import DEFAULT_ARL0, limits
+from monitor.config import Bound, Config, FalseAlarmBudget, Task
 from monitor.errors import ConfigError
 from monitor.judge import STREAM_BASELINE_WINDOWS
+from monitor.traffic import charted_metrics, charted_windows_per_week, window_rows
 
 _DAY = 86_400.0
 GOOD_REFERENCE_WINDOWS = 20
@@ -50,6 +52,27 @@ class ChartRate:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedBudget:
+    """A budget of false alarms, shared out over the charts of a task.
+
+    Parameters
+    ----------
+    task : str
+    false_alarms_per_week : float
+        What all of its charts, those of groups included, may raise together.
+    windows_per_week : float
+        That they judge, all together.
+    arl0 : float
+        Windows: what each chart got.
+    """
+
+    task: str
+    false_alarms_per_week: float
+    windows_per_week: float
+    arl0: float
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReport:
     """What `check` found.
 
@@ -61,11 +84,14 @@ class CheckReport:
         For each task with groups, their names.
     warnings : tuple of str
         Each begins with the path of a key.
+    shared : tuple of SharedBudget
+        Budgets of false alarms a week, and what they came to.
     """
 
     charts: tuple[ChartRate, ...]
     groups: Mapping[str, tuple[str, ...]]
     warnings: tuple[str, ...]
+    shared: tuple[SharedBudget, ...] = ()
 
     @property
     def false_alarms_per_week(self) -> float | None:
@@ -126,7 +152,16 @@ def check(config: Config, reference_windows: Windows | None = None) -> CheckRepo
         warnings += [f"tasks.{name}.{warning}" for warning in found]
     warnings += _shared_models(config)
     groups = {name: task.groups for name, task in config.tasks.items() if task.groups}
-    return CheckReport(tuple(charts), groups, tuple(warnings))
+    return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)))
+
+
+def _shared(config: Config) -> Iterator[SharedBudget]:
+    for name, task in config.tasks.items():
+        if isinstance(task.chart.arl0, FalseAlarmBudget):
+            windows = charted_windows_per_week(task)
+            yield SharedBudget(
+                name, task.chart.arl0.false_alarms_per_week, windows, float(task.charting.windows or 0.0)
+            )
 
 
 def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
@@ -149,23 +184,6 @@ def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
         for name, task in config.tasks.items()
         for warning in _model_warnings(task, reference_windows.get(name))
     ]
-
-
-def window_rows(task: Task, answers_per_day: float) -> float:
-    """Predictions in a typical window of a model, at an even traffic.
-
-    Examples
-    --------
-    >>> window_rows(Task(), 24_000), window_rows(Task(), 96_000), window_rows(Task(), 100)
-    (250.0, 500.0, 50.0)
-    """
-    by_age = answers_per_day * task.window.max_age_seconds / _DAY
-    return float(min(task.window.size, max(task.window.min_size, by_age)))
-
-
-def charted_metrics(task: Task) -> tuple[str, ...]:
-    """Metrics that get a control chart: calibration errors only where there are labels to calibrate on."""
-    return tuple(metric for metric in task.metrics if metric == "accuracy" or _calibrated(task))
 
 
 def _calibrated(task: Task) -> bool:
@@ -202,11 +220,12 @@ def _baseline_windows(task: Task, windows: Mapping[str, int] | None, model: str 
 
 
 def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float:
-    settings = task.chart
-    if metric != "accuracy":  # a p-chart is of proportions; calibration errors keep shewhart
-        settings = settings.model_copy(update={"kind": "shewhart"})
+    config = task.charting
     try:
-        return false_alarm_rate(settings, reference_windows)
+        if config.sigmas is None:  # refused with the reference that there is, not with an endless one
+            asked = chart_for(config.model_copy(update={"arl0": None, "sigmas": 3.0}), metric)
+            limits(config.windows or DEFAULT_ARL0, asked.detector, reference_windows, asked.spread)
+        return false_alarm_rate(chart_for(config, metric), reference_windows)
     except ConfigError as error:
         raise ConfigError(f"tasks.{name}.chart: {error}") from error
 
@@ -268,11 +287,16 @@ def _judgement_warnings(task: Task) -> Iterator[str]:
     """Of charts and objectives."""
     if not charted_metrics(task):
         yield "metrics: nothing is charted; add accuracy"
-    if task.chart.kind == "shewhart_p":
+    kind = task.chart.kind
+    if kind in ("shewhart_p", "shewhart_np"):
         yield (
-            "chart.kind: shewhart_p expects the variation of labels; an estimate without labels varies less, "
+            f"chart.kind: {kind} expects the variation of labels; an estimate without labels varies less, "
             "so that there are fewer false alarms than stated, and shifts are seen late; shewhart fits it"
         )
+    others = [metric for metric in charted_metrics(task) if metric != "accuracy"]
+    if CHARTS[kind].of_counts and others:
+        keep = f"{', '.join(others)} {'keeps' if len(others) == 1 else 'keep'} shewhart"
+        yield f"chart.kind: {kind} is of shares of successes, so of accuracy only; {keep}"
     for metric, bound in task.objective.bounds().items():
         if metric != "accuracy" and not _calibrated(task):
             yield f"objective.{metric}: cannot be judged, as {metric} stays unknown without a calibration"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monitor.check import ChartRate, CheckReport, figure
+from monitor.check import ChartRate, CheckReport, SharedBudget, figure
 
 
 def render(report: CheckReport) -> str:
@@ -29,11 +29,19 @@ def render(report: CheckReport) -> str:
     ]
     lines += [f"  {_chart_line(chart)}" for chart in report.charts]
     lines += [f"  {line}" for line in _group_lines(report)]
+    lines += [f"  {_shared_line(shared)}" for shared in report.shared]
     if report.charts:
         lines.append(_total_line(report))
     if report.warnings:
         lines += ["", "Warnings:"] + [f"  {warning}" for warning in report.warnings]
     return "\n".join(lines)
+
+
+def _shared_line(shared: SharedBudget) -> str:
+    return (
+        f"{shared.task}: {shared.false_alarms_per_week:g} a week, groups included, shared out over "
+        f"{figure(shared.windows_per_week)} windows a week: an ARL0 of {figure(shared.arl0)} windows a chart"
+    )
 
 
 def _chart_line(chart: ChartRate) -> str:

@@ -15,20 +15,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from monitor.config_chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
 from monitor.config_sinks import KafkaSink, OptionValue, Rejects, Reports
 from monitor.config_task import (
-    RULES,
     Bound,
     Calibration,
-    ChartConfig,
     EstimatorTag,
     Labels,
     Metric,
     ModelConfig,
     Objective,
     Reference,
-    Rule,
     Task,
     Window,
 )
@@ -43,6 +41,7 @@ __all__ = [
     "CrossCheckError",
     "EstimatorTag",
     "Export",
+    "FalseAlarmBudget",
     "FileSource",
     "HttpSource",
     "HttpSpool",

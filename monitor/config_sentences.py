@@ -134,6 +134,9 @@ def _locate(root: Schema, loc: Sequence[str | int], value: Any, context: Mapping
         if "discriminator" in node:
             node = {"$ref": node["discriminator"]["mapping"][part]}
             continue
+        if "oneOf" in node and "type" not in node:  # a plain value or a mapping, told apart by its form
+            node = next(branch for branch in node["oneOf"] if ("$ref" in branch) == (part == "budget"))
+            continue
         path.append(part)
         parent, node = node, _child(node, part)
     return _Place(tuple(path), _resolve(node, root), parent, value, context, root)

@@ -1,15 +1,16 @@
-"""The configuration of one task: its windows, reference, calibration, charts, objectives and labels."""
+"""The configuration of one task: its windows, reference, calibration, objectives and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from monitor.config_chart import ChartConfig, FalseAlarmBudget, budget_problems
 from monitor.section import Problem, Section, demand, sane, unique
+from monitor.traffic import charted_windows_per_week, shared_arl0
 
-RULES = ("we1", "we2", "we3", "we4")
 Metric = Literal["accuracy", "ece", "class_ece"]
 REFITTED = ("ssme", "ssme_paper", "ensemble", "labelled")
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
@@ -22,19 +23,6 @@ EstimatorTag = Literal[
     "ssme_paper",
     "ensemble",
     "labelled",
-]
-
-
-def _bare_rule(value: Any) -> Any:
-    if isinstance(value, int | float) and not isinstance(value, bool) and value in range(1, len(RULES) + 1):
-        return RULES[int(value) - 1]
-    return value
-
-
-Rule = Annotated[
-    Literal["we1", "we2", "we3", "we4"],
-    BeforeValidator(_bare_rule),
-    WithJsonSchema({"enum": [*RULES, 1, 2, 3, 4]}),
 ]
 
 
@@ -108,52 +96,6 @@ class Calibration(Section):
     def reference_method(self) -> str:
         """What is fitted on the reference."""
         return "isotonic" if self.method == "ssme" else self.method
-
-
-class ChartConfig(Section):
-    """The control charts of the accuracy and of the calibration errors."""
-
-    model_config = ConfigDict(json_schema_extra={"not": {"required": ["arl0", "sigmas"]}})
-
-    estimator: Literal["average_confidence"] = Field(
-        default="average_confidence", description="The estimator that the charts and the objectives judge."
-    )
-    kind: Literal["shewhart", "shewhart_p"] = Field(
-        default="shewhart",
-        description="shewhart takes its limits from the estimate's own variation; shewhart_p is the textbook "
-        "p-chart, for comparison, and for accuracy only: calibration errors keep shewhart.",
-    )
-    arl0: float | None = Field(
-        default=None,
-        ge=10,
-        le=1_000_000,
-        description="One false alarm in so many windows, all rules together. 370 where neither this "
-        "nor sigmas is given.",
-    )
-    sigmas: float | None = Field(
-        default=None,
-        gt=0,
-        le=10,
-        description="Half the width of the limits in standard deviations, instead of arl0.",
-    )
-    rules: tuple[Rule, ...] = Field(
-        default=("we1",),
-        min_length=1,
-        description="Western Electric rules that raise an alarm: we1 to we4; a bare 1 to 4 means the same.",
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> ChartConfig:
-        both = self.arl0 is not None and self.sigmas is not None
-        demand(
-            [
-                ("", f"expected arl0 or sigmas, got both ({self.arl0:g} and {self.sigmas:g})")
-                if both
-                else None,
-                unique("rules", self.rules),
-            ]
-        )
-        return self
 
 
 class Bound(Section):
@@ -333,8 +275,18 @@ class Task(Section):
     @model_validator(mode="after")
     def _fits(self) -> Task:
         demand([*self._class_problems(), *self._name_problems(), *self._metric_problems()])
-        demand([*self._refit_problems()])
+        windows = charted_windows_per_week(self)
+        traffic = {name: known.answers_per_day for name, known in self.models.items()}
+        demand([*self._refit_problems(), *budget_problems(self.chart, traffic, windows)])
         return self
+
+    @property
+    def charting(self) -> ChartConfig:
+        """The chart section with a budget of false alarms shared out: an ARL0 in windows, or sigmas."""
+        if not isinstance(self.chart.arl0, FalseAlarmBudget):
+            return self.chart
+        arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
+        return self.chart.model_copy(update={"arl0": arl0})
 
     def _refit_problems(self) -> Iterable[Problem | None]:
         yield unique("ssme.models", self.ssme.models)

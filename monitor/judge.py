@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.charts import Chart, Shewhart, chart_from_config
+from monitor.charts import LimitChart, chart_for
 from monitor.charts.base import Baseline, ChartLogic
 from monitor.config import Task
 from monitor.errors import ConfigError, RequestError
@@ -41,12 +41,9 @@ class JudgeSettings:
         """Windows of the stream that make a baseline where no reference does."""
         return self.task.reference.first_windows or STREAM_BASELINE_WINDOWS
 
-    def chart(self, metric: str) -> Chart:
-        """The chart of a metric: the configured kind for the accuracy, `shewhart` for the errors."""
-        if metric == "accuracy":
-            return chart_from_config(self.task.chart)
-        config = self.task.chart
-        return Shewhart(arl0=config.arl0, sigmas=config.sigmas, rules=config.rules)
+    def chart(self, metric: str) -> LimitChart:
+        """The chart of a metric: the configured kind, where it fits the metric."""
+        return chart_for(self.task.charting, metric)
 
     def build(self, resume: Mapping[str, Any] | None = None) -> Judge:
         """The judge, from the start or from where a snapshot left it."""
@@ -76,7 +73,7 @@ class Judge:
             for metric, standing in state.get("standing", {}).items()
         }
         self.violations: Counter[tuple[str, str]] = Counter(
-            {(metric, rule): 0 for metric in task.metrics for rule in task.chart.rules}
+            {(metric, rule): 0 for metric in task.metrics for rule in settings.chart(metric).detector.rules}
         )
         if resume is not None:
             self._restore(resume)

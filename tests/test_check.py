@@ -4,12 +4,14 @@ import math
 
 import pytest
 
-from monitor.charts.limits import false_alarm_rate
-from monitor.check import ChartRate, charted_metrics, check, unmatched_models, window_rows
+from monitor.charts import Shewhart, chart_from_config, false_alarm_rate
+from monitor.check import ChartRate, check, unmatched_models
 from monitor.checktext import render
 from monitor.config import ChartConfig, Config, Task
 from monitor.configfile import load_config
 from monitor.errors import ConfigError
+from monitor.judge import Judge, JudgeSettings
+from monitor.traffic import charted_metrics, window_rows
 
 STDIN = [{"kind": "stdin"}]
 QUIET = {"reference": {"path": "r.csv"}, "labels": {"max_answers": 500_000_000}}
@@ -87,14 +89,14 @@ def test_windows_close_by_size_by_age_or_at_the_least_size(answers_per_day, rows
 def test_sigmas_and_rules_go_through_the_charts_own_arithmetic():
     chart = ChartConfig(sigmas=3, rules=["we1", "we2", "we3", "we4"])
     found = report({"t": {"m": 20}}, chart=chart, metrics=["accuracy"])
-    assert found.charts[0].false_alarms_per_window == false_alarm_rate(chart, 20)
+    assert found.charts[0].false_alarms_per_window == false_alarm_rate(chart_from_config(chart), 20)
     assert 1 / 92 < found.charts[0].false_alarms_per_window < 1 / 40
 
 
 def test_a_reference_file_that_was_not_read_is_taken_to_be_long():
     config = Config(tasks={"t": {"reference": {"path": "r"}, "chart": {"sigmas": 3}}}, sources=STDIN)
     assert check(config).charts[0].false_alarms_per_window == false_alarm_rate(
-        ChartConfig(sigmas=3.0), math.inf
+        chart_from_config(ChartConfig(sigmas=3.0)), math.inf
     )
     assert check(config).warnings == (
         "tasks.t.reference.path: not read; the charts want 20 windows or more, "
@@ -106,9 +108,16 @@ def test_a_reference_file_that_was_not_read_is_taken_to_be_long():
 def test_calibration_errors_keep_shewhart_beside_a_p_chart():
     found = report({"t": {"m": 20}}, chart={"kind": "shewhart_p", "sigmas": 3})
     p_chart, shewhart = (chart.false_alarms_per_window for chart in found.charts)
-    assert shewhart == false_alarm_rate(ChartConfig(kind="shewhart", sigmas=3.0), 20)
-    assert p_chart == false_alarm_rate(ChartConfig(kind="shewhart_p", sigmas=3.0), 20) != shewhart
+    assert shewhart == false_alarm_rate(chart_from_config(ChartConfig(kind="shewhart", sigmas=3.0)), 20)
+    assert (
+        p_chart
+        == false_alarm_rate(chart_from_config(ChartConfig(kind="shewhart_p", sigmas=3.0)), 20)
+        != shewhart
+    )
     assert found.warnings[0].startswith("tasks.t.chart.kind: shewhart_p expects the variation of labels")
+    assert found.warnings[1] == (
+        "tasks.t.chart.kind: shewhart_p is of shares of successes, so of accuracy only; ece keeps shewhart"
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,7 +243,7 @@ def test_each_model_has_the_false_alarms_of_its_own_reference():
     found = report({"t": {"a": 20, "b": 200}}, models={"a": {}, "b": {}}, metrics=["accuracy"], chart=chart)
     rates = {chart.model: chart.false_alarms_per_window for chart in found.charts}
     for model, windows in (("a", 20), ("b", 200)):
-        assert rates[model] == false_alarm_rate(ChartConfig(**chart), windows)
+        assert rates[model] == false_alarm_rate(chart_from_config(ChartConfig(**chart)), windows)
     assert rates["a"] > rates["b"]
     unnamed = report({"t": {"a": 20, "b": 200}}, metrics=["accuracy"], chart=chart)
     assert unnamed.charts[0].false_alarms_per_window == rates["a"], "that of the shortest"
@@ -283,3 +292,29 @@ def test_the_example_has_only_the_warning_that_it_explains(pytestconfig):
     found = check(load_config(pytestconfig.rootpath / "config.example.yaml"))
     assert [warning.partition(":")[0] for warning in found.warnings] == ["tasks.toxicity.calibration.method"]
     assert "All charts together: 3.8 a week, without those of groups." in render(found)
+
+
+@pytest.mark.parametrize("kind", ["shewhart", "ewma", "cusum"])
+def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
+    # 100 and 50 windows a day, two metrics, and two names of groups whose values share a model's answers
+    models = {"a": {"answers_per_day": 50_000}, "b": {"answers_per_day": 25_000}}
+    chart = {"kind": kind, "arl0": {"false_alarms_per_week": 2}}
+    window = {"size": 500, "max_age_seconds": 1e6}
+    found = report(models=models, chart=chart, window=window, groups=["region", "device"])
+    (shared,) = found.shared
+    assert (shared.windows_per_week, shared.arl0) == (7 * 150 * 2 * 3, 3150)
+    assert all(c.false_alarms_per_window == pytest.approx(1 / 3150, rel=1e-5) for c in found.charts)
+    assert 3 * found.false_alarms_per_week == pytest.approx(2.0, rel=1e-5), "two thirds are those of groups"
+    assert (
+        "  t: 2 a week, groups included, shared out over 6,300 windows a week: "
+        "an ARL0 of 3,150 windows a chart\n"
+    ) in render(found)
+
+
+def test_a_budget_reaches_the_charts_of_the_agent():
+    chart = {"arl0": {"false_alarms_per_week": 1}}
+    task = Task(models={"m": {"answers_per_day": 50_000}}, metrics=("accuracy",), chart=chart)
+    assert JudgeSettings(task).chart("accuracy") == Shewhart(arl0=700.0)
+    assert Judge(JudgeSettings(task)).violations == {("accuracy", "we1"): 0}
+    ewma = Task(metrics=("accuracy", "ece"), chart={"kind": "ewma"})
+    assert set(Judge(JudgeSettings(ewma)).violations) == {("accuracy", "ewma"), ("ece", "ewma")}

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from monitor.config import Config
+from monitor.config import RULES, Config
 from monitor.config_sentences import TEMPLATES, describe, findings, nearest, show_path
 from monitor.configfile import config_from, schema
 from monitor.errors import ConfigError
 
 SCHEMA = schema()
+BUDGET = "  tasks.t.chart.arl0.false_alarms_per_week"
 BASE = {
     "tasks": {
         "t": {
@@ -165,6 +166,8 @@ def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(path, node
         }.get(node.get("type"), [{"a": 1}])
         wrong += ["zzz", 9] if "enum" in node or "const" in node else []
         wrong += [3, True] if node.get("type") == "string" and "enum" not in node else []
+    if path[-1] == "arl0":  # a number or a mapping
+        wrong = ["zzz", True, [1]]
     for value in wrong:
         (line,) = lines_of(refusal(changed(path, value)))
         assert line.startswith(f"  {show_path(path)}: expected "), value
@@ -220,7 +223,40 @@ def test_a_required_key_that_is_missing_is_named(path, key):
         ("metrics", ["acuracy"], "expected one of accuracy, ece, class_ece, got 'acuracy'; did you mean"),
         ("window", None, "got nothing: give a value or leave the key out; {} takes the defaults"),
         ("chart.rules", [], "expected a list with at least one entry, got an empty list"),
-        ("chart.rules", [7], "expected one of we1, we2, we3, we4, 1, 2, 3, 4, got 7"),
+        ("chart.rules", [7], f"expected one of {', '.join(RULES)}, 1, 2, 3, 4, got 7"),
+        (
+            "chart.arl0",
+            "370",
+            "chart.arl0: expected a number from 10 to 1000000, got '370': write 370, without",
+        ),
+        ("chart.arl0", 5, "chart.arl0: expected a number from 10 to 1000000, got 5"),
+        (
+            "chart.arl0",
+            {},
+            "chart.arl0.false_alarms_per_week: missing; expected a number above 0 and at most",
+        ),
+        (
+            "chart.arl0",
+            {"false_alarms_per_week": 0},
+            "chart.arl0.false_alarms_per_week: expected a number above 0 and at most 1000, got 0",
+        ),
+        (
+            "chart.arl0",
+            {"false_alarms_a_week": 1},
+            "chart.arl0.false_alarms_a_week: unknown key; did you mean 'false_alarms_per_week'?",
+        ),
+        (
+            "chart",
+            {"sigmas": 3, "arl0": {"false_alarms_per_week": 1}},
+            "chart: expected arl0 or sigmas, got both (false_alarms_per_week 1 and 3)",
+        ),
+        (
+            "chart",
+            {"kind": "ewma", "rules": ["we2"]},
+            "chart.rules: expected none with kind ewma, got we2: leave it out",
+        ),
+        ("chart.shift", 2, "chart.shift: expected only with kind ewma or cusum, got it with shewhart: leave"),
+        ("chart", {"kind": "cusum", "weight": 0.2}, "expected only with kind ewma, got it with cusum: leave"),
         ("arl0", 100, "unknown key here; it belongs under 'chart'."),
         ("classes", [False, True], "classes[0]: expected text, got false: YAML reads yes, no, on, off"),
         ("classes", [0, 1], "classes[1]: expected text, got 1: put it in quotes"),
@@ -231,6 +267,31 @@ def test_a_required_key_that_is_missing_is_named(path, key):
 )
 def test_the_sentence_says_what_to_do(path, value, sentence):
     assert sentence in refusal(changed(("tasks", "t", *path.split(".")), value))
+
+
+@pytest.mark.parametrize(
+    ("models", "got", "name"),
+    [({}, "no models", "NAME"), ({"m": {"answers_per_day": 9}, "n": {}}, "none for 'n'", "n")],
+)
+def test_a_budget_without_known_traffic_says_what_to_add(models, got, name):
+    chart = {"arl0": {"false_alarms_per_week": 20}}
+    data = changed(("tasks", "t"), {**BASE["tasks"]["t"], "models": models, "chart": chart})
+    assert lines_of(refusal(data)) == [
+        f"{BUDGET}: expected answers_per_day of every model beside it, to share it out by, got {got}: "
+        f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, or give arl0 in windows"
+    ]
+
+
+def test_a_budget_that_is_too_large_or_too_small_says_what_would_do():
+    task = {**BASE["tasks"]["t"], "models": {"m": {"answers_per_day": 500}}}
+    for budget, arl0 in ((50, 8.4), (1e-4, "4.2e+06")):
+        task["chart"] = {"arl0": {"false_alarms_per_week": budget}}
+        assert lines_of(refusal(changed(("tasks", "t"), task))) == [
+            f"{BUDGET}: expected what leaves each chart an ARL0 of 10 to 1000000 windows, "
+            f"got {budget:g} for 420 windows a week, an ARL0 of {arl0}: give 0.00042 to 42"
+        ]
+    task["chart"] = {"arl0": {"false_alarms_per_week": 20}}
+    assert config_from(changed(("tasks", "t"), task)).tasks["t"].charting.arl0 == pytest.approx(21.0)
 
 
 def test_keys_that_are_no_text():

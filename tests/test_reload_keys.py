@@ -284,6 +284,8 @@ NEW_BASELINE: dict[str, tuple[Task, Task]] = {
     "tasks.*.chart.arl0": ({"chart": {"arl0": 370}}, {"chart": {"arl0": 100}}),
     "tasks.*.chart.sigmas": ({}, {"chart": {"sigmas": 2}}),
     "tasks.*.chart.rules": ({}, {"chart": {"sigmas": 3, "rules": [1, 2]}}),
+    "tasks.*.chart.shift": ({"chart": {"kind": "cusum"}}, {"chart": {"kind": "cusum", "shift": 2}}),
+    "tasks.*.chart.weight": ({"chart": {"kind": "ewma"}}, {"chart": {"kind": "ewma", "weight": 0.5}}),
 }  # fmt: skip
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from monitor.charts.base import ChartLogic, Verdict
-from monitor.charts.rules import FAR, RuleMemory
+from monitor.charts.detectors import Detector
+from monitor.charts.rules import FAR
 
 RELEASE_WINDOWS = 8
-"""So many windows in a row without a broken rule release an alarm: as many as the longest rule looks back."""
+"""So many windows in a row without a broken rule release an alarm: what `we4` looks back on."""
 
 RESOLUTION = 1e-9
 """Estimates nearer to the centre than this lie on it: means of equal numbers differ by rounding."""
@@ -62,10 +63,12 @@ class Latch:
 
 
 class LatchedLogic(ChartLogic):
-    """Judges windows against limits at ``centre ± multiplier · √(variance/size)``, with rules and a latch.
+    """Judges windows by their distance from the centre in their own sigma, with a latch.
 
-    Limits are drawn within 0 to 1; the rules work on the distance from the centre in the window's own
-    sigma, so that windows of any size count alike in a pattern.
+    A window of n rows has ``σ = √(row_variance/n)``, so that windows of any size count alike in a pattern,
+    an average or a sum. The limits of a verdict, within 0 to 1, are those of the rules, ``centre ± L·σ``;
+    of an EWMA or CUSUM chart they are where this window's estimate alone would have had to lie to raise
+    the alarm, given those before it: never beyond the centre.
 
     Without any variance (all reference rows and windows equal) there is no sigma: a window at the
     centre is in control, and any other, more than 1e-9 away, lies beyond every limit.
@@ -77,11 +80,12 @@ class LatchedLogic(ChartLogic):
     row_variance : float
         Variance that one row adds to the estimate: a window of n rows has `row_variance`/n. 0 or more.
     multiplier : float
-        Half width of the limits in sigmas.
-    rules : sequence of str
+        Half width of the limits in sigmas; of a CUSUM its decision interval.
+    detector : Detector
     resume : mapping, optional
-        A `snapshot`. It holds the rules' memory and the latch, not the limits, so that changed settings
-        take effect on a chart that goes on.
+        A `snapshot`. It holds the detector's memory and the latch, not the limits, so that changed
+        settings take effect on a chart that goes on. From a chart that remembers other things only the
+        latch is taken.
 
     Raises
     ------
@@ -94,16 +98,21 @@ class LatchedLogic(ChartLogic):
         center: float,
         row_variance: float,
         multiplier: float,
-        rules: Sequence[str],
+        detector: Detector,
         resume: Mapping[str, Any] | None = None,
     ) -> None:
         self.center = center
         self.row_variance = row_variance
         self.multiplier = multiplier
-        state = {"recent": [], "quiet_windows": None} if resume is None else resume
-        if set(state) != {"recent", "quiet_windows"}:
-            raise ValueError(f"resume must hold recent and quiet_windows, got {sorted(state)}")
-        self._memory = RuleMemory(rules, multiplier, state["recent"])
+        self.detector = detector
+        state = {"recent": [], "quiet_windows": None} if resume is None else dict(resume)
+        if "quiet_windows" not in state or len(state) != 2 or not set(state) & _MEMORIES:
+            raise ValueError(
+                f"resume must hold quiet_windows and one of recent, ewma and cusum, got {sorted(state)}"
+            )
+        self._memory = detector.memory(multiplier, None)
+        if self._memory.kind in state and resume is not None:
+            self._memory = detector.memory(multiplier, state[self._memory.kind])
         self._latch = Latch(state["quiet_windows"])
 
     def update(self, value: float, size: int) -> Verdict:
@@ -127,13 +136,17 @@ class LatchedLogic(ChartLogic):
         if not size >= 1:
             raise ValueError(f"size: got {size}; a window has at least 1 row")
         sigma = math.sqrt(self.row_variance / size)
+        lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds())
         rules = self._memory.update(self._standardised(value, sigma))
+        was_on = self._latch.on
+        if not self._latch.update(bool(rules) or (was_on and not self._memory.calm())) and was_on:
+            self._memory.restart()
         return Verdict(
             center=self.center,
-            lower=max(0.0, self.center - self.multiplier * sigma),
-            upper=min(1.0, self.center + self.multiplier * sigma),
+            lower=max(0.0, self.center + min(lower, 0.0) * sigma),
+            upper=min(1.0, self.center + max(upper, 0.0) * sigma),
             rules=rules,
-            out_of_control=self._latch.update(bool(rules)),
+            out_of_control=self._latch.on,
         )
 
     def _standardised(self, value: float, sigma: float) -> float:
@@ -145,5 +158,9 @@ class LatchedLogic(ChartLogic):
         return distance / sigma
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The rules' memory and the latch: `{"recent": [...], "quiet_windows": None or a number}`."""
-        return {"recent": self._memory.snapshot(), "quiet_windows": self._latch.snapshot()}
+        """The memory and the latch: `{"recent": [...], "quiet_windows": None or a number}`, with `ewma` or
+        `cusum` in place of `recent` where the chart is one."""
+        return {self._memory.kind: self._memory.snapshot(), "quiet_windows": self._latch.snapshot()}
+
+
+_MEMORIES = frozenset({"recent", "ewma", "cusum"})

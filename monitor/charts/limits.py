@@ -12,15 +12,15 @@ exp(−(m−1)s²/2).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
 from scipy.optimize import brentq
 
-from monitor.charts.fleet import Limits, check_reference, in_control_rate, mean_rate
-from monitor.charts.rules import RULES, check_rules
-from monitor.charts.runlength import NARROWEST, WIDEST
+from monitor.charts.detectors import CusumDetector, Detector, RunRules, Spread
+from monitor.charts.fleet import Limits, check_reference, mean_rate
 from monitor.errors import ConfigError
 
 DEFAULT_ARL0 = 370.0
@@ -30,38 +30,40 @@ LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 
 
 class LimitSettings(Protocol):
-    """What decides the limits: a section of the configuration, or a chart."""
+    """What decides the limits: a chart."""
 
     @property
-    def kind(self) -> str: ...
+    def spread(self) -> Spread: ...
     @property
     def arl0(self) -> float | None: ...
     @property
     def sigmas(self) -> float | None: ...
     @property
-    def rules(self) -> tuple[str, ...]: ...
+    def detector(self) -> Detector: ...
 
 
-def check_settings(arl0: float | None, sigmas: float | None, rules: Sequence[str]) -> None:
+def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
     """Refuse what no reference could make possible.
 
     Raises
     ------
     ConfigError
-        Unknown rules, both `arl0` and `sigmas`, one of them out of range, or an ARL0 that the rules
-        cannot reach even with known limits.
+        Both `arl0` and `sigmas`, one of them out of range, or an ARL0 that cannot be reached even with
+        known limits.
     """
-    check_rules(rules)
     if arl0 is not None and sigmas is not None:
         raise ConfigError(f"arl0 and sigmas: got both ({arl0:g} and {sigmas:g}); give one of them")
     if sigmas is not None and not 0 < sigmas <= 10:
         raise ConfigError(f"sigmas: got {sigmas:g}; allowed is a number above 0, up to 10")
     if sigmas is None:
-        limits(DEFAULT_ARL0 if arl0 is None else arl0, tuple(rules), math.inf)
+        limits(DEFAULT_ARL0 if arl0 is None else arl0, detector, math.inf)
 
 
 def limits(
-    arl0: float, rules: tuple[str, ...], reference_windows: float, known_dispersion: bool = False
+    arl0: float,
+    rules: tuple[str, ...] | Detector,
+    reference_windows: float,
+    spread: Spread = Spread.REFERENCE,
 ) -> Limits:
     """Multiplier and inflation that make the false-alarm rate 1/ARL0, averaged over baselines.
 
@@ -70,7 +72,8 @@ def limits(
     centre ε/√m of the process's own standard deviations off, and show the dispersion s²φ², where
     (m−1)s² is χ² with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0, s²φ²−1),
     so a baseline's run length is that of known limits of half width Lφ̂/φ, off by ε/√m, which
-    `monitor.charts.runlength` has exactly. Its inverse is integrated over ε and s by quadrature.
+    `monitor.charts.runlength` and `monitor.charts.smoothed` have exactly. Its inverse is integrated over ε
+    and s by quadrature.
 
     Two conditions settle two numbers. L: the rate is 1/ARL0 at φ = 1. κ: it is 1/ARL0 again as φ grows
     without bound, where the rows' variance tells nothing and only s does. (That alone, s in place of
@@ -86,11 +89,13 @@ def limits(
     ----------
     arl0 : float
         Windows, 10 to 1,000,000.
-    rules : tuple of str
+    rules : tuple of str or Detector
     reference_windows : float
         m, at least 5; infinity stands for known limits.
-    known_dispersion : bool
-        The chart takes its sigma from a formula, not from the reference (`shewhart_p`): φ̂ = φ = 1.
+    spread : Spread
+        `KNOWN`: the chart takes its sigma from a formula, not from the reference (`shewhart_p`), φ̂ = φ.
+        `MOVING_RANGE`: from the reference alone (`laney`), so that the promise is as good at every φ.
+        Both have an inflation of 1.
 
     Raises
     ------
@@ -102,7 +107,9 @@ def limits(
     Champ, Woodall: Technometrics 29 (1987), 393-399 (run lengths). Laney: Improved control charts
     for attributes, Quality Engineering 14 (2002), 531-537 (φ). Jensen, Jones-Farmer, Champ,
     Woodall: Effects of parameter estimation on control chart properties, Journal of Quality
-    Technology 38 (2006), 349-364. The harmonic mean and κ are our own.
+    Technology 38 (2006), 349-364; there, and in Jones, Champ, Rigdon: Technometrics 43 (2001), 156-167
+    and Journal of Quality Technology 36 (2004), 95-108, what it does to EWMA and CUSUM. The
+    harmonic mean and κ are our own.
 
     Examples
     --------
@@ -112,16 +119,18 @@ def limits(
     >>> round(few.multiplier, 3), round(few.inflation, 3)
     (2.957, 1.195)
     """
-    rules = tuple(rule for rule in RULES if rule in rules) if not isinstance(rules, str) else rules
-    check_rules(rules)
+    detector = RunRules(rules) if isinstance(rules, tuple) else rules
     check_reference(reference_windows)
     if not LOWEST_ARL0 <= arl0 <= HIGHEST_ARL0:
         raise ConfigError(f"arl0: got {arl0:g}; allowed is {LOWEST_ARL0:g} to {HIGHEST_ARL0:,.0f} windows")
-    return _limits(float(arl0), rules, float(reference_windows), known_dispersion)
+    return _limits(float(arl0), detector, float(reference_windows), spread)
 
 
 def limit_multiplier(
-    arl0: float, rules: tuple[str, ...], reference_windows: float, known_dispersion: bool = False
+    arl0: float,
+    rules: tuple[str, ...] | Detector,
+    reference_windows: float,
+    spread: Spread = Spread.REFERENCE,
 ) -> float:
     """The multiplier L of `limits`.
 
@@ -130,14 +139,18 @@ def limit_multiplier(
     >>> round(limit_multiplier(91.75, ("we1", "we2", "we3", "we4"), math.inf), 3)
     3.0
     """
-    return limits(arl0, rules, reference_windows, known_dispersion).multiplier
+    return limits(arl0, rules, reference_windows, spread).multiplier
 
 
-def max_arl0(rules: tuple[str, ...], reference_windows: float, known_dispersion: bool = False) -> float:
-    """The largest ARL0, in windows, that these rules can promise.
+def max_arl0(
+    rules: tuple[str, ...] | Detector, reference_windows: float, spread: Spread = Spread.REFERENCE
+) -> float:
+    """The largest ARL0, in windows, that can be promised.
 
-    Only `we4` sets one: eight windows on one side of the centre come by chance however far out the
-    limits are, and the sooner the less exactly the centre is known.
+    Some rules set one: eight or nine windows on one side of the centre (`we4`, `nelson2`), a trend or a
+    zigzag (`nelson3`, `nelson4`) come by chance however far out the limits are, fifteen windows near the
+    centre (`nelson7`) the more often for it. A short reference sets one too, the lower the smaller the
+    shift that an EWMA or CUSUM chart is tuned to: its own error is a shift to such a chart.
 
     Returns
     -------
@@ -149,10 +162,9 @@ def max_arl0(rules: tuple[str, ...], reference_windows: float, known_dispersion:
     >>> round(max_arl0(("we4",), math.inf)), round(max_arl0(("we1", "we4"), 20))
     (255, 153)
     """
-    check_rules(rules)
+    detector = RunRules(rules) if isinstance(rules, tuple) else rules
     check_reference(reference_windows)
-    rate = mean_rate(rules, reference_windows, Limits(WIDEST, 1.0), 1.0, known_dispersion)
-    return min(HIGHEST_ARL0, 1.0 / rate)
+    return min(HIGHEST_ARL0, 1.0 / _rarest(detector, reference_windows, spread)[1])
 
 
 def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
@@ -161,7 +173,7 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
     if settings.sigmas is not None:
         return Limits(settings.sigmas, 1.0)
     arl0 = DEFAULT_ARL0 if settings.arl0 is None else settings.arl0
-    return limits(arl0, settings.rules, reference_windows, settings.kind == "shewhart_p")
+    return limits(arl0, settings.detector, reference_windows, settings.spread)
 
 
 def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float:
@@ -169,7 +181,7 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
 
     Parameters
     ----------
-    settings : ChartConfig or a chart
+    settings : a chart
     reference_windows : float
         m, at least 5; or infinity.
 
@@ -185,48 +197,104 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
 
     Examples
     --------
-    >>> from monitor.config import ChartConfig
-    >>> round(1 / false_alarm_rate(ChartConfig(), 20))
+    >>> from monitor.charts import Shewhart
+    >>> round(1 / false_alarm_rate(Shewhart(), 20))
     370
-    >>> round(1 / false_alarm_rate(ChartConfig(sigmas=3.0), 20))
+    >>> round(1 / false_alarm_rate(Shewhart(sigmas=3.0), 20))
     403
     """
     chosen = chosen_limits(settings, reference_windows)
-    return in_control_rate(
-        settings.rules, reference_windows, chosen, known_dispersion=settings.kind == "shewhart_p"
-    )
+    return mean_rate(settings.detector, reference_windows, chosen, 1.0, settings.spread)
+
+
+def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]:
+    """The threshold that alarms least often, and its rate: the widest, but where nelson7 dislikes that."""
+    thresholds = [detector.widest if detector.fixed is None else detector.fixed]
+    if "nelson7" in detector.rules and detector.fixed is None:
+        thresholds = list(np.linspace(0.5, detector.widest, 28))
+    rates = [mean_rate(detector, m, Limits(t, 1.0), 1.0, spread) for t in thresholds]
+    best = int(np.argmin(rates))
+    return float(thresholds[best]), max(rates[best], 1e-300)
 
 
 @lru_cache(maxsize=256)
-def _limits(arl0: float, rules: tuple[str, ...], m: float, known_dispersion: bool) -> Limits:
-    widest = 1.0 / mean_rate(rules, m, Limits(WIDEST, 1.0), 1.0, known_dispersion)
-    if arl0 > widest:
-        raise ConfigError(_out_of_reach(arl0, rules, m, widest))
-    if rules == ("we4",):
-        return Limits(3.0, 1.0)  # it looks at the centre only; the limits drawn are the textbook's
+def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits:
+    widest, rarest = _rarest(detector, m, spread)
+    if arl0 > 1.0 / rarest:
+        raise ConfigError(_out_of_reach(arl0, detector, m, 1.0 / rarest))
+    if detector.fixed is not None:
+        return Limits(detector.fixed, 1.0)  # it looks at the centre only; the limits drawn are the textbook's
 
-    def excess(multiplier: float, spread: float, over: float) -> float:
-        chosen = Limits(multiplier, spread / multiplier if spread else 1.0)
-        rate = mean_rate(rules, m, chosen, over, known_dispersion)
+    def excess(multiplier: float, inflation: float, over: float) -> float:
+        rate = mean_rate(detector, m, Limits(multiplier, inflation), over, spread)
         return math.log(max(rate, 1e-300) * arl0)  # we1 alone underflows to 0 when far out
 
-    spread = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
-    if math.isfinite(m) and not known_dispersion:
-        spread = 1000 * WIDEST  # an ARL0 within a hair of its largest may ask for still more: this must do
-        if excess(spread, 0.0, math.inf) < 0:
-            spread = float(brentq(excess, NARROWEST, spread, args=(0.0, math.inf)))
-    multiplier = float(brentq(excess, NARROWEST, WIDEST, args=(spread, 1.0), xtol=1e-9))
-    return Limits(multiplier, max(1.0, spread / multiplier) if spread else 1.0)
+    def multiplier(inflation: Callable[[float], float]) -> float:
+        ends = (detector.narrowest, widest)
+        return float(brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9))
+
+    if math.isinf(m) or spread is not Spread.REFERENCE or "nelson7" in detector.rules:
+        return Limits(multiplier(lambda _: 1.0), 1.0)
+    if isinstance(detector, CusumDetector):
+        return _with_slope(multiplier, lambda found, kappa: excess(found, kappa, math.inf))
+    wide = 1000 * widest  # an ARL0 within a hair of its largest may ask for still more: this must do
+    far = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
+    if excess(wide, 1.0, math.inf) < 0:
+        far = float(brentq(excess, detector.narrowest, wide, args=(1.0, math.inf)))
+    far = far or wide
+    found = multiplier(lambda at: far / at)
+    return Limits(found, max(1.0, far / found))
 
 
-def _out_of_reach(arl0: float, rules: tuple[str, ...], m: float, widest: float) -> str:
+def _with_slope(
+    multiplier: Callable[[Callable[[float], float]], float], far: Callable[[float, float], float]
+) -> Limits:
+    """The two numbers of a CUSUM, whose reference value is in sigmas too, so that they do not come apart.
+
+    Each is found for the other in turn; three rounds settle them to 1e-3, six to rounding.
+    """
+    inflation = 1.0
+    for _ in range(6):
+        found = multiplier(lambda _, kappa=inflation: kappa)  # type: ignore[misc]
+        if far(found, 1.0) <= 0:
+            return Limits(multiplier(lambda _: 1.0), 1.0)
+        before, inflation = inflation, MOST_INFLATION
+        if far(found, inflation) < 0:
+            inflation = float(brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION))
+        if abs(inflation - before) < 1e-6:
+            break
+    return Limits(multiplier(lambda _: inflation), inflation)
+
+
+MOST_INFLATION = 5.0
+
+
+def _out_of_reach(arl0: float, detector: Detector, m: float, widest: float) -> str:
     known = "known limits" if math.isinf(m) else f"{m:g} reference windows"
     default = ", which stands where neither arl0 nor sigmas is given" if arl0 == DEFAULT_ARL0 else ""
-    if "we4" in rules:
-        cause = "we4 (eight in a row on one side) does not widen with the limits; lower arl0, leave out we4"
-    else:
-        cause = "the centre is known too badly; lower arl0, take more reference windows"
+    names = ", ".join(detector.rules)
+    who = f"the rules {names} reach" if isinstance(detector, RunRules) else f"the {names} chart reaches"
+    together = " together" if isinstance(detector, RunRules) else ""
     return (
-        f"arl0: got {arl0:g}{default}, but with {known} the rules {', '.join(rules)} reach at most "
-        f"{math.floor(widest)} windows together, because {cause}, or give sigmas"
+        f"arl0: got {arl0:g}{default}, but with {known} {who} at most "
+        f"{math.floor(widest)} windows{together}, because {_cause(detector)}, or give sigmas"
     )
+
+
+def _cause(detector: Detector) -> str:
+    stuck = [rule for rule in detector.rules if rule in _UNMOVED]
+    if stuck:
+        reasons = " and ".join(f"{rule} ({_UNMOVED[rule]})" for rule in stuck)
+        verb = "do" if len(stuck) > 1 else "does"
+        return f"{reasons} {verb} not widen with the limits; lower arl0, leave out {' and '.join(stuck)}"
+    more = "" if isinstance(detector, RunRules) else ", tune the chart to a larger shift"
+    return f"so few windows tell centre and sigma too badly; lower arl0, take more reference windows{more}"
+
+
+_UNMOVED = {
+    "we4": "eight in a row on one side",
+    "nelson2": "nine in a row on one side",
+    "nelson3": "six in a row up or down",
+    "nelson4": "fourteen in a row up and down in turn",
+    "nelson7": "fifteen in a row near the centre",
+}

@@ -1,32 +1,30 @@
-"""What the two Shewhart charts share: their settings, and how a baseline becomes a centre and limits."""
+"""What the charts share: their settings, and how a baseline becomes a centre and limits."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from monitor.charts.base import Baseline, Chart, ChartLogic
+from monitor.charts.detectors import Detector, RunRules, Spread
 from monitor.charts.latch import LatchedLogic
 from monitor.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
 
 
 @dataclass(frozen=True)
-class LimitsAndRules(Chart):
-    """Settings of a chart with limits and run rules.
+class LimitChart(Chart):
+    """Settings of a chart with limits from a promised ARL0, and the way from a baseline to its logic.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 where neither
-        this nor `sigmas` is given.
+        One false alarm in so many windows: 10 to 1,000,000. 370 where neither this nor `sigmas` is given.
     sigmas : float, optional
         Half width of the limits instead, above 0 and up to 10.
-    rules : tuple of str
-        `we1` to `we4`.
 
     Raises
     ------
@@ -34,24 +32,32 @@ class LimitsAndRules(Chart):
         Settings that cannot be: see `monitor.charts.limits.check_settings`.
     """
 
+    spread: ClassVar[Spread] = Spread.REFERENCE
+    of_counts: ClassVar[bool] = False
+    """Whether it takes the variation of a share of successes, so that it fits the accuracy only."""
+
     arl0: float | None = None
     sigmas: float | None = None
-    rules: tuple[str, ...] = ("we1",)
 
     def __post_init__(self) -> None:
-        check_settings(self.arl0, self.sigmas, self.rules)
+        check_settings(self.arl0, self.sigmas, self.detector)
         if self.sigmas is None and self.arl0 is None:
             object.__setattr__(self, "arl0", DEFAULT_ARL0)
+
+    @property
+    @abstractmethod
+    def detector(self) -> Detector:
+        """What it looks for in the standardised windows."""
 
     def build(self, baseline: Baseline, resume: Mapping[str, Any] | None = None) -> ChartLogic:
         """The logic around a baseline, from the start or from where a snapshot left it.
 
-        To rebaseline, build anew without `resume`: the latch and the rules' memory start afresh.
+        To rebaseline, build anew without `resume`: the latch and the memory start afresh.
 
         Raises
         ------
         ConfigError
-            Fewer than five reference windows, or an `arl0` that the rules cannot reach with so few.
+            Fewer than five reference windows, or an `arl0` that cannot be reached with so few.
         ValueError
             A baseline that is none: shapes that differ, numbers that are not finite or out of range.
         """
@@ -59,11 +65,40 @@ class LimitsAndRules(Chart):
         chosen = chosen_limits(self, len(baseline.values))
         center = _center(baseline)
         variance = self._row_variance(baseline, center, chosen.inflation)
-        return LatchedLogic(center, variance, chosen.multiplier, self.rules, resume)
+        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume)
 
-    @abstractmethod
     def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
-        """Variance that one row adds to a window's estimate."""
+        """Variance that one row adds to a window's estimate: its own, or what the reference windows show.
+
+        ``v = v0 + κ²·max(0, v_ref - v0)``, with v0 = row_sd², ``v_ref = Σ nᵢ(xᵢ - centre)²/(m - 1)`` and
+        the inflation κ of `monitor.charts.limits.limits`.
+        """
+        rows = baseline.row_sd**2
+        seen = np.sum(baseline.sizes * (baseline.values - center) ** 2) / (len(baseline.values) - 1)
+        return float(rows + inflation**2 * max(0.0, seen - rows))
+
+
+@dataclass(frozen=True)
+class LimitsAndRules(LimitChart):
+    """Settings of a chart with limits and run rules.
+
+    Parameters
+    ----------
+    arl0, sigmas : float, optional
+        As for `LimitChart`, all rules together.
+    rules : tuple of str
+        `we1` to `we4`, `nelson1` to `nelson8`.
+
+    Raises
+    ------
+    ConfigError
+    """
+
+    rules: tuple[str, ...] = ("we1",)
+
+    @property
+    def detector(self) -> RunRules:
+        return RunRules(self.rules)
 
 
 def check_baseline(baseline: Baseline) -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from monitor.charts.base import Baseline
 from monitor.charts.settings import LimitsAndRules
 
 
@@ -57,7 +54,7 @@ class Shewhart(LimitsAndRules):
     sigmas : float, optional
         Half width of the limits in sigmas instead, above 0 and up to 10.
     rules : tuple of str
-        `we1` to `we4`; `monitor.charts.rules` says what they are.
+        `we1` to `we4`, `nelson1` to `nelson8`; `monitor.charts.rules` says what they are.
 
     Raises
     ------
@@ -73,6 +70,8 @@ class Shewhart(LimitsAndRules):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from monitor.charts.base import Baseline
     >>> rng = np.random.default_rng(7)
     >>> baseline = Baseline(rng.normal(0.9, 0.008, 20), np.full(20, 500.0), row_sd=0.18)
     >>> logic = Shewhart().build(baseline)
@@ -86,8 +85,3 @@ class Shewhart(LimitsAndRules):
     """
 
     kind: ClassVar[str] = "shewhart"
-
-    def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
-        rows = baseline.row_sd**2
-        seen = np.sum(baseline.sizes * (baseline.values - center) ** 2) / (len(baseline.values) - 1)
-        return float(rows + inflation**2 * max(0.0, seen - rows))

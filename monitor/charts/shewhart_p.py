@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from monitor.charts.base import Baseline
+from monitor.charts.detectors import Spread
 from monitor.charts.settings import LimitsAndRules
 
 
@@ -38,7 +39,7 @@ class ShewhartP(LimitsAndRules):
     sigmas : float, optional
         Half width of the limits in sigmas instead, above 0 and up to 10.
     rules : tuple of str
-        `we1` to `we4`; `monitor.charts.rules` says what they are.
+        `we1` to `we4`, `nelson1` to `nelson8`; `monitor.charts.rules` says what they are.
 
     Raises
     ------
@@ -61,6 +62,33 @@ class ShewhartP(LimitsAndRules):
     """
 
     kind: ClassVar[str] = "shewhart_p"
+    spread: ClassVar[Spread] = Spread.KNOWN
+    of_counts: ClassVar[bool] = True
 
     def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
         return center * (1.0 - center)
+
+
+@dataclass(frozen=True)
+class ShewhartNp(ShewhartP):
+    """The textbook's np-chart: the number of successes between ``np ± L·√(np(1-p))``.
+
+    It raises the alarms of the p-chart at the same settings, window for window, as n times a share is
+    beyond n times its limit when the share is beyond the limit. Centre and limits are told as shares, so
+    that windows of different sizes lie on one scale and the exported series are ratios: times the
+    window's size they are the counts. All that is said of `ShewhartP` holds.
+
+    References
+    ----------
+    Montgomery: Introduction to Statistical Quality Control, section 7.2 (the np control chart).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> baseline = Baseline(np.full(20, 0.9), np.full(20, 400.0), row_sd=0.3)
+    >>> verdict = ShewhartNp(sigmas=3.0).build(baseline).update(341 / 400, 400)
+    >>> round(400 * verdict.lower), round(400 * verdict.upper), verdict.rules
+    (342, 378, ('we1',))
+    """
+
+    kind: ClassVar[str] = "shewhart_np"

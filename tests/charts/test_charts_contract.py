@@ -12,15 +12,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.charts import CHARTS, Baseline, Verdict, chart_from_config
+from monitor.charts import CHARTS, Baseline, Ewma, Shewhart, Verdict, chart_for, chart_from_config
+from monitor.charts.detectors import best_weight
 from monitor.charts.latch import RELEASE_WINDOWS, Latch, LatchedLogic
-from monitor.charts.rules import RULES
+from monitor.charts.rules import WESTERN_ELECTRIC
 from monitor.charts.settings import LimitsAndRules
 from monitor.config import ChartConfig
 from monitor.errors import ConfigError
 
 SIZE = 400
 KINDS = pytest.mark.parametrize("kind", sorted(CHARTS))
+RULED = sorted(kind for kind, chart in CHARTS.items() if issubclass(chart, LimitsAndRules))
+"""Those with run rules; the others add up or average windows, and name the one rule that they are."""
+
+
+def ruled(kind: str, *rules: str) -> dict[str, Any]:
+    """The rules as a setting, for a chart that has them."""
+    return {"rules": rules} if kind in RULED else {}
+
+
+def limit_rule(kind: str) -> str:
+    return "we1" if kind in RULED else kind
 
 
 def reference(m: int = 20, seed: int = 1, mean: float = 0.9) -> Baseline:
@@ -54,13 +66,14 @@ def test_the_table_names_each_chart_by_its_kind() -> None:
 
 @KINDS
 def test_a_section_of_the_configuration_becomes_its_chart(kind: str) -> None:
-    chart = chart_from_config(ChartConfig(kind=kind, arl0=50, rules=("we1", "we3")))  # type: ignore[arg-type]
-    assert chart == CHARTS[kind](arl0=50, rules=("we1", "we3"))
+    settings = ruled(kind, "we1", "we3")
+    chart = chart_from_config(ChartConfig(kind=kind, arl0=50, **settings))  # type: ignore[arg-type]
+    assert chart == CHARTS[kind](arl0=50, **settings)
     plain = chart_from_config(ChartConfig(kind=kind, sigmas=2.5))  # type: ignore[arg-type]
     assert plain == CHARTS[kind](sigmas=2.5)
     default = chart_from_config(ChartConfig(kind=kind))  # type: ignore[arg-type]
-    assert isinstance(default, LimitsAndRules)
-    assert (default.arl0, default.sigmas, default.rules) == (370.0, None, ("we1",))
+    assert (default.arl0, default.sigmas, default.detector.rules) == (370.0, None, (limit_rule(kind),))
+    assert default == CHARTS[kind]()
 
 
 @KINDS
@@ -69,8 +82,45 @@ def test_settings_are_frozen_and_checked(kind: str) -> None:
         CHARTS[kind]().arl0 = 5  # type: ignore[misc]
     with pytest.raises(ConfigError, match="give one of them"):
         CHARTS[kind](arl0=370, sigmas=3.0)
-    with pytest.raises(ConfigError, match="rules: got 'we7'"):
-        CHARTS[kind](rules=("we7",))
+    with pytest.raises(ConfigError, match="sigmas: got 11; allowed is a number above 0, up to 10"):
+        CHARTS[kind](sigmas=11.0)
+    if kind in RULED:
+        with pytest.raises(ConfigError, match="rules: got 'we7'"):
+            CHARTS[kind](rules=("we7",))
+
+
+@pytest.mark.parametrize("kind", ["ewma", "cusum"])
+def test_what_a_sum_or_an_average_is_tuned_to_is_checked_and_changes_its_limits(kind: str) -> None:
+    for wrong in (0.0, 0.2, 5.1, math.nan):
+        with pytest.raises(ConfigError, match=r"shift: got .*; allowed is 0.25 to 5 standard deviations of"):
+            CHARTS[kind](shift=wrong)
+    multipliers = {logic_of(kind, shift=shift).multiplier for shift in (0.5, 1.0, 2.0)}
+    assert len(multipliers) == 3
+
+
+def test_the_weight_is_checked_and_stands_over_the_shift() -> None:
+    for wrong in (0.0, 0.04, 1.1, math.nan):
+        with pytest.raises(ConfigError, match=r"weight: got .*; allowed is 0.05 to 1"):
+            Ewma(weight=wrong)
+    assert Ewma(shift=2.0).detector.weight == best_weight(2.0) == 0.38
+    assert Ewma(shift=2.0, weight=0.2).detector == Ewma(weight=0.2).detector
+
+
+def test_an_average_of_one_window_is_the_shewhart_chart() -> None:
+    ewma, plain = (logic_of(kind, **own) for kind, own in (("ewma", {"weight": 1.0}), ("shewhart", {})))
+    assert ewma.multiplier == pytest.approx(plain.multiplier, rel=1e-4)
+    for value, size in stream():
+        one, other = ewma.update(value, size), plain.update(value, size)
+        assert bool(one.rules) == bool(other.rules)
+        assert one.lower == pytest.approx(other.lower, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["shewhart_p", "shewhart_np", "laney"])
+def test_charts_of_counts_are_of_the_accuracy_only(kind: str) -> None:
+    config = ChartConfig(kind=kind, arl0=100, rules=("we1", "we2"))  # type: ignore[arg-type]
+    assert chart_for(config, "accuracy") == CHARTS[kind](arl0=100, rules=("we1", "we2"))
+    assert chart_for(config, "ece") == Shewhart(arl0=100, rules=("we1", "we2"))
+    assert chart_for(ChartConfig(kind="cusum"), "ece") == CHARTS["cusum"]()
 
 
 @KINDS
@@ -83,7 +133,8 @@ def test_every_setting_changes_a_verdict(kind: str) -> None:
     assert verdicts(arl0=370) == default
     assert verdicts(arl0=20) != default
     assert verdicts(sigmas=2.0) != default
-    assert verdicts(arl0=50, rules=("we1", "we2")) != verdicts(arl0=50)
+    if kind in RULED:
+        assert verdicts(arl0=50, rules=("we1", "we2")) != verdicts(arl0=50)
 
 
 @KINDS
@@ -100,7 +151,8 @@ def test_the_baseline_is_left_as_it_was_and_may_be_read_only(kind: str) -> None:
 
 @KINDS
 def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> None:
-    chart, baseline, windows = CHARTS[kind](arl0=92, rules=RULES), reference(50), stream()
+    settings = ruled(kind, *WESTERN_ELECTRIC, "nelson3", "nelson4", "nelson7", "nelson8")
+    chart, baseline, windows = CHARTS[kind](arl0=40, **settings), reference(50), stream()
     logic = chart.build(baseline)
     whole = [logic.update(*window) for window in windows]
     assert {v.out_of_control for v in whole} == {True, False}
@@ -126,16 +178,35 @@ def test_a_snapshot_is_not_changed_by_what_follows(kind: str) -> None:
 
 @KINDS
 def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
-    for wrong in ({}, {"recent": []}, {"recent": [], "quiet_windows": None, "more": 1}):
-        with pytest.raises(ValueError, match="resume must hold recent and quiet_windows, got"):
+    own = next(key for key in logic_of(kind).snapshot() if key != "quiet_windows")
+    for wrong in ({}, {own: []}, {own: [], "quiet_windows": None, "more": 1}, {"x": [], "quiet_windows": 1}):
+        with pytest.raises(ValueError, match="resume must hold quiet_windows and one of recent, ewma and cu"):
             CHARTS[kind]().build(reference(), wrong)
     with pytest.raises(ValueError, match="quiet_windows must be None or 0 to 7, got 9"):
-        CHARTS[kind]().build(reference(), {"recent": [], "quiet_windows": 9})
+        CHARTS[kind]().build(reference(), {**logic_of(kind).snapshot(), "quiet_windows": 9})
+    with pytest.raises(ValueError, match=f"{own} must hold .* numbers, got"):
+        CHARTS[kind]().build(reference(), {own: [math.nan] * 2, "quiet_windows": None})
+
+
+@KINDS
+@pytest.mark.parametrize("before", ["shewhart", "ewma", "cusum"])
+def test_a_chart_that_follows_one_of_another_kind_takes_over_the_alarm_only(kind: str, before: str) -> None:
+    # the configuration changed while the agent was down: no reason to fail, nor to read one state as another
+    first = logic_of(before)
+    assert first.update(0.5, SIZE).out_of_control
+    second = CHARTS[kind]().build(reference(), first.snapshot())
+    assert second.update(0.9, SIZE).out_of_control
+    same_state = kind == before or {kind, before} <= set(RULED)
+    fresh = logic_of(kind).snapshot()
+    fresh_key = next(key for key in fresh if key != "quiet_windows")
+    if not same_state:
+        again = CHARTS[kind]().build(reference(), first.snapshot())
+        assert again.snapshot()[fresh_key] == fresh[fresh_key]
 
 
 @KINDS
 def test_a_constant_stream_at_the_centre_never_alarms(kind: str) -> None:
-    logic = logic_of(kind, arl0=92, rules=RULES, baseline=reference(50))
+    logic = logic_of(kind, arl0=40, baseline=reference(50), **ruled(kind, *WESTERN_ELECTRIC, "nelson7"))
     for _ in range(50):
         verdict = logic.update(logic.center, SIZE)
         assert (verdict.rules, verdict.out_of_control) == ((), False)
@@ -150,7 +221,7 @@ def test_a_reference_without_variance_takes_its_own_value_and_no_other(kind: str
     assert same == Verdict(value, value, value, (), False)
     assert logic.update(abs(value - 1e-12), 500).rules == ()
     other = logic.update(0.5, 500)
-    assert other == Verdict(value, value, value, ("we1",), True)
+    assert other == Verdict(value, value, value, (limit_rule(kind),), True)
     json.dumps(logic.snapshot(), allow_nan=False)
 
 
@@ -172,21 +243,25 @@ def test_equal_reference_windows_leave_the_rows_own_variance() -> None:
 
 @KINDS
 def test_limits_follow_the_windows_size_and_stay_within_0_and_1(kind: str) -> None:
-    logic = logic_of(kind, sigmas=4.0)
+    logic = logic_of(kind, sigmas=1.5)
     small, large, one = (logic.update(logic.center, size) for size in (100, 400, 1))
     assert small.center - small.lower == pytest.approx(2 * (large.center - large.lower))
-    assert (one.lower, one.upper) == (0.0, 1.0)
-    for value, size in ((0.0, 1), (1.0, 1), (1.0, 10)):
-        assert logic.update(value, size).rules == ()
-    assert logic.update(0.0, 10).rules == ("we1",)
+    assert one.upper == 1.0
+    for value in (0.0, 1.0):
+        for size in (1, 10, SIZE):
+            verdict = logic.update(value, size)
+            assert 0.0 <= verdict.lower <= verdict.center <= verdict.upper <= 1.0
+    assert logic.update(0.0, SIZE).rules == (limit_rule(kind),)
 
 
 @KINDS
-def test_a_value_breaks_we1_just_where_it_leaves_the_limits_that_are_shown(kind: str) -> None:
-    logic = logic_of(kind, sigmas=2.0)
+def test_a_window_breaks_its_limits_just_where_it_leaves_those_that_are_shown(kind: str) -> None:
+    logic, was_on = logic_of(kind, sigmas=2.0), False
     for value, size in stream():
         verdict = logic.update(value, size)
-        assert ("we1" in verdict.rules) == (not verdict.lower <= value <= verdict.upper)
+        if kind in RULED or not was_on:  # while the alarm is on, an average may be out wherever a window lies
+            assert bool(verdict.rules) == (not verdict.lower <= value <= verdict.upper)
+        was_on = verdict.out_of_control
 
 
 @KINDS
@@ -205,7 +280,7 @@ def test_a_value_that_is_no_ratio_is_refused_and_changes_nothing(kind: str, valu
 @KINDS
 def test_one_lasting_shift_is_one_alarm(kind: str) -> None:
     # a shift of 3 sigma breaks we1 in half of its windows only: without the latch it would flicker
-    logic = logic_of(kind, reference(100))
+    logic = logic_of(kind, reference(100), arl0=370 if kind in RULED else 2000)
     sigma = 0.3 / math.sqrt(SIZE)
     rng = np.random.default_rng(9)
     values = [*rng.normal(0.9, sigma / 2, 30), *rng.normal(0.9 - 3 * sigma, sigma, 60)]
@@ -214,18 +289,48 @@ def test_one_lasting_shift_is_one_alarm(kind: str) -> None:
     assert not any(states[:30])
     assert sum(after and not before for before, after in itertools.pairwise(states)) == 1
     assert all(states[40:])
-    assert any(not v.rules for v in verdicts[40:])
+    assert kind not in RULED or any(not v.rules for v in verdicts[40:])
+
+
+@pytest.mark.parametrize("kind", ["ewma", "cusum"])
+def test_a_shift_that_such_a_chart_is_tuned_to_is_one_alarm_and_ends_soon_after_it(kind: str) -> None:
+    # 1 sigma for 80 windows, each of 100 charts with known limits: seen by nearly all, and rarely twice
+    rng = np.random.default_rng(10)
+    onsets = lasting = 0
+    for _ in range(100):
+        logic = LatchedLogic(0.9, 0.09, 4.77 if kind == "cusum" else 2.78, CHARTS[kind]().detector)
+        z = np.concatenate([rng.normal(1.0, 1.0, 80), rng.normal(0.0, 1.0, 60)])
+        states = [False] + [logic.update(0.9 + 0.3 * float(x) / 20, SIZE).out_of_control for x in z]
+        onsets += sum(b and not a for a, b in itertools.pairwise(states[:81]))
+        lasting += all(states[81:])
+    assert 98 <= onsets <= 106
+    assert lasting <= 3
 
 
 @KINDS
 def test_eight_windows_in_control_release_the_alarm_and_seven_do_not(kind: str) -> None:
     logic = logic_of(kind)
     assert logic.update(0.5, SIZE).out_of_control
+    settle(logic)
     assert all(logic.update(logic.center, SIZE).out_of_control for _ in range(RELEASE_WINDOWS - 1))
     assert logic.update(0.5, SIZE).out_of_control  # starts the count again
+    settle(logic)
     assert all(logic.update(logic.center, SIZE).out_of_control for _ in range(RELEASE_WINDOWS - 1))
     assert not logic.update(logic.center, SIZE).out_of_control
     assert logic.update(0.5, SIZE).out_of_control  # a later shift is a new alarm
+
+
+def settle(logic: LatchedLogic) -> None:
+    """Windows at the centre until the last one that breaks a rule: sums take a while to come back."""
+    for _ in range(40):
+        ahead = LatchedLogic(
+            logic.center, logic.row_variance, logic.multiplier, logic.detector, logic.snapshot()
+        )
+        ahead.update(logic.center, SIZE)
+        if ahead.snapshot()["quiet_windows"]:
+            return
+        logic.update(logic.center, SIZE)
+    raise AssertionError("an alarm outlasts its shift by 40 windows")
 
 
 @KINDS
@@ -277,7 +382,27 @@ def test_a_short_reference_is_a_sentence(kind: str, settings: dict[str, float]) 
     for m in (0, 1, 4):
         with pytest.raises(ConfigError, match=f"reference: got {m} windows for a control chart"):
             CHARTS[kind](**settings).build(reference(m))
-    CHARTS[kind](**settings).build(reference(5))
+    if kind == "laney" and not settings:
+        with pytest.raises(
+            ConfigError, match=r"^arl0: got 370.*with 5 reference windows.*take more reference"
+        ):
+            CHARTS[kind]().build(reference(5))
+        CHARTS[kind]().build(reference(8))
+    else:
+        CHARTS[kind](**settings).build(reference(5))
+
+
+@pytest.mark.parametrize(("kind", "shift"), [("cusum", 0.5), ("cusum", 0.75), ("ewma", 0.5)])
+def test_a_promise_that_so_short_a_reference_cannot_carry_is_a_sentence(kind: str, shift: float) -> None:
+    with pytest.raises(ConfigError) as error:
+        CHARTS[kind](arl0=50_000, shift=shift).build(reference(8))
+    assert str(error.value).startswith(
+        f"arl0: got 50000, but with 8 reference windows the {kind} chart reaches at most "
+    )
+    assert str(error.value).endswith(
+        "windows, because so few windows tell centre and sigma too badly; lower arl0, take more reference "
+        "windows, tune the chart to a larger shift, or give sigmas"
+    )
 
 
 def test_the_latch_refuses_a_state_that_it_cannot_be_in() -> None:

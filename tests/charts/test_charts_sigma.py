@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from monitor.charts import Baseline, Shewhart, ShewhartP
+from monitor.charts.detectors import Spread
 from monitor.charts.latch import LatchedLogic
 from monitor.charts.limits import limits
 
@@ -57,7 +58,7 @@ def test_merging_reference_windows_or_scaling_sizes_does_not_move_the_centre() -
 def test_the_p_chart_takes_the_binomial_and_nothing_else() -> None:
     logic = built(ShewhartP(), 0.05)
     assert logic.row_variance == pytest.approx(logic.center * (1 - logic.center))
-    assert logic.multiplier == limits(370, ("we1",), 8, known_dispersion=True).multiplier
+    assert logic.multiplier == limits(370, ("we1",), 8, Spread.KNOWN).multiplier
 
 
 def test_reference_windows_in_another_order_give_the_same_limits() -> None:

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import chi2, norm, t
 
 from monitor.charts import Shewhart, ShewhartP
+from monitor.charts.detectors import RunRules
 from monitor.charts.fleet import Limits, in_control_rate
 from monitor.charts.limits import (
     check_settings,
@@ -18,8 +19,7 @@ from monitor.charts.limits import (
     limits,
     max_arl0,
 )
-from monitor.charts.rules import RULES
-from monitor.config import ChartConfig
+from monitor.charts.rules import WESTERN_ELECTRIC
 from monitor.errors import ConfigError
 
 INF = math.inf
@@ -27,7 +27,7 @@ INF = math.inf
 
 def test_known_limits_are_the_textbooks() -> None:
     assert limit_multiplier(1 / (2 * norm.sf(3.0)), ("we1",), INF) == pytest.approx(3.0, abs=1e-6)
-    assert limit_multiplier(91.7508, RULES, INF) == pytest.approx(3.0, abs=1e-3)
+    assert limit_multiplier(91.7508, WESTERN_ELECTRIC, INF) == pytest.approx(3.0, abs=1e-3)
     assert limits(370, ("we1",), INF).inflation == 1.0
 
 
@@ -106,7 +106,7 @@ def test_the_order_of_the_rules_does_not_matter() -> None:
 
 def test_eight_in_a_row_bounds_what_can_be_promised() -> None:
     assert max_arl0(("we4",), INF) == pytest.approx(255.0, rel=1e-3)
-    assert max_arl0(RULES, INF) == pytest.approx(255.0, rel=1e-3)
+    assert max_arl0(WESTERN_ELECTRIC, INF) == pytest.approx(255.0, rel=1e-3)
     reach = [max_arl0(("we1", "we4"), m) for m in (5, 10, 20, 50, 100, 1000)]
     assert reach == sorted(reach)
     assert max_arl0(("we1", "we2"), 20) == 1_000_000
@@ -121,7 +121,7 @@ def test_we4_alone_draws_the_textbooks_limits_and_keeps_its_own_rate() -> None:
 
 def test_out_of_reach_says_what_was_asked_what_is_possible_and_what_to_do() -> None:
     with pytest.raises(ConfigError) as error:
-        limits(370, RULES, 20)
+        limits(370, WESTERN_ELECTRIC, 20)
     assert str(error.value) == (
         "arl0: got 370, which stands where neither arl0 nor sigmas is given, but with 20 reference windows "
         "the rules we1, we2, we3, we4 reach at most 153 windows together, because we4 (eight in a row on one "
@@ -129,7 +129,9 @@ def test_out_of_reach_says_what_was_asked_what_is_possible_and_what_to_do() -> N
     )
     with pytest.raises(ConfigError, match=r"got 300, but with known limits .* at most 254 windows together"):
         Shewhart(arl0=300, rules=("we1", "we4"))
-    with pytest.raises(ConfigError, match="the centre is known too badly; lower arl0, take more reference"):
+    with pytest.raises(
+        ConfigError, match="so few windows tell centre and sigma too badly; lower arl0, take more reference"
+    ):
         limits(1_000_000, ("we1", "we2", "we3"), 5)
 
 
@@ -141,7 +143,7 @@ def test_too_few_reference_windows(m: float) -> None:
     for call in (
         lambda: limits(370, ("we1",), m),
         lambda: max_arl0(("we1",), m),
-        lambda: false_alarm_rate(ChartConfig(sigmas=3.0), m),
+        lambda: false_alarm_rate(Shewhart(sigmas=3.0), m),
         lambda: in_control_rate(("we1",), m, Limits(3.0, 1.0)),
     ):
         with pytest.raises(ConfigError, match=expected):
@@ -162,20 +164,24 @@ def test_too_few_reference_windows(m: float) -> None:
 )
 def test_settings_out_of_range_are_named(arl0: float | None, sigmas: float | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_settings(arl0, sigmas, ("we1",))
+        check_settings(arl0, sigmas, RunRules(("we1",)))
 
 
 def test_the_rate_that_check_prints() -> None:
     for m in (20, 57, INF):
-        assert false_alarm_rate(ChartConfig(), m) == pytest.approx(1 / 370, rel=1e-6)
+        assert false_alarm_rate(Shewhart(), m) == pytest.approx(1 / 370, rel=1e-6)
         assert false_alarm_rate(Shewhart(arl0=50, rules=("we1", "we2")), m) == pytest.approx(1 / 50, rel=1e-6)
     # textbook 3 sigma: the exact figures of the rules with known limits, fewer rows of reference, more alarms
-    assert 1 / false_alarm_rate(ChartConfig(sigmas=3.0, rules=RULES), INF) == pytest.approx(91.75, abs=0.05)
-    assert 1 / false_alarm_rate(ChartConfig(sigmas=3.0, rules=RULES), 20) == pytest.approx(72, abs=0.5)
+    assert 1 / false_alarm_rate(Shewhart(sigmas=3.0, rules=WESTERN_ELECTRIC), INF) == pytest.approx(
+        91.75, abs=0.05
+    )
+    assert 1 / false_alarm_rate(Shewhart(sigmas=3.0, rules=WESTERN_ELECTRIC), 20) == pytest.approx(
+        72, abs=0.5
+    )
 
 
 def test_the_p_chart_takes_its_sigma_as_known() -> None:
-    config = ChartConfig(kind="shewhart_p", sigmas=3.0)
+    config = ShewhartP(sigmas=3.0)
     exact = 2 * norm.sf(3.0 / math.sqrt(1 + 1 / 20))  # the centre's error is all there is
     assert false_alarm_rate(config, 20) == pytest.approx(exact, rel=1e-6)
     assert false_alarm_rate(ShewhartP(), 20) == pytest.approx(1 / 370, rel=1e-6)

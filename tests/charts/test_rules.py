@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -27,6 +28,20 @@ def by_hand(z: list[float], limit: float) -> list[tuple[str, ...]]:
                 broken.add("we3")
             if len(seen) >= 8 and all(x > 0 for x in seen[-8:]):
                 broken.add("we4")
+            if len(seen) >= 9 and all(x > 0 for x in seen[-9:]):
+                broken.add("nelson2")
+            if len(seen) >= 6 and all(a < b for a, b in itertools.pairwise(seen[-6:])):
+                broken.add("nelson3")
+        same = {"we1": "nelson1", "we2": "nelson5", "we3": "nelson6"}
+        broken |= {same[rule] for rule in broken & set(same)}
+        last = z[: t + 1]
+        turns = [(b - a) * (c - b) < 0 for a, b, c in zip(last[-14:], last[-13:], last[-12:], strict=False)]
+        if len(last) >= 14 and all(turns):
+            broken.add("nelson4")
+        if len(last) >= 15 and all(0 < abs(x) <= limit / 3 for x in last[-15:]):
+            broken.add("nelson7")
+        if len(last) >= 8 and all(abs(x) > limit / 3 for x in last[-8:]):
+            broken.add("nelson8")
         found.append(tuple(rule for rule in RULES if rule in broken))
     return found
 
@@ -36,10 +51,15 @@ def run(z: list[float], rules: tuple[str, ...] = RULES, limit: float = 3.0) -> l
     return [memory.update(x) for x in z]
 
 
-@pytest.mark.parametrize("limit", [3.0, 2.5, 1.0])
+@pytest.mark.parametrize("limit", [4.5, 3.0, 1.0])
 def test_the_memory_the_whole_array_form_and_the_handbook_agree(limit: float) -> None:
     rng = np.random.default_rng(11)
     z = np.round(rng.normal(0.3, 1.2, (20, 200)), 1)  # rounded: values at the centre and on boundaries occur
+    z[::4, 50:80] = 0.2 * limit * np.where(z[::4, 50:80] > 0, 1.0, -1.0)  # calm enough for nelson7
+    z[3::4] *= limit / 2  # and wild enough for the others
+    z[1::4, 50:80] = np.abs(z[1::4, 50:80]) * (-1.0) ** np.arange(30)  # and up and down for nelson4
+    z[2::4, 50:80] = limit * np.sign(z[2::4, 50:80]) + 0.1 * z[2::4, 50:80]  # far from the centre for nelson8
+    z = np.round(z, 1)
     arrays = broken_rules(z, limit)
     seen = set()
     for row in range(len(z)):
@@ -67,6 +87,21 @@ def test_the_memory_the_whole_array_form_and_the_handbook_agree(limit: float) ->
         ("we4", [0.1] * 9, [7, 8]),
         ("we4", [0.1] * 7 + [0.0] + [0.1] * 7, []),
         ("we4", [-0.1] * 8, [7]),
+        ("nelson1", [0.0, -3.1], [1]),
+        ("nelson2", [0.1] * 10, [8, 9]),
+        ("nelson2", [0.1] * 8 + [-0.1] * 8, []),
+        ("nelson3", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5, 6]),
+        ("nelson3", [0.5, 0.4, 0.3, 0.2, 0.1, 0.0], [5]),
+        ("nelson3", [0.0, 0.1, 0.2, 0.2, 0.4, 0.5, 0.6], []),
+        ("nelson4", [0.1, -0.1] * 7, [13]),
+        ("nelson4", [0.1, -0.1] * 6 + [0.1, 0.1, -0.1], []),
+        ("nelson5", [2.1, 0.0, 2.1, 0.0], [2]),
+        ("nelson6", [1.1, 1.1, 0.0, 1.1, 1.1], [4]),
+        ("nelson7", [0.9, -0.9] * 8, [14, 15]),
+        ("nelson7", [0.9] * 7 + [0.0] + [0.9] * 7, []),
+        ("nelson7", [1.0] * 14 + [1.1], []),
+        ("nelson8", [1.1, -1.1] * 4, [7]),
+        ("nelson8", [1.1] * 4 + [1.0] + [1.1] * 4, []),
     ],
 )
 def test_a_rule_breaks_at_the_window_that_completes_it(rule: str, z: list[float], at: list[int]) -> None:
@@ -119,8 +154,8 @@ def test_nan_is_refused_and_leaves_the_memory_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        (("we1", "we9"), "rules: got 'we9'; allowed are we1, we2, we3 and we4, each once"),
-        ((), "rules: got none; allowed are we1, we2, we3 and we4, each once"),
+        (("we1", "we9"), "rules: got 'we9'; allowed are we1 to we4 and nelson1 to nelson8, each once"),
+        ((), "rules: got none; allowed are we1 to we4 and nelson1 to nelson8, each once"),
         (("we1", "we1"), "rules: got one of them twice: we1, we1; allowed are"),
         ("we1", "rules: got 'we1'; allowed are"),
     ],
@@ -132,9 +167,9 @@ def test_wrong_rules_are_named(rules: tuple[str, ...], message: str) -> None:
 
 
 def test_a_memory_that_no_snapshot_gave_is_refused() -> None:
-    with pytest.raises(ValueError, match="recent must hold at most 8 numbers"):
-        RuleMemory(RULES, 3.0, [0.0] * 9)
-    with pytest.raises(ValueError, match="recent must hold at most 8 numbers"):
+    with pytest.raises(ValueError, match="recent must hold at most 15 numbers"):
+        RuleMemory(RULES, 3.0, [0.0] * 16)
+    with pytest.raises(ValueError, match="recent must hold at most 15 numbers"):
         RuleMemory(RULES, 3.0, [math.nan])
     with pytest.raises(ValueError, match=r"multiplier must be above 0, got 0"):
         RuleMemory(RULES, 0.0)

@@ -21,10 +21,11 @@ from scipy.special import ndtr
 from scipy.stats import beta, binom
 
 from monitor.charts import CHARTS, Baseline
+from monitor.charts.detectors import RunRules
 from monitor.charts.fleet import in_control_rate
 from monitor.charts.latch import LatchedLogic
 from monitor.charts.limits import limit_multiplier, limits, max_arl0
-from monitor.charts.rules import broken_rules
+from monitor.charts.rules import MEMORY, broken_rules
 from tests.fidelity.simulated import ALPHA, BETA, ORIGINAL, SHIFTED
 
 Floats = NDArray[np.float64]
@@ -109,14 +110,14 @@ def known_limits(kind: str, process: Process, multiplier: float, rules: tuple[st
     """The chart as it would be with an endless reference."""
     p = process.mean
     variance = p * (1 - p) if kind == "shewhart_p" else process.row_sd**2
-    return LatchedLogic(p, variance, multiplier, rules)
+    return LatchedLogic(p, variance, multiplier, RunRules(rules))
 
 
 def charts_of(
     kind: str, process: Process, reference: Floats, limit: tuple[str, float], rules: tuple[str, ...]
 ) -> list[LatchedLogic]:
     """A real chart on each row of reference estimates."""
-    chart = CHARTS[kind](**{limit[0]: limit[1]}, rules=rules)
+    chart = CHARTS[kind](**{limit[0]: limit[1]}, rules=rules)  # type: ignore[call-arg]
     sizes = np.full(reference.shape[1], float(process.size))
     built = [chart.build(Baseline(values, sizes, process.row_sd)) for values in reference]
     return [logic for logic in built if isinstance(logic, LatchedLogic)]
@@ -139,7 +140,7 @@ def renewals(z: Floats, multiplier: float, rules: tuple[str, ...]) -> tuple[Floa
         Windows until the first alarm, infinity where none came.
     """
     series, length = z.shape
-    recent = np.zeros((series, 8))  # a value at the centre is on no side: as good as no window
+    recent = np.zeros((series, MEMORY))  # a value at the centre is on no side: as good as no window
     alarms, first = np.zeros(series), np.full(series, np.inf)
     for t in range(length):
         recent[:, :-1] = recent[:, 1:]
@@ -222,7 +223,7 @@ def promised(series: int, windows: int) -> list[str]:
     for kind, process in (("shewhart", normal_process()), ("shewhart_p", share_process())):
         for rules in RULE_SETS:
             for m in REFERENCES:
-                reach = max_arl0(rules, m, kind == "shewhart_p")
+                reach = max_arl0(rules, m, CHARTS[kind].spread)
                 arl0 = 370.0 if reach >= 370 else 92.0
                 for rho in (0.0, 0.3):
                     for limit in (("arl0", arl0), ("sigmas", 3.0)):

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.charts import Baseline, Shewhart
 from monitor.charts.limits import DEFAULT_ARL0
-from monitor.charts.rules import RULES
+from monitor.charts.rules import WESTERN_ELECTRIC
 from tests.fidelity.arl import (
     autocorrelated,
     charts_of,
@@ -30,8 +30,8 @@ from tests.fidelity.arl import (
         (("we1",), 370.0, 100),
         (("we1",), 370.0, 20),
         (("we1", "we2", "we3"), 92.0, 20),
-        (RULES, 92.0, 100),
-        (RULES, 92.0, 20),
+        (WESTERN_ELECTRIC, 92.0, 100),
+        (WESTERN_ELECTRIC, 92.0, 20),
     ],
 )
 def test_the_promise_holds(rules: tuple[str, ...], arl0: float, m: float) -> None:
@@ -55,7 +55,15 @@ def test_short_references_differ_so_that_the_plain_mean_says_more_than_a_fleet_s
 def test_all_four_rules_at_plain_3_sigma(m: float, rho: float, stated: float) -> None:
     # SPEC section 5: once in 92 with known limits, in 71 with 20 reference windows, in 43 at rho = 0.3
     found = simulate(
-        "shewhart", normal_process(), m, RULES, ("sigmas", 3.0), rho=rho, series=600, windows=500, seed=2
+        "shewhart",
+        normal_process(),
+        m,
+        WESTERN_ELECTRIC,
+        ("sigmas", 3.0),
+        rho=rho,
+        series=600,
+        windows=500,
+        seed=2,
     )
     assert found.harmonic_error < 0.04 * stated
     assert abs(found.harmonic - stated) < 4 * found.harmonic_error
@@ -106,7 +114,7 @@ def test_the_law_of_the_mean_is_that_of_drawn_rows() -> None:
 
 def test_the_simulated_run_lengths_are_those_of_the_chart_that_runs() -> None:
     # the agent's own logic, window by window, alarms where the simulation does, up to the first alarm
-    process, rules = normal_process(), RULES
+    process, rules = normal_process(), WESTERN_ELECTRIC
     z = autocorrelated(np.random.default_rng(7), 20, 320, 0.0)
     values = process.draw(z)
     logics = charts_of("shewhart", process, values[:, :20], ("arl0", 92.0), rules)
