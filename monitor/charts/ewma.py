@@ -35,9 +35,9 @@ class Ewma(LimitChart):
     Assumptions: independent windows and a reference in control. Near-normal ones are needed less than for
     the other charts, as an average of windows is nearer to normal.
 
-    When it misleads: under autocorrelation it alarms far too often, more than any other chart here, as an
-    average of alike windows varies more than the limits know: choose a larger window, or `shewhart`. And
-    a shift back, right after a shift up, is hidden by what the average remembers.
+    When it misleads: under autocorrelation it alarms far too often (at 0.3 once in 94 windows instead of
+    370), as an average of alike windows varies more than the limits know: choose a larger
+    window, or `shewhart`. And a shift back, right after a shift up, is hidden by what the average remembers.
 
     An alarm stays on while the shift does: z goes on, held within 1.5 times its limit, and eight
     windows in a row within half of it release the alarm, about 20 windows after the shift ended; then z

@@ -1,0 +1,54 @@
+"""False alarms and delays of every chart at its defaults, in short seeded form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from monitor.charts import CHARTS
+from monitor.charts.detectors import Detector
+from tests.fidelity.all_charts import alarms, delay, in_control
+
+
+@pytest.mark.parametrize("m", [math.inf, 100])
+@pytest.mark.parametrize("kind", sorted(CHARTS))
+def test_the_promise_holds_at_the_defaults(kind: str, m: float) -> None:
+    # 500 charts of 500 windows: about 670 alarms, so an error of 4 % and what baselines add; four of them
+    found = in_control(kind, m, series=500, windows=500, seed=3)
+    assert found.error < 0.12 * 370
+    assert abs(found.windows - 370) < 4 * found.error
+
+
+def test_sums_and_averages_suffer_from_autocorrelation_and_single_windows_hardly() -> None:
+    # the long form: 85 and 94 windows of the promised 370, against 368
+    found = {kind: in_control(kind, math.inf, 0.3, series=300, windows=600) for kind in CHARTS}
+    assert found["cusum"].windows < 110
+    assert found["ewma"].windows < 120
+    assert abs(found["shewhart"].windows - 370) < 5 * found["shewhart"].error
+
+
+def test_a_small_shift_is_seen_soonest_by_ewma_and_cusum_and_a_large_one_by_shewhart() -> None:
+    # the long form, one point and five: shewhart 29.1 and 1.0, ewma 7.6 and 1.3, cusum 7.7 and 1.3
+    small = {k: delay(k, math.inf, 0.01, series=300) for k in ("shewhart", "ewma", "cusum")}
+    large = {k: delay(k, math.inf, 0.05, series=300, windows=40) for k in ("shewhart", "ewma", "cusum")}
+    for kind, expected in (("shewhart", 29.1), ("ewma", 7.6), ("cusum", 7.7)):
+        assert abs(small[kind].windows - expected) < 4 * small[kind].error + 0.1
+    assert small["shewhart"].windows > 3 * max(small["ewma"].windows, small["cusum"].windows)
+    assert large["shewhart"].windows < min(large["ewma"].windows, large["cusum"].windows)
+
+
+@pytest.mark.parametrize("kind", ["shewhart", "ewma", "cusum"])
+def test_the_simulated_detector_is_the_one_that_runs(kind: str) -> None:
+    detector: Detector = CHARTS[kind]().detector
+    z = np.random.default_rng(4).normal(0.4, 1.0, (20, 150))
+    found = alarms(detector, 2.2, z)
+    assert found.any(axis=1).all()
+    for row, expected in zip(z, found, strict=True):
+        memory, own = detector.memory(2.2, None), []
+        for value in row:
+            own.append(bool(memory.update(float(value))))
+            if own[-1]:
+                memory.restart()
+        assert own == expected.tolist()
