@@ -206,6 +206,10 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         {"labels": {"max_waiting": 2000}}, {"labels": {"max_waiting": 1000}}, labels(1500), rows(10),
         lambda _, found: len(found.engine.snapshot()["tasks"]["t"]["join"]["labels"]["keys"]),
     ),
+    "tasks.*.labels.max_bytes": (
+        {"labels": {"max_answers": 1000}}, {"labels": {"max_answers": 1000, "max_bytes": 1_000_000}},
+        rows(900), rows(100), lambda _, found: found.engine.view().series[0].duplicates,
+    ),
     **{f"tasks.*.ssme.{key}": refitted(key, before, after) for key, (before, after) in REFITS.items()},
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
@@ -221,6 +225,7 @@ SEEN = {
     "tasks.*.labels.max_answers": (100, 0),
     "tasks.*.labels.max_waiting": (1500, 1000),
     "tasks.*.max_series": (1, 2),
+    "tasks.*.labels.max_bytes": (100, 0),
     "tasks.*.ssme.models": (2, 1),
     "tasks.*.ssme.every_windows": (0, 1),
     "tasks.*.ssme.every_labels": (0, 1),
@@ -363,6 +368,7 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "rejects.kafka": ("rejects.kafka", lambda c: c["rejects"].update(kafka=TOPIC)),
     "rejects.path": ("rejects.path", lambda c: c["rejects"].update(path="other")),
     "rejects.max_bytes": ("rejects.max_bytes", lambda c: c["rejects"].update(max_bytes=5_000_000)),
+    "rejects.retention_days": ("rejects.retention_days", lambda c: c["rejects"].update(retention_days=3)),
     "rejects.record": ("rejects.record", lambda c: c["rejects"].update(record="none")),
     "store.path": ("store.path", lambda c: c["store"].update(path="other")),
     "store.every_seconds": ("store.every_seconds", lambda c: c["store"].update(every_seconds=7)),
