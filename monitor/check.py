@@ -267,8 +267,8 @@ def _data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[s
         )
     elif task.reference.path is None:
         yield (
-            "calibration.method: stays none, as reference.first_windows brings no labels to fit isotonic on; "
-            f"the scores are taken as they are{unknown}; give reference.path"
+            "calibration.method: stays none, as reference.first_windows brings no labels to fit "
+            f"{task.calibration.method} on; the scores are taken as they are{unknown}; give reference.path"
         )
     if windows is not None and windows < GOOD_REFERENCE_WINDOWS:
         yield (

@@ -85,11 +85,13 @@ class Reference(Section):
 class Calibration(Section):
     """How raw scores become probabilities of being right."""
 
-    method: Literal["none", "isotonic", "ssme"] = Field(
+    method: Literal["none", "auto", "isotonic", "platt", "beta", "temperature", "vector", "ssme"] = Field(
         default="isotonic",
-        description="isotonic is fitted on the labels of the reference, and stays none, flagged so, "
-        "while there are no labels; none takes the scores as they are; ssme is refitted on the scores of all "
-        "models and the labels as they come, and is isotonic on the reference until the first such fit.",
+        description="Fitted on the labels of the reference, and stays none, flagged so, while there are no "
+        "labels: isotonic (any rising curve), platt, beta (smooth curves), temperature, vector (all classes "
+        "at once), or auto, the one with the least log loss on rows outside its fit; ssme is refitted on the "
+        "scores of all models and the labels as they come, and is isotonic on the reference until the first "
+        "such fit; none takes the scores as they are.",
     )
 
     @property

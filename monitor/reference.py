@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from monitor.calibration import CALIBRATORS
+from monitor.calibration import CALIBRATORS, AutoCalibrator, Choice, choose
 from monitor.calibration.base import Calibration, cross_fit_in_time
 from monitor.charts.base import Baseline
 from monitor.config import Task
@@ -46,14 +46,31 @@ class Reference:
     def calibration(self, method: str) -> Calibration:
         """The calibration by this method, fitted once: the model and its groups share it.
 
+        By `auto` it is that of the chosen method, whose name it bears.
+
         Raises
         ------
         ValueError
             The reference cannot carry the method, with the reason.
         """
+        if method == AutoCalibrator.method:
+            method = self.choice().method
         if method not in self._fits:
             self._fits[method] = CALIBRATORS[method]().fit(self.scores, self.predicted, self.labels)
         found: Calibration = self._fits[method]
+        return found
+
+    def choice(self) -> Choice:
+        """The method that `auto` takes, with the losses by which it does; worked out once.
+
+        Raises
+        ------
+        ValueError
+            The rows outside some part of the reference cannot be fitted on.
+        """
+        if AutoCalibrator.method not in self._fits:
+            self._fits[AutoCalibrator.method] = choose(self.scores, self.predicted, self.labels)
+        found: Choice = self._fits[AutoCalibrator.method]
         return found
 
     def cross_fitted(self, method: str) -> Floats | None:

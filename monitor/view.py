@@ -85,7 +85,7 @@ class CalibrationView:
     Parameters
     ----------
     method : str
-        `none`, `isotonic`, `ssme`.
+        Key in `monitor.calibration.CALIBRATIONS`; where `auto` was asked for, the one that it chose.
     version : int
         Counts the fits, from 1; 0 where nothing was fitted.
     foreign : bool

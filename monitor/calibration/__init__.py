@@ -3,37 +3,58 @@
 from collections.abc import Mapping
 from typing import Any
 
+from monitor.calibration.auto import AutoCalibrator, Choice, choose
 from monitor.calibration.base import Calibration, Calibrator, confidence_of, cross_fit_in_time
+from monitor.calibration.beta import BetaCalibration, BetaCalibrator
 from monitor.calibration.isotonic import IsotonicCalibration, IsotonicCalibrator
 from monitor.calibration.none import NoCalibrator, Uncalibrated
+from monitor.calibration.platt import PlattCalibration, PlattCalibrator
 from monitor.calibration.ssme import SSMECalibration
+from monitor.calibration.temperature import TemperatureCalibration, TemperatureCalibrator
+from monitor.calibration.vector import VectorCalibration, VectorCalibrator
 
 __all__ = [
     "CALIBRATIONS",
     "CALIBRATORS",
+    "AutoCalibrator",
+    "BetaCalibration",
+    "BetaCalibrator",
     "Calibration",
     "Calibrator",
+    "Choice",
     "IsotonicCalibration",
     "IsotonicCalibrator",
     "NoCalibrator",
+    "PlattCalibration",
+    "PlattCalibrator",
     "SSMECalibration",
+    "TemperatureCalibration",
+    "TemperatureCalibrator",
     "Uncalibrated",
+    "VectorCalibration",
+    "VectorCalibrator",
     "calibration_from_snapshot",
+    "choose",
     "confidence_of",
     "cross_fit_in_time",
 ]
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = {
+    "auto": AutoCalibrator,
+    "beta": BetaCalibrator,
     "isotonic": IsotonicCalibrator,
     "none": NoCalibrator,
+    "platt": PlattCalibrator,
+    "temperature": TemperatureCalibrator,
+    "vector": VectorCalibrator,
 }
 """Every way to fit a calibration on a reference, by its name in the configuration."""
 
 CALIBRATIONS: Mapping[str, type[Calibration]] = {
-    **{method: calibrator.calibration for method, calibrator in CALIBRATORS.items()},
+    **{name: each.calibration for name, each in CALIBRATORS.items() if each is not AutoCalibrator},
     SSMECalibration.method: SSMECalibration,
 }
-"""Every fitted calibration by its method: those of `CALIBRATORS`, and what refits bring."""
+"""Every fitted calibration by its method: what `auto` fits bears the name of another; refits bring `ssme`."""
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:

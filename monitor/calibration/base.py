@@ -77,7 +77,9 @@ class Calibrator(ABC):
     calibration: ClassVar[type[Calibration]]
 
     @abstractmethod
-    def fit(self, scores: Floats, predicted: Ints, labels: Ints) -> Calibration:
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> Calibration:
         """Learn the map from labelled rows.
 
         Parameters
@@ -88,6 +90,9 @@ class Calibrator(ABC):
             Class acted on.
         labels : (n,) int64
             True class; for K = 1, 0 is correct and 1 is wrong.
+        weights : (n,) float64, optional
+            How many rows each row counts for, 0 or more: 2 is the same as the row twice. Where they are
+            inverse probabilities of being labelled, scale them to a mean of 1 first. All 1 by default.
 
         Raises
         ------
@@ -97,7 +102,7 @@ class Calibrator(ABC):
         """
 
 
-def check_fit_input(scores: Floats, predicted: Ints, labels: Ints) -> None:
+def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None) -> None:
     """Refuse rows that no calibration can be fitted on.
 
     Raises
@@ -124,6 +129,20 @@ def check_fit_input(scores: Floats, predicted: Ints, labels: Ints) -> None:
         if column.min() < 0 or column.max() > top:
             at = int(np.flatnonzero((column < 0) | (column > top))[0])
             raise ValueError(f"{name}[{at}] must be a class index from 0 to {top}, got {column[at]}")
+    if weights is not None:
+        _check_weights(weights, n)
+
+
+def _check_weights(weights: Floats, n: int) -> None:
+    if weights.shape != (n,):
+        raise ValueError(
+            f"weights must have the shape ({n},), one entry a row of scores, got {weights.shape}"
+        )
+    if not ((weights >= 0.0) & (weights < np.inf)).all():
+        at = int(np.flatnonzero(~((weights >= 0.0) & (weights < np.inf)))[0])
+        raise ValueError(f"weights[{at}] must be a number of at least 0, got {weights[at]}")
+    if not weights.any():
+        raise ValueError("weights must be above 0 in some row, got 0 in every one")
 
 
 def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
@@ -153,8 +172,19 @@ def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
     return confidence
 
 
+def fold_edges(n: int, folds: int) -> Ints:
+    """Where contiguous folds of nearly equal length begin and end, (folds + 1,)."""
+    edges: Ints = np.arange(folds + 1) * n // folds
+    return edges
+
+
 def cross_fit_in_time(
-    calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, folds: int = 5
+    calibrator: Calibrator,
+    scores: Floats,
+    predicted: Ints,
+    labels: Ints,
+    folds: int = 5,
+    weights: Floats | None = None,
 ) -> Floats:
     """Calibrate each row of the reference by a map that was not fitted on its neighbourhood.
 
@@ -169,6 +199,8 @@ def cross_fit_in_time(
         As in `Calibrator.fit`, in time order.
     folds : int
         At least 2, at most one a row.
+    weights
+        As in `Calibrator.fit`.
 
     Returns
     -------
@@ -189,16 +221,21 @@ def cross_fit_in_time(
     >>> cross_fit_in_time(CALIBRATORS["isotonic"](), scores, predicted, labels, folds=2).ravel().tolist()
     [0.0, 1.0, 0.0, 1.0]
     """
-    check_fit_input(scores, predicted, labels)
+    check_fit_input(scores, predicted, labels, weights)
     n = len(scores)
     if not 2 <= folds <= n:
         raise ValueError(f"folds must lie from 2 to the number of rows ({n}), got {folds}")
-    calibrated = np.empty_like(scores)
-    edges = np.arange(folds + 1) * n // folds
+    calibrated = np.empty(scores.shape)
+    edges = fold_edges(n, folds)
     for first, past in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         others = np.r_[0:first, past:n]
         try:
-            fitted = calibrator.fit(scores[others], predicted[others], labels[others])
+            fitted = calibrator.fit(
+                scores[others],
+                predicted[others],
+                labels[others],
+                None if weights is None else weights[others],
+            )
         except ValueError as error:
             raise ValueError(f"outside rows {first} to {past - 1} of the reference: {error}") from error
         calibrated[first:past] = fitted.apply(scores[first:past])

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from monitor.calibration.base import Calibration, Calibrator, check_fit_input
+from monitor.calibration.base import Calibration, Calibrator
+from monitor.calibration.rows import apply_by_column, column_problems, fit_rows
 from monitor.records import Floats, Ints
 
 
@@ -73,7 +74,7 @@ class Curve:
         return values
 
 
-def fit_curve(score: Floats, success: Floats) -> Curve:
+def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> Curve:
     """The isotonic curve of success against score.
 
     Equal scores are averaged first, so that the order of rows does not matter. The curve is flat over
@@ -86,7 +87,9 @@ def fit_curve(score: Floats, success: Floats) -> Curve:
     score : (n,) float64
         n at least 1.
     success : (n,) float64
-        0 or 1.
+        0 or 1, or the chance of it.
+    weights : (n,) float64, optional
+        Above 0; all 1 by default.
 
     Examples
     --------
@@ -94,9 +97,10 @@ def fit_curve(score: Floats, success: Floats) -> Curve:
     >>> curve.x.tolist(), curve.y.tolist()
     ([0.1, 0.2, 0.6, 0.9], [0.0, 0.5, 0.5, 1.0])
     """
-    distinct, inverse, count = np.unique(score, return_inverse=True, return_counts=True)
-    weight = count.astype(np.float64)
-    share = np.bincount(inverse, weights=success) / weight
+    distinct, inverse = np.unique(score, return_inverse=True)
+    weighted = np.ones(len(score)) if weights is None else weights
+    weight = np.bincount(inverse, weights=weighted).astype(np.float64)
+    share = np.bincount(inverse, weights=success * weighted) / weight
     starts, values = pool_adjacent_violators(share, weight)
     ends = np.append(starts[1:], len(distinct)) - 1
     knots, first = np.unique(np.stack([starts, ends], axis=1).ravel(), return_index=True)
@@ -127,19 +131,7 @@ class IsotonicCalibration(Calibration):
 
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
-        if self.width == 1:
-            return self.curves[0](scores[:, 0])[:, None]
-        calibrated = np.empty(scores.shape)
-        if self.width == 2:
-            calibrated[:, 1] = self.curves[0](scores[:, 1])
-            np.subtract(1.0, calibrated[:, 1], out=calibrated[:, 0])
-            return calibrated
-        for k, curve in enumerate(self.curves):
-            calibrated[:, k] = curve(scores[:, k])
-        total = calibrated.sum(axis=1, keepdims=True)
-        calibrated[total[:, 0] == 0.0] = 1.0
-        calibrated /= np.where(total == 0.0, self.width, total)
-        return calibrated
+        return apply_by_column(self.curves, scores)
 
     def snapshot(self) -> Mapping[str, Any]:
         curves = [{"x": curve.x.tolist(), "y": curve.y.tolist()} for curve in self.curves]
@@ -180,15 +172,9 @@ class IsotonicCalibrator(Calibrator):
     method: ClassVar[str] = "isotonic"
     calibration: ClassVar[type[Calibration]] = IsotonicCalibration
 
-    def fit(self, scores: Floats, predicted: Ints, labels: Ints) -> IsotonicCalibration:
-        check_fit_input(scores, predicted, labels)
-        width = scores.shape[1]
-        if labels.min() == labels.max():
-            only = f"only the label {labels[0]}" + (" (0 correct, 1 wrong)" if width == 1 else "")
-            raise ValueError(
-                f"isotonic calibration needs at least two different outcomes, got {len(labels)} rows with "
-                f"{only}; give a longer reference, or set calibration.method to none"
-            )
-        columns = (0,) if width == 1 else (1,) if width == 2 else tuple(range(width))
-        curves = [fit_curve(scores[:, k], (labels == k).astype(np.float64)) for k in columns]
-        return IsotonicCalibration(width, tuple(curves))
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> IsotonicCalibration:
+        rows = fit_rows(self.method, scores, predicted, labels, weights)
+        curves = [fit_curve(score, success, rows.weights) for score, success in column_problems(rows)]
+        return IsotonicCalibration(rows.scores.shape[1], tuple(curves))

@@ -55,6 +55,8 @@ class NoCalibrator(Calibrator):
     method: ClassVar[str] = "none"
     calibration: ClassVar[type[Calibration]] = Uncalibrated
 
-    def fit(self, scores: Floats, predicted: Ints, labels: Ints) -> Uncalibrated:
-        check_fit_input(scores, predicted, labels)
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> Uncalibrated:
+        check_fit_input(scores, predicted, labels, weights)
         return Uncalibrated(scores.shape[1])

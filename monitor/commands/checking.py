@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from connectors.build import build_lines_topic, build_rejects_topic, build_source
+from monitor.calibrationcheck import calibration_warnings, choice_lines
 from monitor.check import check
 from monitor.checktext import render
 from monitor.commands.daemon import engine_settings, reference_windows
@@ -30,7 +31,10 @@ def check_file(path: str) -> str:
     _try_topics(config)
     settings = engine_settings(config)
     report = check(config, reference_windows(settings))
-    return render(replace(report, warnings=(*report.warnings, *_unwritable(config))))
+    weak = calibration_warnings(settings.tasks, settings.references)
+    text = render(replace(report, warnings=(*report.warnings, *weak, *_unwritable(config))))
+    chosen = choice_lines(settings.tasks, settings.references)
+    return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
 
 
 def _try_topics(config: Config) -> None:
