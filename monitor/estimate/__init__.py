@@ -13,6 +13,14 @@ from monitor.estimate.calibration_error import (
     calibration_error,
     labelled_calibration_error,
 )
+from monitor.estimate.classification import (
+    CLASSIFICATION_METRICS,
+    ClassificationEstimate,
+    classification_details,
+    classification_estimates,
+)
+from monitor.estimate.confusion import expected_confusion, failure_prediction
+from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.estimate.hajek import Excess, WeightedCounts, hajek, weighted_counts
 from monitor.estimate.poisson_binomial import (
     PoissonBinomial,
@@ -24,9 +32,13 @@ from monitor.estimate.poisson_binomial import (
 from monitor.estimate.proportion import wilson
 
 __all__ = [
+    "CLASSIFICATION_METRICS",
     "CLASS_ECE_BINS",
     "ECE_BINS",
+    "MOSTLY_UNDEFINED",
     "CalibrationErrorEstimate",
+    "ClassificationEstimate",
+    "CountRatio",
     "Excess",
     "LabelledCalibrationError",
     "PoissonBinomial",
@@ -36,6 +48,10 @@ __all__ = [
     "average_confidence_many",
     "average_confidence_windows",
     "calibration_error",
+    "classification_details",
+    "classification_estimates",
+    "expected_confusion",
+    "failure_prediction",
     "hajek",
     "labelled_calibration_error",
     "pmf_many",
