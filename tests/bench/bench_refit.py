@@ -1,0 +1,173 @@
+"""What refits cost the windows: the same stream with the worker process at work all the time, and without.
+
+    python -m tests.bench.bench_refit [--chunks 600]
+
+Chunks of 500 requests, three models' scores each, are decoded and absorbed as the agent does it; each
+closes a window of each model, and every tenth request brings a label. The two kinds take turns by a hundred
+chunks: in one the worker has a job of 20,000 rows and three models at any time, which is taken from the
+score pool and handed over between two chunks; in the other nothing is due. What is counted is the time
+from a chunk's bytes to its reports, so that of its windows, by the wall clock: a worker that takes the
+processor away, or an agent that waits for it, shows; so does other load on the machine, which the
+processor time of the agent's own thread leaves out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from connectors.base import RawMessages
+from connectors.formats.decoder import Decoder
+from monitor.commands.process import tune_collector
+from monitor.config import Task
+from monitor.engine import EngineSettings, layouts
+from monitor.records import Floats
+from monitor.refit.job import RefitJob, RefitResult
+from monitor.refit.worker import Limits, RefitWorker
+from monitor.refitter import Refitter
+
+OUTPUT = Path(__file__).parent / "output" / "refit.txt"
+MODELS = ("a", "b", "c")
+ROWS = 500
+TURN = 100
+POOL = 20_000
+CLASSES = ["ok", "bad"]
+
+
+def task() -> Task:
+    """Refits are due at each chunk: how long the worker takes decides how many there are."""
+    return Task.model_validate(
+        {
+            "classes": CLASSES,
+            "models": {model: {} for model in MODELS},
+            "window": {"size": ROWS, "max_age_seconds": 1e9},
+            "metrics": ["accuracy", "ece"],
+            "estimators": ["average_confidence", "realised", "ssme"],
+            "calibration": {"method": "ssme"},
+            "ssme": {"every_windows": 1, "max_rows": POOL},
+        }
+    )
+
+
+def chunk(rng: np.random.Generator, number: int) -> list[bytes]:
+    """Messages of the chunk of this number."""
+    claimed = rng.normal(0.5, 2.0, (ROWS, 1)) + rng.normal(0.0, 0.7, (ROWS, len(MODELS)))
+    late = rng.random(ROWS) < 1 / (1 + np.exp(-claimed.mean(axis=1)))
+    scores = np.round(1 / (1 + np.exp(-claimed)), 6).tolist()
+    found = []
+    for i, row in enumerate(scores):
+        record: dict[str, Any] = {
+            "id": f"{number}-{i}",
+            "time": 1.7e9 + number * ROWS + i,
+            "models": {model: [1 - score, score] for model, score in zip(MODELS, row, strict=True)},
+        }
+        if i % 10 == 0:
+            record["label"] = CLASSES[int(late[i])]
+        found.append(msgspec.json.encode(record))
+    return found
+
+
+class Switched:
+    """The engine's refits, which are only heard while `on`."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.on = False
+        self.good = self.refused = 0
+        self.seconds = 0.0
+
+    def refits(self) -> list[RefitJob]:
+        return self.engine.refits() if self.on else []
+
+    def publish(self, result: RefitResult, now: float) -> bool:
+        self.good += result.refused is None
+        self.refused += result.refused is not None
+        self.seconds += result.seconds
+        return bool(self.engine.publish(result, now))
+
+
+def measured(chunks: int) -> tuple[dict[bool, Floats], dict[bool, float], Switched]:
+    """Seconds of each chunk with the worker at work and without, the thread's own a chunk; the refits."""
+    engine = EngineSettings({"t": task()}).build()
+    decode = Decoder(layouts({"t": task()}), "bench").decode
+    refitter, switched = Refitter(RefitWorker(), lambda name: Limits(600.0, 4e9)), Switched(engine)
+    rng = np.random.default_rng(0)
+    took: dict[bool, list[float]] = {True: [], False: []}
+    own: dict[bool, list[float]] = {True: [], False: []}
+    refitter.start()
+    try:
+        for number in range(-POOL // ROWS, chunks):  # before 0 the pool is filled
+            switched.on = number >= 0 and number // TURN % 2 == 0
+            if number >= 0 and number % TURN == 0:
+                _settle(refitter, switched)
+            raw = RawMessages(chunk(rng, number), "part-0", list(range(number * ROWS, (number + 1) * ROWS)))
+            began, worked = time.perf_counter(), time.thread_time()
+            engine.absorb(decode([raw]), 1.7e9)
+            refitter.step(switched, 1.7e9)
+            if number >= 0:
+                took[switched.on].append(time.perf_counter() - began)
+                own[switched.on].append(time.thread_time() - worked)
+    finally:
+        refitter.stop()
+    means = {on: float(np.mean(seconds)) for on, seconds in own.items()}
+    return {on: np.array(seconds) for on, seconds in took.items()}, means, switched
+
+
+def _settle(refitter: Refitter, switched: Switched) -> None:
+    """Wait until the worker is at work, or idle, as it is to be in this turn."""
+    on, switched.on = switched.on, False
+    while switched.engine.view().refits["t"].under_way:
+        refitter.step(switched, 1.7e9)
+        time.sleep(0.01)
+    switched.on = on
+    refitter.step(switched, 1.7e9)
+
+
+def _processor(own: dict[bool, float]) -> str:
+    cells = f"{1000 * own[False]:10.2f}{1000 * own[True]:10.2f}{own[True] / own[False]:8.2f}"
+    return f"{'own processor time, ms':26s}{cells}"
+
+
+def table(took: dict[bool, Floats], own: dict[bool, float], switched: Switched) -> str:
+    """All of it as text."""
+    mean = switched.seconds / max(switched.good, 1)
+    rates = {on: ROWS * len(MODELS) * len(t) / t.sum() for on, t in took.items()}
+    lines = [
+        f"{sum(map(len, took.values())):,} chunks of {ROWS} requests x {len(MODELS)} models, each closing a "
+        "window of each model (python -m tests.bench.bench_refit)",
+        f"refits of {POOL:,} rows and more beside them: {switched.good} of {mean:.1f} s, "
+        f"{switched.refused} refused; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
+        f"{'':26s}{'without':>10s}{'refitting':>10s}{'ratio':>8s}",
+        *(_quantiles(name, took, q) for name, q in (("median", 0.5), ("99 %", 0.99), ("most", 1.0))),
+        _processor(own),
+        f"{'predictions/s':26s}{rates[False]:10,.0f}{rates[True]:10,.0f}{rates[True] / rates[False]:8.2f}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quantiles(name: str, took: dict[bool, Floats], q: float) -> str:
+    without, refitting = (1000 * float(np.quantile(took[on], q)) for on in (False, True))
+    title = f"window latency, {name}, ms"
+    return f"{title:26s}{without:10.2f}{refitting:10.2f}{refitting / without:8.2f}"
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--chunks", type=int, default=600)
+    chunks = parser.parse_args().chunks
+    tune_collector()
+    text = table(*measured(chunks))
+    print(text, end="")
+    if chunks >= 600:  # a shorter run must not overwrite the kept table
+        OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
