@@ -9,6 +9,7 @@ from monitor.calibration.beta import BetaCalibration, BetaCalibrator
 from monitor.calibration.isotonic import IsotonicCalibration, IsotonicCalibrator
 from monitor.calibration.none import NoCalibrator, Uncalibrated
 from monitor.calibration.platt import PlattCalibration, PlattCalibrator
+from monitor.calibration.refit import LabelledRows, Refitted, refitted
 from monitor.calibration.ssme import SSMECalibration
 from monitor.calibration.temperature import TemperatureCalibration, TemperatureCalibrator
 from monitor.calibration.vector import VectorCalibration, VectorCalibrator
@@ -24,9 +25,11 @@ __all__ = [
     "Choice",
     "IsotonicCalibration",
     "IsotonicCalibrator",
+    "LabelledRows",
     "NoCalibrator",
     "PlattCalibration",
     "PlattCalibrator",
+    "Refitted",
     "SSMECalibration",
     "TemperatureCalibration",
     "TemperatureCalibrator",
@@ -37,6 +40,7 @@ __all__ = [
     "choose",
     "confidence_of",
     "cross_fit_in_time",
+    "refitted",
 ]
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = {
