@@ -1,0 +1,154 @@
+"""How good each calibration method is, by the size of its reference.
+
+    python -m tests.fidelity.calibration [--quick]
+
+Simulated: confidences of Kivimäki et al., Table 2, as they are (calibrated) and made overconfident (logits
+times 1.6); judged on 20,000 fresh rows whose true chances are known: log loss beyond that of the truth
+in thousandths of a nat a row, and ACE (20 bins of equal count, calibrated against true chance) in points.
+
+Flights: each model of the demo, fitted on rows of every second of the held-out days of January to March and
+judged on the other days; ACE with the bias of label noise taken off, log loss beyond that of the raw scores
+(below 0 is better). scikit-learn's sigmoid (of the logit) and isotonic stand beside as witnesses.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from sklearn.calibration import _SigmoidCalibration
+from sklearn.isotonic import IsotonicRegression
+
+from monitor.calibration import CALIBRATORS
+from monitor.estimate import labelled_calibration_error
+from monitor.estimate.equal_count import equal_count_bins
+from monitor.records import Floats, Ints
+from monitor.result import Estimate
+from tests.fidelity.simulated import ORIGINAL, confidences
+
+OUTPUT = Path(__file__).parent / "output" / "calibration.txt"
+SIZES = (100, 1_000, 10_000)
+TRIALS = {100: 40, 1_000: 20, 10_000: 5}
+METHODS = ("none", "temperature", "platt", "beta", "isotonic", "auto")
+WITNESSES = ("sklearn sigmoid", "sklearn isotonic")
+JUDGED_ROWS = 20_000
+OVERCONFIDENCE = {"calibrated": 1.0, "overconfident": 1.6}
+_SMALLEST = 1e-4  # probabilities count as at least it in the log loss; isotonic says exactly 0 and 1
+
+Map = Callable[[Floats], Floats]
+
+
+def logit(p: Floats) -> Floats:
+    """Of probabilities kept a millionth off 0 and 1."""
+    clipped = np.clip(p, 1e-6, 1 - 1e-6)
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+def fitted(method: str, score: Floats, success: Ints) -> Map:
+    """The fitted map from (n,) scores to (n,) chances of success."""
+    if method == "sklearn sigmoid":
+        theirs = _SigmoidCalibration().fit(logit(score), success)
+        return lambda fresh: np.asarray(theirs.predict(logit(fresh)))
+    if method == "sklearn isotonic":
+        curve = IsotonicRegression(out_of_bounds="clip").fit(score, success)
+        return lambda fresh: np.asarray(curve.predict(fresh))
+    ours = CALIBRATORS[method]().fit(score[:, None], np.zeros(len(score), dtype=np.int64), 1 - success)
+    return lambda fresh: ours.apply(fresh[:, None])[:, 0]
+
+
+def loss(chance: Floats, success: Floats) -> float:
+    """Mean log loss; `success` may be a chance itself."""
+    kept = np.clip(chance, _SMALLEST, 1 - _SMALLEST)
+    return -float(np.mean(success * np.log(kept) + (1 - success) * np.log1p(-kept)))
+
+
+def ace(chance: Floats, truth: Floats) -> float:
+    """Mean gap over 20 bins of equal count by the calibrated chance."""
+    cut, _ = equal_count_bins(chance, chance - truth, 20)
+    return float(np.abs(cut.of(cut.values)).sum() / len(chance))
+
+
+def simulated(kind: str, size: int, method: str, trials: int) -> tuple[float, float]:
+    """Excess log loss in thousandths of a nat, and ACE in points, means over trials."""
+    found = []
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, size])
+        truth = confidences(rng, ORIGINAL, (size + JUDGED_ROWS,))
+        score = 1 / (1 + np.exp(-OVERCONFIDENCE[kind] * logit(truth)))
+        success = (rng.random(size) < truth[:size]).astype(np.int64)
+        chance = fitted(method, score[:size], success)(score[size:])
+        left = truth[size:]
+        found.append((1000 * (loss(chance, left) - loss(left, left)), 100 * ace(chance, left)))
+    return tuple(np.mean(found, axis=0).tolist())
+
+
+def of_flights(
+    score: Floats, late: Ints, odd: Floats, size: int, method: str, trials: int
+) -> Iterator[float]:
+    """Log loss beyond the raw scores' in thousandths of a nat, and ACE in points, means over trials."""
+    learnt, judged = np.flatnonzero(odd), np.flatnonzero(~odd)
+    found = []
+    for trial in range(trials):
+        rng = np.random.default_rng([trial, size])
+        rows = np.sort(rng.choice(learnt, min(size, len(learnt)), replace=False))
+        chance = fitted(method, score[rows], late[rows])(score[judged])
+        error = labelled_calibration_error(chance, late[judged] == 1, seed=trial).corrected.result
+        assert isinstance(error, Estimate)
+        worse = loss(chance, late[judged]) - loss(score[judged], late[judged])
+        found.append((1000 * worse, 100 * error.value))
+    yield from np.mean(found, axis=0).tolist()
+
+
+def lines_simulated(trials: dict[int, int]) -> Iterator[str]:
+    """A line for each kind of scores and method."""
+    for kind in OVERCONFIDENCE:
+        yield f"simulated, {kind}"
+        for method in (*METHODS, *WITNESSES):
+            cells = (simulated(kind, size, method, trials[size]) for size in SIZES)
+            yield f"  {method:18s}" + "".join(f"{a:12.2f} {b:6.2f}" for a, b in cells)
+
+
+def lines_flights(trials: dict[int, int]) -> Iterator[str]:
+    """A line for each model and method."""
+    from monitor.demo.flights import read_flights
+    from monitor.demo.training import train_and_score
+
+    flights = read_flights()
+    scored = train_and_score(flights, seed=0)
+    rows = scored.reference_rows
+    odd = flights.day_of_year[rows] // 3 % 2 == 1
+    for column, model in enumerate(scored.models):
+        yield f"flights, {model}"
+        for method in (*METHODS, *WITNESSES):
+            score, late = scored.reference_scores[:, column], flights.late[rows]
+            cells = (of_flights(score, late, odd, size, method, trials[size]) for size in SIZES)
+            yield f"  {method:18s}" + "".join(f"{a:12.2f} {b:6.2f}" for a, b in cells)
+
+
+def table(trials: dict[int, int]) -> Iterator[str]:
+    """All of it, a line at a time."""
+    yield "Log loss beyond the truth's (flights: the raw scores'), 1/1000 nat, and ACE, points, by rows"
+    runs = ", ".join(f"{count} at {size:,}" for size, count in trials.items())
+    yield f"means over {runs} trials (python -m tests.fidelity.calibration)"
+    yield f"{'':20s}" + "".join(f"{size:12,d} {'ACE':>6s}" for size in SIZES)
+    yield from lines_simulated(trials)
+    yield from lines_flights(trials)
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="few trials; the kept table stays")
+    quick = parser.parse_args().quick
+    found = []
+    for line in table(dict.fromkeys(SIZES, 2) if quick else TRIALS):
+        print(line, flush=True)
+        found.append(line)
+    if not quick:
+        OUTPUT.write_text("\n".join(found) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
