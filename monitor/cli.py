@@ -61,9 +61,10 @@ def _options(
 def run(config: ConfigPath) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
     from monitor.commands.daemon import run as run_daemon
-    from monitor.commands.process import tune_collector
+    from monitor.commands.process import trim_heap, tune_collector
 
     tune_collector()
+    trim_heap()
     raise typer.Exit(run_daemon(config))
 
 
@@ -74,10 +75,11 @@ def replay(
     out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
 ) -> None:
     """Compute the windows of files as fast as it goes, and draw a picture a model."""
-    from monitor.commands.process import tune_collector
+    from monitor.commands.process import trim_heap, tune_collector
     from monitor.commands.replay_screen import replay_with_progress
 
     tune_collector()
+    trim_heap()
     replay_with_progress(config, files, out)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.estimate.hajek import WeightedCounts, hajek
 from monitor.evaluate import AVERAGE_CONFIDENCE
@@ -20,6 +21,11 @@ from monitor.result import Estimate
 
 # Of a window: its number, its end; estimate, limits, each of three; rules broken, alarm, version.
 _FIGURES = 11
+
+_MOST = 4096
+"""Windows of a history after which it is thinned: some four to a pixel of the picture."""
+
+_TOGETHER = 4  # of so many ordinary windows the lowest and the highest stay
 
 
 class Alarm(NamedTuple):
@@ -33,7 +39,10 @@ class Alarm(NamedTuple):
 class History:
     """The windows of one series and metric in the order of their numbers.
 
-    Figures only, 88 bytes a window and up to an eighth more for growth: a replay may close millions.
+    Figures only, 88 bytes a window, and of millions of windows some thousands: each time that there are
+    too many, of each four the one with the lowest and the one with the highest estimate stay, as the
+    picture would show no others. All stay that broke a rule, and all at which the alarm, the version, or
+    whether the estimate is known changed: alarms are exact however long the stream was.
 
     Parameters
     ----------
@@ -49,6 +58,8 @@ class History:
     is_floor: bool = True
     _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
     _versions: dict[str, int] = field(default_factory=dict, init=False)
+    _most: int = field(default=_MOST, init=False)
+    _left_out: int = field(default=0, init=False)
 
     def add(self, metric: str, report: WindowReport) -> None:
         """Take the estimate, limits and alarm of a window."""
@@ -79,7 +90,25 @@ class History:
         )
         # A revision takes the place of its window; any other is put in before those that follow it.
         stop = place + (place < len(self) and self._rows[place * _FIGURES] == report.window)
+        if stop == place and report.revision and self._left_out:
+            return  # of one that was left out
         self._rows[place * _FIGURES : stop * _FIGURES] = array("d", row)
+        if len(self) > self._most:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Leave out about half of the windows at which nothing happened."""
+        rows = self.columns().T
+        happened = _happened(rows)
+        kept = rows[happened | _ends(rows[:, 2], ~happened)]
+        self._left_out += len(rows) - len(kept)
+        self._rows = array("d", kept.tobytes())
+        self._most = max(_MOST, 4 * int(happened.sum()))  # room enough that it is not done window by window
+
+    @property
+    def windows(self) -> int:
+        """How many windows there were, those left out too."""
+        return len(self) + self._left_out
 
     def __len__(self) -> int:
         return len(self._rows) // _FIGURES
@@ -91,7 +120,7 @@ class History:
         return bisect_left(range(len(self)), float(window), key=lambda place: self._rows[place * _FIGURES])
 
     def columns(self) -> Floats:
-        """(11, windows) float64
+        """(11, windows kept) float64
 
         Number and end of the window; value, lower, upper of its estimate; center, lower, upper of its
         chart; whether it broke a rule, whether the alarm stood, and the version, counted in order of
@@ -126,6 +155,29 @@ class History:
                 found.append(Alarm(int(row[0]), row[1]))
             latched = latched if math.isnan(row[2]) else row[2] == 1
         return tuple(found)
+
+
+def _happened(rows: Floats) -> NDArray[np.bool_]:
+    """(windows,) Where a rule was broken, or the alarm, the version or what is known changed; both ends."""
+    value, broken, alarm, version = rows[:, 2], rows[:, 8], rows[:, 9], rows[:, 10]
+    found = broken > 0
+    for state in (np.isnan(value), np.nan_to_num(alarm, nan=-1.0), version):
+        found[1:] |= state[1:] != state[:-1]
+    found[[0, -1]] = True
+    return found
+
+
+def _ends(value: Floats, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(windows,) Of each four of these in a row the lowest and the highest, and those that are over."""
+    rest = np.flatnonzero(among)
+    whole = len(rest) // _TOGETHER * _TOGETHER
+    together = rest[:whole].reshape(-1, _TOGETHER)
+    each = np.arange(len(together))
+    found = np.zeros(len(value), dtype=bool)
+    found[together[each, value[together].argmin(axis=1)]] = True
+    found[together[each, value[together].argmax(axis=1)]] = True
+    found[rest[whole:]] = True
+    return found
 
 
 class Histories:
@@ -207,7 +259,7 @@ def _chart(
     task, model, group = series
     return ControlChartData(
         title=f"{model}{' · ' + group if group else ''}: {metric}",
-        subtitle=f"task {task}, {len(history)} windows",
+        subtitle=f"task {task}, {history.windows} windows",
         x=np.maximum.accumulate(end),
         x_is_time=True,
         value=value,

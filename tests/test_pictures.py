@@ -174,8 +174,82 @@ def test_windows_stand_in_the_order_of_their_numbers_however_they_come(
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
 
 
+def long_history(reports: list[WindowReport], windows: int) -> tuple[History, list[WindowReport], np.ndarray]:
+    """Quiet windows with an alarm of nine windows every thousand; a version changes in the middle."""
+    sample, alarmed = own(reports)[7], own(reports)[15]
+    value = np.random.default_rng(5).uniform(0.85, 0.95, windows)
+    history, given = History(), []
+    for window in range(windows):
+        base = alarmed if window % 1000 < 9 else sample
+        estimate = base.estimates[0]
+        assert isinstance(estimate.result, Estimate)
+        drawn = replace(estimate, result=replace(estimate.result, value=float(value[window])))
+        version = "a" if window < windows // 2 else "b"
+        given.append(
+            replace(
+                base, window=window, end_time=window * 1.5, estimates=(drawn,), version=version, revision=0
+            )
+        )
+        history.add("accuracy", given[-1])
+    return history, given, value
+
+
+def test_a_long_history_is_thinned_and_bounded(reports: list[WindowReport]) -> None:
+    history, _, value = long_history(reports, 50_000)
+    assert history.windows == 50_000
+    assert 1000 < len(history) <= 4096
+    number, end, kept, *_ = history.columns()
+    assert (np.diff(number) > 0).all()
+    assert (number[0], number[-1]) == (0, 49_999)
+    np.testing.assert_array_equal(kept, value[number.astype(int)])
+    np.testing.assert_array_equal(end, number * 1.5)
+
+
+def test_a_thinned_history_has_every_alarm_and_version(reports: list[WindowReport]) -> None:
+    history, given, _ = long_history(reports, 10_500)
+    assert len(history) < 4096
+    expected = list(range(0, 10_500, 1000))
+    assert [alarm.window for alarm in history.alarms()] == expected
+    ((place, name),) = history.versions()
+    assert (history.columns()[0][place], name) == (5250, "b")
+    broken = [w.window for w in given if w.charts and w.charts[0].verdict.rules]
+    assert set(broken) <= set(history.columns()[0].astype(int).tolist())
+
+
+def test_a_thinned_history_keeps_the_ends_of_what_it_leaves_out(reports: list[WindowReport]) -> None:
+    history, _, value = long_history(reports, 5000)
+    kept = history.columns()
+    number = kept[0].astype(int)
+    left_out = np.setdiff1d(np.arange(4000), number)
+    assert len(left_out) > 1500
+    for window in left_out.tolist():
+        near = kept[2][np.abs(number - window) < 4 + 9]  # of four quiet windows; an alarm may lie between
+        assert near.min() < value[window] < near.max()
+
+
+def test_a_revision_of_a_window_that_was_left_out_changes_nothing(reports: list[WindowReport]) -> None:
+    history, given, _ = long_history(reports, 5000)
+    number = history.columns()[0].astype(int)
+    absent = int(np.setdiff1d(np.arange(4000), number)[0])
+    before = history.columns()
+    history.add("accuracy", replace(given[absent], revision=1))
+    np.testing.assert_array_equal(history.columns(), before)
+    history.add("accuracy", replace(given[int(number[5])], revision=1, estimates=given[7].estimates))
+    assert history.columns()[2][5] == given[7].estimates[0].result.value
+    assert history.windows == 5000
+
+
+def test_a_history_that_only_has_things_to_tell_keeps_them_all(reports: list[WindowReport]) -> None:
+    history = History()
+    both = own(reports)[7], own(reports)[15]
+    for window in range(9000):
+        history.add("accuracy", replace(both[window % 2], window=window, revision=0))
+    assert len(history) == history.windows == 9000
+    assert len(history.alarms()) == 4500
+
+
 def test_a_window_costs_what_history_says(reports: list[WindowReport]) -> None:
-    windows, sample = 20_000, own(reports)[15]
+    windows, sample = 4000, own(reports)[15]
     history = History()
     tracemalloc.start()
     for window in range(windows):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import threading
 from collections.abc import MutableMapping
 from contextlib import suppress
 
 _YOUNG = 100_000  # a block of 1 MiB decodes to some 8,000 records with a list each: a dozen blocks
 _MIDDLE = _OLD = 10
 
-_M_ARENA_MAX = -8  # of glibc's malloc.h
+_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of glibc's malloc.h
+_LARGE_BYTES = 1 << 20
+_TRIM_SECONDS = 10.0
 
 
 def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -36,11 +39,46 @@ def tune_collector() -> None:
 
 
 def one_heap() -> None:
-    """Have glibc keep one heap for all threads. Call it before threads are started.
+    """Have glibc keep one heap for all threads, and large arrays out of it. Call it before threads start.
 
     Each thread would get a heap of its own, and blocks are handed from thread to thread: of what was free
     in one, no other could make use, and what is resident would creep up for hours
     (`tests/bench/bench_memory.py`). Python runs one thread at a time, so that they do not wait for it.
+    Arrays of a MiB and more go back to the system as they are freed: left to itself, glibc takes blocks of
+    up to 32 MiB into the heap after the first one was freed, where small ones then settle between them.
     """
     with suppress(OSError, AttributeError, TypeError):  # another C library has no such thing
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_ARENA_MAX, 1)
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
+    """Give the heap's free pages back to the system from time to time, for as long as the process lives.
+
+    A burst (a long chunk, a refit's rows, a checkpoint) leaves free pages amid used ones, which glibc would
+    keep for good: what is resident would be the sum of all that ever happened to come together. One call
+    takes a few milliseconds, in a thread of its own.
+
+    Parameters
+    ----------
+    every_seconds : float
+        Above 0.
+
+    Returns
+    -------
+    bool
+        False where the C library has no such thing (musl, macOS); then nothing is started.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):
+        return False
+
+    def trim_for_ever() -> None:
+        pause = threading.Event()
+        while not pause.wait(every_seconds):
+            trim(0)
+
+    threading.Thread(target=trim_for_ever, name="heap", daemon=True).start()
+    return True

@@ -22,7 +22,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -83,7 +83,7 @@ def measure(
     words = ["run", "config.yaml"] if kind == "run" else ["replay", "config.yaml", "pipe", "--out", "."]
     found: list[Mark] = []
     with running(folder, words) as process:
-        with (folder / "pipe").open("wb", buffering=0) as pipe:
+        with opened(folder, process) as pipe:
             for start, mark in zip([0, *marks], marks, strict=False):
                 for block in stream(mark, start):
                     pipe.write(block)
@@ -107,6 +107,19 @@ def running(folder: Path, words: Sequence[str]) -> Iterator[subprocess.Popen[byt
         yield process
     finally:
         stop(process, kill=True)
+
+
+def opened(folder: Path, process: subprocess.Popen[bytes]) -> BinaryIO:
+    """The pipe, once the command reads it: one that has ended never will."""
+    deadline = time.monotonic() + _STARVED_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, (folder / "log").read_text()
+        with suppress(OSError):  # nobody reads yet
+            number = os.open(folder / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(number, True)
+            return os.fdopen(number, "wb", buffering=0)
+        time.sleep(0.05)
+    raise AssertionError("it does not begin to read")
 
 
 def until_idle(pid: int, pipe: BinaryIO) -> None:
