@@ -29,12 +29,20 @@ class Line(msgspec.Struct, frozen=True):
     end_time: str
     calibration: dict[str, Any]
     estimates: list[dict[str, Any]]
-    positions: dict[str, tuple[int, int]]
+    positions: dict[str, tuple[int, ...]]
 
     @property
     def series(self) -> tuple[str, str, str]:
         """Task, model and group."""
         return self.task, self.model, self.group
+
+    def stretches(self, partition: str) -> list[tuple[int, int]]:
+        """The first and last position of each stretch of a partition that the window used.
+
+        More than one where another member of a consumer group read what lies between.
+        """
+        ends = self.positions[partition]
+        return list(zip(ends[::2], ends[1::2], strict=True))
 
 
 _decode = msgspec.json.Decoder(Line).decode

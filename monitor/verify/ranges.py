@@ -21,7 +21,7 @@ NOWHERE = -2
 
 @dataclass(slots=True)
 class _Track:
-    """The ranges of one series in one partition, in the order of its windows."""
+    """The ranges of one series in one partition, in the order of its windows; a window may have several."""
 
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
@@ -50,19 +50,22 @@ class Ranges:
             tracks = self._tracks.setdefault(line.series, {})
             self._newest[line.series] = line.window
             self._oldest.setdefault(line.series, line.window)
-            for partition, (first, last) in line.positions.items():
-                track = tracks.setdefault(partition, _Track())
-                if track.last and first < track.last[-1]:
-                    self.overlapping |= {(line.series, line.window), (line.series, track.window[-1])}
-                    continue
-                track.first.append(first)
-                track.last.append(last)
-                track.window.append(line.window)
+            for partition in line.positions:
+                self._note(line, partition, tracks.setdefault(partition, _Track()))
         self._arrays = {
             (series, partition): (np.array(t.first), np.array(t.last), np.array(t.window))
             for series, tracks in self._tracks.items()
             for partition, t in tracks.items()
         }
+
+    def _note(self, line: Line, partition: str, track: _Track) -> None:
+        for first, last in line.stretches(partition):
+            if track.last and first < track.last[-1]:
+                self.overlapping |= {(line.series, line.window), (line.series, track.window[-1])}
+                continue
+            track.first.append(first)
+            track.last.append(last)
+            track.window.append(line.window)
 
     @property
     def series(self) -> set[Series]:
@@ -94,7 +97,7 @@ class Ranges:
         if found is None:
             return None
         first, last, windows = found
-        at = int(np.searchsorted(windows, window))
-        if at + 1 < len(windows) and windows[at] == window and first[at + 1] == last[at]:
+        at = int(np.searchsorted(windows, window, side="right")) - 1  # the last of its stretches
+        if 0 <= at < len(windows) - 1 and windows[at] == window and first[at + 1] == last[at]:
             return int(last[at]), int(windows[at + 1])
         return None

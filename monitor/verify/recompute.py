@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from monitor.calibration import Uncalibrated, calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.config import Task
 from monitor.evaluate import AVERAGE_CONFIDENCE, Request, calibrate, evaluate
+from monitor.records import Ints
 from monitor.report import WindowReport, rfc3339, to_json
 from monitor.series import SeriesSettings
 from monitor.store.history import Line
@@ -103,16 +104,20 @@ def _positions(line: Line, rows: Rows) -> list[tuple[str, str, str]]:
     found = []
     for partition, ends in line.positions.items():
         own = rows.position[rows.partition == partition]
-        again = (int(own.min()), int(own.max())) if len(own) else None
-        if again != tuple(ends):
-            found.append(
-                (f"positions.{partition}", _range(tuple(ends)), _range(again) if again else "no row used")
-            )
+        again = [_used(own, first, last) for first, last in line.stretches(partition)]
+        if "; ".join(again) != _told(ends):
+            found.append((f"positions.{partition}", _told(ends), "; ".join(again)))
     return found
 
 
-def _range(ends: tuple[int, ...]) -> str:
-    return " to ".join(map(str, ends))
+def _used(position: Ints, first: int, last: int) -> str:
+    own = position[(position >= first) & (position <= last)]
+    return _told((int(own.min()), int(own.max()))) if len(own) else "no row used"
+
+
+def _told(ends: Sequence[int]) -> str:
+    """Of stretches, each by its two ends: ``3 to 7; 9 to 9``."""
+    return "; ".join(f"{first} to {last}" for first, last in zip(ends[::2], ends[1::2], strict=True))
 
 
 def _estimates(line: Line, task: Task, rows: Rows, calibration: Calibration) -> list[dict[str, Any]]:

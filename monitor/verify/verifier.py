@@ -137,10 +137,11 @@ class Verifier:
     def _check(self, line: Line) -> None:
         found, place = self.findings, (line.series, line.window)
         missing = ""
-        for partition, (first, last) in line.positions.items():
-            for chunk in self._feed.until(partition, last):
-                self._sort(chunk)
-            missing = missing or self._feed.missing(partition, first, last)
+        for partition in line.positions:
+            for first, last in line.stretches(partition):
+                for chunk in self._feed.until(partition, last):
+                    self._sort(chunk)
+                missing = missing or self._feed.missing(partition, first, last)
         rows = self._take(line)
         self._done[line.series] = max(line.window, self._done.get(line.series, -1))
         task = self._tasks.get(line.task)
@@ -216,7 +217,7 @@ class Verifier:
         """
         if len(rows) <= line.size or line.window != self._ranges.newest(line.series):
             return [rows]
-        cut = [split(rows, name, last, line.size)[0] for name, (_, last) in line.positions.items()]
+        cut = [split(rows, name, ends[-1], line.size)[0] for name, ends in line.positions.items()]
         return [each for each in cut if len(each) == line.size] or [rows]
 
     def _width(self, task: str) -> int:
