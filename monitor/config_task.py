@@ -14,6 +14,8 @@ from monitor.traffic import charted_windows_per_week, shared_arl0
 Metric = Literal["accuracy", "ece", "class_ece"]
 REFITTED = ("ssme", "ssme_paper", "ensemble", "labelled")
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
+REALISED = ("realised", "realised_cohort", "realised_horizon")
+"""The tags of the estimators that count labelled rows."""
 EstimatorTag = Literal[
     "average_confidence",
     "realised",
@@ -268,6 +270,13 @@ class Task(Section):
         named = {*self.estimators}
         named |= {"ensemble", "labelled"} if named & {"ssme", "ssme_paper"} else set()
         return tuple(tag for tag in REFITTED if tag in named)
+
+    @property
+    def realised_estimators(self) -> tuple[str, ...]:
+        """Those that count labels; `ssme` never stands without the newest labelled cohort."""
+        named = {*self.estimators}
+        named |= {"realised_cohort"} if named & {"ssme", "ssme_paper"} else set()
+        return tuple(tag for tag in REALISED if tag in named)
 
     @property
     def refits(self) -> bool:

@@ -327,7 +327,7 @@ class Series:
         return [
             MetricEstimate("accuracy", name, estimate())
             for name, estimate in found.items()
-            if name in task.estimators
+            if name in task.realised_estimators
         ]
 
     def labelled(self, window: int) -> int:
