@@ -14,7 +14,7 @@ from monitor.charts.limits import DEFAULT_ARL0, limits
 from monitor.config import Bound, Config, FalseAlarmBudget, Task
 from monitor.errors import ConfigError
 from monitor.judge import STREAM_BASELINE_WINDOWS
-from monitor.traffic import charted_metrics, charted_windows_per_week, window_rows
+from monitor.traffic import CALIBRATION_ERRORS, charted_metrics, charted_windows_per_week, window_rows
 
 _DAY = 86_400.0
 GOOD_REFERENCE_WINDOWS = 20
@@ -231,7 +231,7 @@ def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float
 
 
 def _errors_unknown(task: Task) -> str:
-    errors = [metric for metric in task.metrics if metric != "accuracy"]
+    errors = [metric for metric in task.metrics if metric in CALIBRATION_ERRORS]
     return f"{' and '.join(errors)} {'stays' if len(errors) == 1 else 'stay'} unknown" if errors else ""
 
 

@@ -106,7 +106,7 @@ def backup(
 def rebaseline(
     config: ConfigPath,
     model: Annotated[str, typer.Option(help="As its answers name it.")],
-    metric: Annotated[str, typer.Option(help="accuracy, ece or class_ece.")],
+    metric: Annotated[str, typer.Option(help="One that metrics lists, such as accuracy.")],
     reason: Annotated[str, typer.Option(help="Why, for whoever reads the reports.")],
     task: Annotated[str, typer.Option(help="May be left out where there is one.")] = "",
     group: Annotated[str, typer.Option(help="region=eu; the whole model where left out.")] = "",

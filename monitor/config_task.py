@@ -11,7 +11,19 @@ from monitor.config_chart import ChartConfig, FalseAlarmBudget, budget_problems
 from monitor.section import Problem, Section, demand, sane, unique
 from monitor.traffic import charted_windows_per_week, shared_arl0
 
-Metric = Literal["accuracy", "ece", "class_ece"]
+Metric = Literal[
+    "accuracy",
+    "ece",
+    "class_ece",
+    "precision",
+    "recall",
+    "specificity",
+    "f1",
+    "auroc",
+    "average_precision",
+]
+WITHOUT_CLASSES = ("accuracy", "ece")
+"""Metrics of models that give a confidence only."""
 REFITTED = ("ssme", "ssme_paper", "ensemble", "labelled")
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 REALISED = ("realised", "realised_cohort", "realised_horizon")
@@ -131,6 +143,14 @@ class Objective(Section):
     class_ece: Bound | None = Field(
         default=None, description="Of the positive class's calibration error, usually a ceiling: {max: 0.05}."
     )
+    precision: Bound | None = Field(default=None, description="Of the positive class's precision.")
+    recall: Bound | None = Field(default=None, description="Of the positive class's recall.")
+    specificity: Bound | None = Field(default=None, description="Of the recall of the other class.")
+    f1: Bound | None = Field(default=None, description="Of the positive class's F1.")
+    auroc: Bound | None = Field(default=None, description="Of the AUROC: of the mean over the windows.")
+    average_precision: Bound | None = Field(
+        default=None, description="Of the average precision: of the mean over the windows."
+    )
     windows: int = Field(default=5, ge=1, le=1000, description="How many windows are pooled.")
 
     def bounds(self) -> dict[str, Bound]:
@@ -226,7 +246,10 @@ class Task(Section):
         default=Calibration(), description="How raw scores become probabilities."
     )
     metrics: tuple[Metric, ...] = Field(
-        default=("accuracy", "ece"), min_length=1, description="What is estimated: accuracy, ece, class_ece."
+        default=("accuracy", "ece"),
+        min_length=1,
+        description="What is estimated. precision, recall, specificity, f1, auroc and average_precision are "
+        "of the positive one of two classes; of more classes they are means over the classes.",
     )
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
@@ -337,8 +360,11 @@ class Task(Section):
     def _metric_problems(self) -> Iterable[Problem | None]:
         yield unique("metrics", self.metrics)
         yield unique("estimators", self.estimators)
-        if "class_ece" in self.metrics and not self.classes:
-            yield "metrics", "expected classes to be given with class_ece, got none: list classes, or use ece"
+        for listed_metric in self.metrics:
+            if listed_metric not in WITHOUT_CLASSES and not self.classes:
+                instead = "ece" if listed_metric == "class_ece" else "accuracy"
+                found = f"expected classes to be given with {listed_metric}, got none"
+                yield "metrics", f"{found}: list classes, or use {instead}"
         if self.chart.estimator not in self.estimators:
             listed = ", ".join(self.estimators)
             yield "chart.estimator", f"expected one of estimators ({listed}), got {self.chart.estimator!r}"

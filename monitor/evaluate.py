@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from monitor.estimate.calibration_error import (
     ECE_BINS,
     CalibrationErrorEstimate,
     calibration_error,
+)
+from monitor.estimate.classification import (
+    CLASSIFICATION_METRICS,
+    ClassificationEstimate,
+    classification_details,
 )
 from monitor.estimate.poisson_binomial import TrimmedPmf
 from monitor.records import Floats, Ints
@@ -69,12 +74,15 @@ class Evaluation:
         Distribution of the number of correct predictions, for pooling.
     errors : mapping of str to CalibrationErrorEstimate
         By metric, with the draws for pooling.
+    others : mapping of str to ClassificationEstimate
+        Precision and the like by metric, with the distributions for pooling.
     """
 
     estimates: Mapping[str, Result]
     row_sd: Mapping[str, float]
     accuracy: TrimmedPmf | None
     errors: Mapping[str, CalibrationErrorEstimate]
+    others: Mapping[str, ClassificationEstimate] = field(default_factory=dict)
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
@@ -112,17 +120,38 @@ def _assemble(request: Request, confidence: Floats, accuracy: Result, pmf: Trimm
     estimates: dict[str, Result] = {}
     row_sd: dict[str, float] = {}
     errors: dict[str, CalibrationErrorEstimate] = {}
+    others = _others(request)
     for metric in request.metrics:
         if metric == "accuracy":
             estimates[metric] = accuracy
             row_sd[metric] = float(confidence.std()) if len(confidence) else 0.0
+            continue
+        if metric in others:
+            estimates[metric] = others[metric].result
+            row_sd[metric] = others[metric].row_sd or 0.0
             continue
         found = _error(metric, request)
         estimates[metric] = found.result
         if found.standard_error is not None:
             errors[metric] = found
             row_sd[metric] = found.standard_error * math.sqrt(len(confidence))
-    return Evaluation(estimates, row_sd, pmf, errors)
+    return Evaluation(estimates, row_sd, pmf, errors, others)
+
+
+def _others(request: Request) -> dict[str, ClassificationEstimate]:
+    """Precision and the like: of the positive of two classes, or the mean over more of them."""
+    metrics = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
+    if not metrics:
+        return {}
+    return classification_details(
+        request.scores if request.calibrated is None else request.calibrated,
+        request.predicted,
+        metrics,
+        request.level,
+        positive=request.positive if request.scores.shape[1] == 2 else None,
+        ranking=request.scores,
+        seed=request.seed,
+    )
 
 
 def _error(metric: str, request: Request) -> CalibrationErrorEstimate:

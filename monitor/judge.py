@@ -250,6 +250,11 @@ class Judge:
     def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
         if metric == "accuracy":
             return evaluation.accuracy
+        if metric in evaluation.others:
+            other = evaluation.others[metric]
+            if other.counts is not None or other.draws is None or not isinstance(other.result, Estimate):
+                return other.counts
+            return Draws(other.result.value, other.draws, size)
         error = evaluation.errors.get(metric)
         if error is None or error.draws is None or not isinstance(error.result, Estimate):
             return None

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from monitor.config import Bound
+from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.estimate.poisson_binomial import TrimmedPmf
 from monitor.records import Floats
 from monitor.view import ObjectiveState
@@ -61,7 +62,7 @@ class Draws:
             raise ValueError(f"size must be 1 or more, got {self.size}")
 
 
-Poolable = CountPmf | Draws
+Poolable = CountPmf | CountRatio | Draws
 """What one window gives to an objective."""
 
 
@@ -212,7 +213,7 @@ class ObjectiveLogic:
         self._pool.put(self._place, item)
         self._place = (self._place + 1) % self._settings.windows
         total = self._pool.total
-        if total is None:
+        if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
         lower, upper = _interval(total, self._settings.level)
         state = judge(self._settings.bound, lower, upper)
@@ -282,7 +283,9 @@ def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
         return one if other is None else other
     if isinstance(one, Draws) and isinstance(other, Draws):
         return _weighted(one, other)
-    if isinstance(one, Draws) or isinstance(other, Draws):
+    if isinstance(one, CountRatio) and isinstance(other, CountRatio):
+        return one.convolve(other)
+    if isinstance(one, Draws | CountRatio) or isinstance(other, Draws | CountRatio):
         raise ValueError("items must be windows of one kind, got counts and draws")
     return one.convolve(other)
 
@@ -299,17 +302,24 @@ def _interval(total: Poolable, level: float) -> tuple[float, float]:
     if isinstance(total, Draws):
         low, high = np.quantile(total.draws, [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
+    if isinstance(total, CountRatio):
+        return total.interval(level)
     k_low, k_high = total.interval(level)
     return k_low / total.n, k_high / total.n
 
 
 def _rows(item: Poolable) -> int:
+    if isinstance(item, CountRatio):
+        return item.rows
     return item.size if isinstance(item, Draws) else item.n
 
 
 def _stored(item: Poolable) -> dict[str, Any]:
     if isinstance(item, Draws):
         return {"value": item.value, "draws": item.draws.tolist(), "size": item.size}
+    if isinstance(item, CountRatio):
+        numbers = {"weight": item.weight, "own": item.own, "fixed": item.fixed, "rows": item.rows}
+        return {"hits": _stored(item.hits), "rest": _stored(item.rest)} | numbers
     return {"offset": item.offset, "mass": item.mass.tolist(), "n": item.n}
 
 
@@ -318,6 +328,12 @@ def _restored(item: Mapping[str, Any] | None) -> Poolable | None:
         return None
     if set(item) == {"value", "draws", "size"}:
         return Draws(item["value"], np.array(item["draws"], dtype=np.float64), item["size"])
+    if "hits" in item:
+        counts = {
+            name: TrimmedPmf(**{**item[name], "mass": np.array(item[name]["mass"], dtype=np.float64)})
+            for name in ("hits", "rest")
+        }
+        return CountRatio(**{**item, **counts})
     if set(item) == {"offset", "mass", "n"}:
         return TrimmedPmf(item["offset"], np.array(item["mass"], dtype=np.float64), item["n"])
     raise ValueError(f"resume must hold windows of an objective, got one with {sorted(item)}")

@@ -23,10 +23,14 @@ def window_rows(task: Task, answers_per_day: float) -> float:
     return float(min(task.window.size, max(task.window.min_size, by_age)))
 
 
+CALIBRATION_ERRORS = ("ece", "class_ece")
+"""Metrics that are unknown without a calibration."""
+
+
 def charted_metrics(task: Task) -> tuple[str, ...]:
     """Metrics that get a control chart: calibration errors only where there are labels to calibrate on."""
     calibrated = task.calibration.method != "none" and task.reference.path is not None
-    return tuple(metric for metric in task.metrics if metric == "accuracy" or calibrated)
+    return tuple(metric for metric in task.metrics if metric not in CALIBRATION_ERRORS or calibrated)
 
 
 def charted_windows_per_week(task: Task) -> float:

@@ -123,6 +123,7 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"models": {'a"b': {}}}, "models: expected names of 1 to 200 characters"),
         ({"metrics": ["ece", "ece"]}, "metrics: expected each name once"),
         ({"metrics": ["class_ece"]}, "metrics: expected classes to be given with class_ece, got none"),
+        ({"metrics": ["f1"]}, "with f1, got none: list classes, or use accuracy"),
         ({"estimators": ["realised", "realised"]}, "estimators: expected each name once"),
         (
             {"estimators": ["average_confidence", "ssme"], "ssme": {"models": ["a"]}},

@@ -1,13 +1,14 @@
 """Every mistake in a configuration is told by its key, what it got and what is allowed."""
 
 import copy
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from monitor.config import RULES, Config
+from monitor.config import RULES, Config, Metric
 from monitor.config_sentences import TEMPLATES, describe, findings, nearest, show_path
 from monitor.configfile import config_from, schema
 from monitor.errors import ConfigError
@@ -22,11 +23,11 @@ BASE = {
             "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
             "reference": {"path": "reference.csv"},
             "calibration": {"method": "isotonic"},
-            "metrics": ["accuracy", "ece", "class_ece"],
+            "metrics": list(get_args(Metric)),
             "estimators": ["average_confidence"],
             "level": 0.9,
             "chart": {"rules": ["we1"], "kind": "shewhart"},
-            "objective": {"accuracy": {"min": 0.9}, "ece": {"max": 0.1}, "class_ece": {"max": 0.1}},
+            "objective": {metric: {"min": 0.1} for metric in get_args(Metric)},
             "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
             "ssme": {"models": ["m"], "every_seconds": 60},
             "groups": ["region"],
@@ -130,7 +131,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 26
+    assert len(SECTIONS) == 32
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 
@@ -220,7 +221,7 @@ def test_a_required_key_that_is_missing_is_named(path, key):
         ("window.size", 10**300, "got a huge number"),
         ("level", float("nan"), "expected a number above 0.5 and below 1, got nan"),
         ("metrics", "ece", "expected a list with at least one entry, got 'ece': write it as a list, [ece]"),
-        ("metrics", ["acuracy"], "expected one of accuracy, ece, class_ece, got 'acuracy'; did you mean"),
+        ("metrics", ["acuracy"], "expected one of accuracy, ece, class_ece, precision, recall, "),
         ("window", None, "got nothing: give a value or leave the key out; {} takes the defaults"),
         ("chart.rules", [], "expected a list with at least one entry, got an empty list"),
         ("chart.rules", [7], f"expected one of {', '.join(RULES)}, 1, 2, 3, 4, got 7"),
@@ -284,6 +285,7 @@ def test_a_budget_without_known_traffic_says_what_to_add(models, got, name):
 
 def test_a_budget_that_is_too_large_or_too_small_says_what_would_do():
     task = {**BASE["tasks"]["t"], "models": {"m": {"answers_per_day": 500}}}
+    task |= {"metrics": ["accuracy", "ece", "class_ece"], "objective": {}}
     for budget, arl0 in ((50, 8.4), (1e-4, "4.2e+06")):
         task["chart"] = {"arl0": {"false_alarms_per_week": budget}}
         assert lines_of(refusal(changed(("tasks", "t"), task))) == [

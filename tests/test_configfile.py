@@ -3,10 +3,12 @@
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
+from monitor.config import Metric
 from monitor.configfile import config_from, load_config, resolve_paths, schema
 from monitor.errors import ConfigError
 
@@ -195,13 +197,13 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     text = re.sub(r"^( *)# (?=[a-z_]+: |- kind|  [a-z_]+: )", r"\1", text, flags=re.MULTILINE)
     text = re.sub(r"^( *)(first_windows|arl0|accuracy):", r"\1# \2:", text, flags=re.MULTILINE)
     text = text.replace("kind: shewhart ", "kind: ewma ")  # shift and weight are of no other
-    text = text.replace("[accuracy, ece]", "[accuracy, ece, class_ece]")
+    text = text.replace("[accuracy, ece]", f"[{', '.join(get_args(Metric))}]")
     file = tmp_path / "c.yaml"
     file.write_text(text)
     config = load_config(file)
     task = config.tasks["toxicity"]
     assert (task.chart.sigmas, task.reference.path) == (3.0, str(tmp_path / "reference.parquet"))
-    assert sorted(task.objective.bounds()) == ["class_ece", "ece"]
+    assert set(task.objective.bounds()) == set(get_args(Metric)) - {"accuracy"}
     assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka", "http"]
     assert config.sources[3].tokens[0].token_file == str(tmp_path / "serving.token")
     assert config.sources[3].spool.path == str(tmp_path / "spool")

@@ -16,7 +16,7 @@ from connectors.base import RawMessages
 from connectors.formats.decoder import Decoder
 from monitor.check import check
 from monitor.commands.daemon import Daemon
-from monitor.config import Config
+from monitor.config import Config, Metric
 from monitor.config_task import ChartConfig
 from monitor.configfile import load_config, schema
 from monitor.engine import layouts
@@ -141,7 +141,7 @@ def bounds(reports: list[WindowReport], _: Rig) -> Any:
 
 
 def bounded(metric: str, side: str) -> tuple[Any, ...]:
-    metrics = {"metrics": ["accuracy", "ece", "class_ece"]}
+    metrics = {"metrics": list(get_args(Metric))}
     return metrics, {"objective": {metric: {side: 0.5}}}, rows(100), rows(100, start=1.72e9), bounds
 
 
@@ -186,7 +186,7 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         lambda reports, _: [e.estimator for e in reports[-1].estimates],
     ),
     **{f"tasks.*.objective.{metric}.{side}": bounded(metric, side)
-       for metric in ("accuracy", "ece", "class_ece") for side in ("min", "max")},
+       for metric in get_args(Metric) for side in ("min", "max")},
     "tasks.*.objective.windows": (
         {"objective": {"accuracy": {"min": 0.9}, "windows": 5}},
         {"objective": {"accuracy": {"min": 0.9}, "windows": 1}},

@@ -1,0 +1,150 @@
+"""Coverage of the interval of every metric on calibrated simulated data.
+
+    python -m tests.fidelity.metrics_coverage [--trials 2000]
+
+A row's chance of being positive is drawn from a beta distribution with the stated prevalence, its label from
+that chance, and it is predicted positive at or above a threshold (0.5; 0.2 at a prevalence of 5 %, as nobody
+acts on such a class at 0.5). Printed are, in percent of the windows whose labels define the metric,
+
+* `cover`: how often the realised metric of the window lies in the 95 % interval, among those known, and
+  `±3 err`, three binomial errors of the trials around the mass;
+* `mass`: what the exact distribution itself puts in the interval: more than 95 because counts are discrete.
+  AUROC and average precision have none: their 95 is what 1,000 draws aim at;
+* `sem`: how often it lies within ±3 standard errors of the estimate, NannyML's band, from the spread of the
+  metric over labelled rows of the same distribution;
+* `width` of both, in points; `undef`: windows whose labels leave the metric undefined, of all trials, and
+  `unknown`: those that were said to be unknown.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from math import nan, sqrt
+from pathlib import Path
+
+import numpy as np
+
+from monitor.estimate import CLASSIFICATION_METRICS, ClassificationEstimate, classification_details
+from monitor.records import Floats, Ints
+from monitor.result import Estimate
+
+OUTPUT = Path(__file__).parent / "output" / "metrics_coverage.txt"
+SIZES = (100, 500, 2000)
+PREVALENCES = (0.5, 0.05)
+BETA = {0.5: (0.4, 0.4), 0.05: (0.15, 2.85)}
+THRESHOLD = {0.5: 0.5, 0.05: 0.2}
+REFERENCE_ROWS = 50_000
+SEM_ERRORS = 3.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """Shares, 0 to 1, of one metric, window size and prevalence; NaN where there is none."""
+
+    metric: str
+    n: int
+    prevalence: float
+    trials: int
+    judged: int
+    cover: float
+    mass: float
+    sem: float
+    width: float
+    sem_width: float
+    undefined: int
+    unknown: int
+
+    @property
+    def allowed(self) -> float:
+        """Three binomial errors around the mass (or 95 % where there is none)."""
+        mass = 0.95 if np.isnan(self.mass) else self.mass
+        return 3 * sqrt(mass * (1 - mass) / max(self.judged, 1))
+
+
+def window(rng: np.random.Generator, n: int, prevalence: float) -> tuple[Floats, Ints, Floats]:
+    """Scores, predicted classes and certain scores of the labels."""
+    chance = rng.beta(*BETA[prevalence], n)
+    label = (rng.random(n) < chance).astype(np.float64)
+    predicted = (chance >= THRESHOLD[prevalence]).astype(np.int64)
+    return np.column_stack([1 - chance, chance]), predicted, np.column_stack([1 - label, label])
+
+
+def spreads(prevalence: float, seed: int) -> dict[str, float]:
+    """What one labelled row adds to each realised metric: the standard error times √n."""
+    scores, predicted, truth = window(np.random.default_rng([seed, 9]), REFERENCE_ROWS, prevalence)
+    found = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores)
+    return {metric: each.row_sd or nan for metric, each in found.items()}
+
+
+def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
+    """Every metric over independent windows of n rows."""
+    rng = np.random.default_rng([seed, n, round(100 * prevalence)])
+    sd = spreads(prevalence, seed)
+    kept: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in CLASSIFICATION_METRICS}
+    undefined = dict.fromkeys(CLASSIFICATION_METRICS, 0)
+    unknown = dict.fromkeys(CLASSIFICATION_METRICS, 0)
+    for trial in range(trials):
+        scores, predicted, truth = window(rng, n, prevalence)
+        found = classification_details(scores, predicted, CLASSIFICATION_METRICS, seed=trial)
+        real = classification_details(truth, predicted, CLASSIFICATION_METRICS, ranking=scores)
+        for metric in CLASSIFICATION_METRICS:
+            realised, estimate = real[metric].result, found[metric].result
+            undefined[metric] += not isinstance(realised, Estimate)
+            unknown[metric] += not isinstance(estimate, Estimate)
+            if isinstance(realised, Estimate) and isinstance(estimate, Estimate):
+                kept[metric].append(_judged(found[metric], estimate, realised.value, sd[metric] / sqrt(n)))
+    return [
+        Row(metric, n, prevalence, trials, len(rows), *_means(rows), undefined[metric], unknown[metric])
+        for metric, rows in kept.items()
+    ]
+
+
+def _judged(
+    found: ClassificationEstimate, estimate: Estimate, realised: float, error: float
+) -> tuple[float, ...]:
+    """Whether both intervals hold the realised value, the mass inside, and both widths."""
+    near = 1e-9  # a ratio that equals an end, but for rounding
+    inside = estimate.lower - near <= realised <= estimate.upper + near
+    low, high = max(estimate.value - SEM_ERRORS * error, 0.0), min(estimate.value + SEM_ERRORS * error, 1.0)
+    mass = nan if found.counts is None else found.counts.holds(estimate.lower, estimate.upper)
+    return inside, mass, low <= realised <= high, estimate.upper - estimate.lower, high - low
+
+
+def _means(rows: list[tuple[float, ...]]) -> list[float]:
+    found: list[float] = np.mean(np.array(rows, dtype=np.float64).reshape(-1, 5), axis=0).tolist()
+    return found
+
+
+def table(rows: list[Row]) -> str:
+    """The rows as text, in percent."""
+    lines = [
+        f"Coverage in % of 95 % intervals without labels, {rows[0].trials:,} windows each "
+        "(python -m tests.fidelity.metrics_coverage)",
+        f"{'prev %':>6s} {'n':>5s} {'metric':18s} {'cover':>6s} {'mass':>6s} {'±3 err':>6s} {'sem':>6s} "
+        f"{'width':>6s} {'sem width':>9s} {'undef':>6s} {'unknown':>7s}",
+    ]
+    for r in rows:
+        mass = f"{'-':>6s}" if np.isnan(r.mass) else f"{100 * r.mass:6.2f}"
+        lines.append(
+            f"{100 * r.prevalence:6.0f} {r.n:5d} {r.metric:18s} {100 * r.cover:6.2f} {mass} "
+            f"{100 * r.allowed:6.2f} {100 * r.sem:6.2f} {100 * r.width:6.2f} {100 * r.sem_width:9.2f} "
+            f"{r.undefined:6d} {r.unknown:7d}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--trials", type=int, default=2000)
+    trials = parser.parse_args().trials
+    rows = [row for p in PREVALENCES for n in SIZES for row in measure(n, p, trials)]
+    text = table(rows)
+    print(text, end="")
+    if trials == 2000:  # another number of trials must not overwrite the kept table
+        OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
