@@ -194,7 +194,7 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     for line in ("first_windows: 20", "arl0: 370", "accuracy: {min: 0.90}"):
         assert line in text
         text = text.replace(line, f"# {line}")
-    text = re.sub(r"^( *)# (?=[a-z_]+: |- kind|  [a-z_]+: )", r"\1", text, flags=re.MULTILINE)
+    text = re.sub(r"^( *)# (?=[a-z0-9_]+: |- kind|  [a-z_]+: )", r"\1", text, flags=re.MULTILINE)
     text = re.sub(r"^( *)(first_windows|arl0|accuracy):", r"\1# \2:", text, flags=re.MULTILINE)
     text = text.replace("kind: shewhart ", "kind: ewma ")  # shift and weight are of no other
     text = text.replace("[accuracy, ece]", f"[{', '.join(get_args(Metric))}]")
