@@ -41,6 +41,8 @@ def drawn_values(
     kept = None if columns is None else list(columns)
     found = {metric: np.empty((len(classes), LABEL_DRAWS)) for metric in metrics}
     start = 0
+    if not found:
+        return found
     for labels in _draws(scores, seed, kept if kept is not None and len(kept) == 1 else None):
         stop = start + len(labels)
         for i, one in enumerate(classes):

@@ -29,8 +29,8 @@ ROWS: tuple[tuple[str, Sequence[str]], ...] = (
 def lines() -> list[str]:
     """The table."""
     found = [
-        "Time of a window of 500 and of 2,000 rows, in milliseconds and as a multiple of average_confidence of "
-        "the same rows (python -m tests.bench.bench_metrics)",
+        "Time of a window of 500 and of 2,000 rows, in milliseconds and as a multiple of average_confidence "
+        "of the same rows (python -m tests.bench.bench_metrics)",
         f"{'metric':32s} {'500':>8s} {'ratio':>7s} {'2,000':>8s} {'ratio':>7s}",
     ]
     for width in (2, 3):
