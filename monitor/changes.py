@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.labels.audit import begun_anew
+from monitor.labels.checks import checks_begun_anew
 from monitor.records import Keys
 
 _BEYOND_EVERY_ROW = 1 << 62
@@ -105,13 +105,12 @@ def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
 
 
 def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives, audits."""
+    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives, checks."""
     learnt = ("judge", "calibration")
     series = []
     for model, group, saved in state["series"]:
         kept = {key: value for key, value in saved.items() if key not in learnt}
-        if "audit" in kept:
-            kept["audit"] = begun_anew(kept["audit"], saved["windows"]["number"])
+        kept |= checks_begun_anew(saved, saved["windows"]["number"])
         if saved["last"] is not None:
             kept["last"] = saved["last"] | {"charts": []}
         series.append([model, group, kept])

@@ -16,7 +16,7 @@ from monitor.evaluate import Evaluation
 from monitor.objective import Draws, Objective, ObjectiveLogic, Poolable
 from monitor.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.result import Estimate
-from monitor.view import ChartView, ObjectiveState, ObjectiveView
+from monitor.view import ChartView, ObjectiveState, ObjectiveView, SeriesState
 
 log = logging.getLogger("blindsight")
 
@@ -259,3 +259,18 @@ class Judge:
         if error is None or error.draws is None or not isinstance(error.result, Estimate):
             return None
         return Draws(error.result.value, error.draws, size)
+
+
+def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
+    """The state of a series.
+
+    Nothing pages while there is no baseline, so that lost trust comes after that; it comes before what
+    charts say, which counts for little once labels contradict the estimate.
+    """
+    if silent:
+        return SeriesState.SILENT
+    if judge.warming_up:
+        return SeriesState.WARMING_UP
+    if not trusted:
+        return SeriesState.UNTRUSTED
+    return SeriesState.OUT_OF_CONTROL if judge.out_of_control else SeriesState.IN_CONTROL

@@ -18,6 +18,7 @@ import numpy as np
 from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.result import Estimate, Result, TooFew, Unknown
+from monitor.trustview import Trust, read_untrusted, untrusted
 from monitor.view import (
     CalibrationView,
     ChartView,
@@ -75,6 +76,8 @@ class WindowReport:
         agent used records in between, the first and the last of each stretch, in turn.
     rebaselined : tuple of Rebaselined
         New baselines that were asked for since the window before: the windows from this one on make them.
+    trust : Trust or None
+        Where labels contradict the accuracy: by how much, as known when the window closed.
 
     Attributes
     ----------
@@ -99,6 +102,7 @@ class WindowReport:
     objectives: tuple[ObjectiveView, ...] = ()
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rebaselined: tuple[Rebaselined, ...] = ()
+    trust: Trust | None = None
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
 
@@ -150,8 +154,7 @@ def to_json(report: WindowReport) -> bytes:
     The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
     rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
     (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own,
-    `rebaselined` where nobody asked for a new baseline);
-    an estimate that is not a number is written as unknown, a limit as null.
+    `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
 
     Parameters
     ----------
@@ -197,6 +200,8 @@ def _fields(report: WindowReport) -> dict[str, Any]:
     }
     if report.rebaselined:
         line["rebaselined"] = [{"metric": r.metric, "reason": r.reason} for r in report.rebaselined]
+    if report.trust is not None:
+        line["untrusted"] = [untrusted("accuracy", report.trust)]
     return line
 
 
@@ -304,6 +309,7 @@ def from_json(line: bytes) -> WindowReport:
         objectives=tuple(map(_read_objective, read["objectives"])),
         positions={partition: tuple(ends) for partition, ends in read["positions"].items()},
         rebaselined=tuple(Rebaselined(**each) for each in read.get("rebaselined", ())),
+        trust=read_untrusted(read["untrusted"][0]) if "untrusted" in read else None,
     )
 
 

@@ -13,8 +13,8 @@ from monitor.config import Task
 from monitor.estimate.hajek import Excess
 from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
 from monitor.inforce import InForce
-from monitor.judge import Judge, JudgeSettings
-from monitor.labels.audit import IntervalAudit
+from monitor.judge import Judge, JudgeSettings, standing
+from monitor.labels.checks import LabelChecks
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
 from monitor.lastwindow import LastWindow, estimates_from, plain_estimates
 from monitor.records import Floats, Ints
@@ -23,7 +23,7 @@ from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport
 from monitor.result import Reason, Result, Unknown
 from monitor.versions import VersionTracker
-from monitor.view import MetricEstimate, Rebaselined, SeriesState, SeriesView
+from monitor.view import MetricEstimate, Rebaselined, SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
 
 _SILENT_AFTER_AGES = 3
@@ -82,7 +82,7 @@ class Series:
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
         self._judge: Judge = JudgeSettings(task).build(state.get("judge"))
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
-        self.audit = IntervalAudit(task.level).build(state.get("audit"))
+        self.checks = LabelChecks(task.level, state)
         self.duplicates: int = state.get("duplicates", 0)
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
@@ -101,6 +101,8 @@ class Series:
         )
         if saved is None and reference is not None:
             self._start(reference)
+        if reference is not None and not settings.group and self.checks.new and self._in_force.view.version:
+            self.checks.calibrated_on(self.confidence(reference.scores, reference.predicted))
 
     def _start(self, reference: Reference) -> None:
         """Draw the charts around the reference."""
@@ -242,9 +244,10 @@ class Series:
         self._in_force = self._in_force.followed_by(
             fit.calibration, fit.time, max(self._fits, before.version)
         )
-        if before.method == "none":
+        first = before.method == "none"
+        self.checks.recalibrated(self._windows.number, self._windows.pending, first)
+        if first:
             self._judge.begin_anew()
-            self.audit.begin_anew(self._windows.number)
             if self._last is not None:
                 self._last = replace(self._last, charts=())
 
@@ -274,6 +277,7 @@ class Series:
             objectives=objectives,
             positions=window.positions,
             rebaselined=tuple(untold),
+            trust=self.checks.lost_trust(),
         )
 
     def _follow_version(self, window: ClosedWindow) -> None:
@@ -287,7 +291,7 @@ class Series:
             return
         if self._judged_version and version != self._judged_version:
             self._judge.begin_anew()
-            self.audit.begin_anew(window.number)
+            self.checks.begin_anew(window.number)
             self._in_force = self._in_force.of_another_version()
         self._judged_version = version
 
@@ -346,7 +350,7 @@ class Series:
             model=self.settings.model,
             group=self.settings.group,
             version=self._versions.current,
-            state=self._state(),
+            state=standing(self._silent, self.checks.trusted, self._judge),
             window_size=self.settings.task.window.size,
             windows_closed=self._windows.number,
             predictions=self._used,
@@ -360,7 +364,8 @@ class Series:
             violations=dict(self._judge.violations),
             labelled=self.tally.labelled,
             correct=self.tally.correct,
-            coverage=self.audit.coverage(),
+            coverage=self.checks.coverage(),
+            trust=self.checks.trust(),
         )
 
     def _current_estimates(self) -> tuple[MetricEstimate, ...]:
@@ -372,13 +377,6 @@ class Series:
         by_labels = {found.estimator for found in now}
         return (*(found for found in self._last.estimates if found.estimator not in by_labels), *now)
 
-    def _state(self) -> SeriesState:
-        if self._silent:
-            return SeriesState.SILENT
-        if self._judge.out_of_control:
-            return SeriesState.OUT_OF_CONTROL
-        return SeriesState.WARMING_UP if self._judge.warming_up else SeriesState.IN_CONTROL
-
     def snapshot(self) -> dict[str, Any]:
         """Everything that the series needs to go on from here, but its settings."""
         return {
@@ -386,7 +384,7 @@ class Series:
             "versions": self._versions.snapshot(),
             "judge": self._judge.snapshot(),
             "tally": self.tally.snapshot(),
-            "audit": self.audit.snapshot(),
+            **self.checks.snapshot(),
             "duplicates": self.duplicates,
             "used": self._used,
             "last_arrival": self._last_arrival,

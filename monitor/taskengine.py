@@ -265,7 +265,7 @@ class TaskEngine:
             self.refits.labels_came(matches)
         for code, rows in by_code(matches.series, np.arange(len(matches.series))):
             if not self.series[code].settings.group:
-                self.series[code].audit.add_matches(matches.take(rows))
+                self.series[code].checks.add_matches(matches.take(rows))
 
     def judged(self, series: int, now: float) -> None:
         """The report of a window of this series has been made."""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from monitor.charts.base import Verdict
 from monitor.refit.durations import RefitDurations
 from monitor.result import Result
+from monitor.trustview import Trust
 
 
 class SeriesState(StrEnum):
@@ -21,6 +22,7 @@ class SeriesState(StrEnum):
     WARMING_UP = "warming_up"
     IN_CONTROL = "in_control"
     OUT_OF_CONTROL = "out_of_control"
+    UNTRUSTED = "untrusted"
     SILENT = "silent"
 
 
@@ -146,6 +148,8 @@ class SeriesView:
         Answers whose label has come, since the start, and how many of those were right.
     coverage : Coverage or None
         Of the accuracy's intervals, by the newest labelled rows; None before there are 30, and for groups.
+    trust : Trust or None
+        Whether labels contradict the accuracy; None before the first of them, and for groups.
     """
 
     task: str
@@ -167,6 +171,7 @@ class SeriesView:
     labelled: int = 0
     correct: int = 0
     coverage: Coverage | None = None
+    trust: Trust | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.records import Chunk, Reject
 from monitor.report import WindowReport, rfc3339
 from monitor.result import Estimate
+from monitor.trustview import sentence
 from monitor.view import ChartView, ObjectiveState, ObjectiveView
 
 log = logging.getLogger("blindsight")
@@ -53,6 +54,7 @@ class Journal:
         self._clock = clock
         self._alarmed: set[_Place] = set()
         self._standing: dict[_Place, ObjectiveState] = {}
+        self._untrusted: set[_Place] = set()
         self._unused: dict[str, _Unused] = {}
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
@@ -67,6 +69,7 @@ class Journal:
                 self._chart(report, chart)
             for objective in report.objectives:
                 self._objective(report, objective)
+            self._trust(report)
         self._tell_unused(_REJECTS_SECONDS)
 
     def rejects(self, chunk: Chunk) -> None:
@@ -97,6 +100,17 @@ class Journal:
             verdict.center,
             f"; broken: {', '.join(verdict.rules)}" if verdict.rules else "",
         )
+
+    def _trust(self, report: WindowReport) -> None:
+        place = (report.task, report.model, report.group, "accuracy")
+        if (report.trust is None) == (place not in self._untrusted):
+            return
+        if report.trust is None:
+            self._untrusted.discard(place)
+            log.info("Trusted again: %s.", _what(report, "accuracy"))
+        else:
+            self._untrusted.add(place)
+            log.warning("Not trusted: %s; %s.", _what(report, "accuracy"), sentence(report.trust))
 
     def _objective(self, report: WindowReport, objective: ObjectiveView) -> None:
         place = (report.task, report.model, report.group, objective.metric)

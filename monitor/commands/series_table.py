@@ -20,6 +20,7 @@ _GAP = 2  # between columns: one of padding, one of the box
 _STYLES = {
     SeriesState.IN_CONTROL: "green",
     SeriesState.OUT_OF_CONTROL: "bold red",
+    SeriesState.UNTRUSTED: "bold red",
     SeriesState.WARMING_UP: "yellow",
     SeriesState.SILENT: "dim",
 }

@@ -43,6 +43,30 @@ FAMILIES: dict[str, Family] = {
     "interval_audited_rows": Family(
         "gauge", "Labelled rows that the interval's coverage rests on.", "rows", per_series=False
     ),
+    "estimate_trusted": Family(
+        "gauge",
+        "0 once labels contradict the estimate, until a fresh test after a recalibration; absent before the "
+        "first label.",
+        per_series=False,
+    ),
+    "estimate_evidence": Family(
+        "gauge",
+        "Evidence of labelled rows against the estimate, an E-value: 1 at the start, 20 costs the trust; "
+        "an estimate that is right gets there with a chance of 5 % at most, ever.",
+        per_series=False,
+    ),
+    "estimate_bias_ratio": Family(
+        "gauge",
+        "Accuracy of labelled rows less what the estimate promised for them, -1 to 1; while not trusted.",
+        "ratio",
+        per_series=False,
+    ),
+    "estimate_bias_lower_ratio": Family(
+        "gauge", "Lower end of the bias's interval, -1 to 1.", "ratio", per_series=False
+    ),
+    "estimate_bias_upper_ratio": Family(
+        "gauge", "Upper end of the bias's interval, -1 to 1.", "ratio", per_series=False
+    ),
     "control_center_ratio": Family("gauge", "Centre line of the control chart, 0 to 1.", "ratio"),
     "control_lower_ratio": Family("gauge", "Lower control limit of the last closed window, 0 to 1.", "ratio"),
     "control_upper_ratio": Family("gauge", "Upper control limit of the last closed window, 0 to 1.", "ratio"),

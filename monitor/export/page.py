@@ -13,6 +13,7 @@ from monitor import __version__
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.report import finite, rfc3339
 from monitor.result import Estimate, TooFew, Unknown
+from monitor.trustview import sentence
 from monitor.view import (
     AgentView,
     ChartView,
@@ -60,6 +61,7 @@ _TONES = {
     "in_control": "good",
     "warming_up": "soft",
     "out_of_control": "bad",
+    "untrusted": "bad",
     "silent": "warn",
     "met": "good",
     "at_risk": "warn",
@@ -146,7 +148,8 @@ def _series(one: SeriesView) -> Iterator[str]:
     version = f" version {_text(one.version)}" if one.version else ""
     yield (
         f'<tbody class="series"><tr><th colspan="4" scope="rowgroup"><b>{name}</b>{_word(one.state.value)}'
-        f'<span class="soft">{version} · {_progress(one)} · {_calibration(one)}{_audit(one)}</span></th></tr>'
+        f'<span class="soft">{version} · {_progress(one)} · {_calibration(one)}{_audit(one)}</span>'
+        f"{_trust(one)}</th></tr>"
     )
     metrics = (
         [e.metric for e in one.estimates]
@@ -180,6 +183,12 @@ def _audit(one: SeriesView) -> str:
         return ""
     ratio, level = _percent(one.coverage.ratio), _percent(one.coverage.level)
     return f" · intervals held {ratio} % (of {level} %) by {one.coverage.rows:,} labels"
+
+
+def _trust(one: SeriesView) -> str:
+    if one.trust is None or one.trust.trusted:
+        return ""
+    return f'<br><span class="bad">{_text(sentence(one.trust))}</span>'
 
 
 def _estimates(estimates: Iterable[MetricEstimate], metric: str) -> str:

@@ -193,7 +193,20 @@ def _series_rows(one: SeriesView) -> list[Row]:
         audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
         rows.append(("interval_coverage_ratio", audited, one.coverage.ratio))
         rows.append(("interval_audited_rows", audited, one.coverage.rows))
-    return rows
+    return [*rows, *_trust_rows(one, who)]
+
+
+def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    """Nothing before the first label: an estimate that was never tested is not one that passed."""
+    if one.trust is None:
+        return
+    labels = {**who, "metric": "accuracy"}
+    yield "estimate_trusted", labels, float(one.trust.trusted)
+    yield "estimate_evidence", labels, one.trust.evidence
+    if one.trust.bias is not None:
+        yield "estimate_bias_ratio", labels, one.trust.bias.value
+        yield "estimate_bias_lower_ratio", labels, one.trust.bias.lower
+        yield "estimate_bias_upper_ratio", labels, one.trust.bias.upper
 
 
 def _model_info(one: SeriesView) -> dict[str, str]:

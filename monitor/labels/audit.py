@@ -140,16 +140,9 @@ class IntervalAuditLogic:
     def add_matches(self, matches: Matches) -> None:
         """As `add`, from the matches of this model, sorted by sequence.
 
-        One answer at most gets its label at one place in the stream. If that label is changed at the same
-        place (of two that waited for it, the later one holds), what it says in the end counts.
+        See `first_labels`.
         """
-        if not len(matches.sequence):
-            return
-        places = np.flatnonzero(np.diff(matches.sequence, prepend=-1))
-        labelled = np.add.reduceat(matches.labelled, places) > 0
-        right = np.add.reduceat(matches.correct, places) > 0
-        first = places[labelled]
-        self.add(matches.window[first], matches.confidence[first], right[labelled])
+        self.add(*first_labels(matches))
 
     def begin_anew(self, window: int) -> None:
         """Forget everything; rows of windows before this one do not count any more."""
@@ -183,6 +176,32 @@ class IntervalAuditLogic:
             right = self._right[:full].reshape(-1, BATCH_ROWS).sum(axis=1)
             self._covered.extend(covered(confidence, right, self._level).tolist())
             self._confidence, self._right = self._confidence[full:], self._right[full:]
+
+
+def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+    """Window, confidence and outcome of each row that gets its first label.
+
+    One answer at most gets its label at one place in the stream. If that label is changed at the same
+    place (of two that waited for it, the later one holds), what it says in the end counts.
+
+    Parameters
+    ----------
+    matches : Matches
+        Of one model, sorted by sequence.
+
+    Returns
+    -------
+    window : (n,) int64
+    confidence : (n,) float64
+    right : (n,) bool
+    """
+    places = np.flatnonzero(np.diff(matches.sequence, prepend=-1))
+    if not len(places):
+        return matches.window, matches.confidence, matches.right
+    labelled = np.add.reduceat(matches.labelled, places) > 0
+    right = np.add.reduceat(matches.correct, places) > 0
+    first = places[labelled]
+    return matches.window[first], matches.confidence[first], right[labelled]
 
 
 def begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:

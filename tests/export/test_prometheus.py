@@ -23,6 +23,7 @@ from monitor.export.prometheus import BlindsightCollector, registry
 from monitor.records import RejectReason
 from monitor.refit.durations import RefitDurations
 from monitor.result import Estimate, Reason, Unknown
+from monitor.trustview import Bias, Trust
 from monitor.view import (
     AgentView,
     CalibrationView,
@@ -73,6 +74,7 @@ WATCHED = SeriesView(
     ),
     violations={("accuracy", "we1"): 2, ("accuracy", "we2"): 0, ("ece", "we1"): 0, ("ece", "we2"): 0},
     coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
+    trust=Trust(False, 23.5, 1200, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
 )
 NEW = SeriesView(
     task="toxicity",
@@ -99,6 +101,7 @@ GROUP = dataclasses.replace(
     predictions=500,
     pending=11,
     coverage=None,
+    trust=None,
 )
 # labels: received 190 = matched 180 + expired 4 + waiting 6
 # received 9155 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5
@@ -365,7 +368,7 @@ def test_the_cap_is_kept_and_whole_models_and_groups_are_cut(cap: int) -> None:
 
 
 def test_models_are_kept_before_groups_and_the_first_before_the_last() -> None:
-    kept = list(whom(samples(crowd(5, 4), 366)))
+    kept = list(whom(samples(crowd(5, 4), 400)))
     order = [(f"m{m}", None) for m in range(5)] + [
         (f"m{m}", f"region={g}") for m in range(5) for g in range(4)
     ]

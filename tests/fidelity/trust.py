@@ -1,0 +1,190 @@
+"""The test of trust beside a confidence sequence and CUSUM: false alarms, and labels until an alarm.
+
+    python -m tests.fidelity.trust [--lives 300]
+
+Simulated rows (Kivimäki et al., Table 2), in lives of 2,500 labels that are wrong from the first on or not at
+all. First with exact confidences and ε = 0, so that the three tests can be compared: the e-process; a
+confidence sequence for the mean of (right − c), whose boundary is Robbins' normal mixture at α = 0.05, tuned
+to be tightest at 500 labels, alarming where it leaves out 0; and CUSUM of the same in both directions, with
+half of 0.05 as its reference value and a threshold set by simulation so that 4 % of lives without a bias
+alarm. Then as the agent does it: an isotonic calibration fitted on a reference of 1,000, 5,000 or 40,000 rows
+of a model whose scores are distorted, and ε from there; without a bias the lives are 10,000 labels, four
+times as many as H.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import log, sqrt
+from pathlib import Path
+
+import numpy as np
+from scipy.special import expit, logit
+
+from monitor.calibration import CALIBRATORS
+from monitor.labels.trust import PLANNED_LABELS, TrustTest, epsilon_of
+from monitor.records import Floats
+from tests.fidelity.simulated import ORIGINAL, confidences
+
+OUTPUT = Path(__file__).parent / "output" / "trust.txt"
+BIASES = (0.0, 0.02, 0.05, 0.10)
+REFERENCES = (1000, 5000, 40_000)
+LONG = 4 * PLANNED_LABELS
+LIVES = 300
+
+Alarm = Callable[[Floats, Floats], int | None]
+"""Of confidences and outcomes (0 or 1): after how many labels it alarms."""
+
+
+def life(rng: np.random.Generator, bias: float, labels: int) -> tuple[Floats, Floats]:
+    """Chances as announced, and outcomes whose chance is shifted in logits to so many points less."""
+    announced = confidences(rng, ORIGINAL, (labels,))
+    return announced, (rng.random(labels) < expit(logit(announced) - shift_of(bias))).astype(np.float64)
+
+
+@lru_cache
+def shift_of(bias: float) -> float:
+    """Logits by which the simulated confidences must fall for the accuracy to fall by `bias`."""
+    sample = confidences(np.random.default_rng(0), ORIGINAL, (20_000,))
+    low, high = 0.0, 5.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if (sample - expit(logit(sample) - middle)).mean() < bias else (low, middle)
+        )
+    return low
+
+
+def e_process(announced: Floats, right: Floats, epsilon: float = 0.0, step: int = 10) -> int | None:
+    """Ours, looked at every ten labels."""
+    test, hits = TrustTest(epsilon).build(), right > 0.5
+    windows = np.zeros(len(right), dtype=np.int64)
+    for start in range(0, len(right), step):
+        piece = slice(start, start + step)
+        test.add(windows[piece], announced[piece], hits[piece])
+        if not test.trusted:
+            return start + step
+    return None
+
+
+def confidence_sequence(announced: Floats, right: Floats, tightest_at: int = 500) -> int | None:
+    """Robbins' normal mixture for sub-Gaussian sums, by the rows' own variance."""
+    total = np.cumsum(right - announced)
+    spread = np.cumsum(announced * (1 - announced))
+    mixing = tightest_at * float(spread[-1] / len(spread)) / 9.0  # near the optimum at α = 0.05
+    return _first(
+        np.abs(total) > np.sqrt((spread + mixing) * (2 * log(1 / 0.05) + np.log1p(spread / mixing)))
+    )
+
+
+def cusum(threshold: float) -> Alarm:
+    """Page's in both directions, of (right − c) with half of five points as reference value."""
+
+    def alarm(announced: Floats, right: Floats) -> int | None:
+        return _first(_cusum_path(announced, right) > threshold)
+
+    return alarm
+
+
+def _cusum_path(announced: Floats, right: Floats) -> Floats:
+    error = right - announced
+    paths = []
+    for sign in (1.0, -1.0):
+        walk = np.cumsum(sign * error - 0.025)
+        paths.append(walk - np.minimum.accumulate(np.minimum(walk, 0.0)))
+    found: Floats = np.maximum(*paths)
+    return found
+
+
+def cusum_threshold(lives: int, share: float = 0.04) -> float:
+    """By simulation: this share of lives without a bias passes it."""
+    peaks = [
+        _cusum_path(*life(np.random.default_rng([i, 77]), 0.0, PLANNED_LABELS)).max() for i in range(lives)
+    ]
+    return float(np.quantile(peaks, 1 - share))
+
+
+def _first(found: np.ndarray) -> int | None:
+    return int(found.argmax()) + 1 if found.any() else None
+
+
+def alarms(alarm: Alarm, bias: float, lives: int, seed: int = 1) -> tuple[float, float | None]:
+    """Share of lives with an alarm, and the median of labels until it among those."""
+    found = [alarm(*life(np.random.default_rng([i, seed]), bias, PLANNED_LABELS)) for i in range(lives)]
+    known = [at for at in found if at is not None]
+    return len(known) / lives, float(np.median(known)) if known else None
+
+
+def calibrated_alarms(
+    rows: int, bias: float, lives: int, labels: int = PLANNED_LABELS, seed: int = 2
+) -> tuple[float, float, float | None]:
+    """Share of lives with an alarm within 2,500 labels and in all, and the median until it."""
+    found = []
+    for i in range(lives):
+        rng = np.random.default_rng([i, seed, rows])
+        truth = confidences(rng, ORIGINAL, (rows,))
+        wrong = (rng.random(rows) >= truth).astype(np.int64)
+        fitted = CALIBRATORS["isotonic"]().fit(_distorted(truth), np.zeros(rows, dtype=np.int64), wrong)
+        epsilon = epsilon_of(fitted.apply(_distorted(truth))[:, 0])
+        chance, right = life(rng, bias, labels)
+        found.append(e_process(fitted.apply(_distorted(chance))[:, 0], right, epsilon, step=50))
+    known = [at for at in found if at is not None]
+    early = sum(at <= PLANNED_LABELS for at in known) / lives
+    return early, len(known) / lives, float(np.median(known)) if known else None
+
+
+def _distorted(chance: Floats) -> Floats:
+    inside = np.clip(chance, 1e-9, 1 - 1e-9)
+    found: Floats = expit(1.5 * logit(inside) + 0.4)[:, None]
+    return found
+
+
+def _cell(share: float, median: float | None) -> str:
+    return f"{100 * share:6.1f} % {'–' if median is None else f'{median:,.0f}':>6s}"
+
+
+def table(lives: int) -> str:
+    """All of it as text."""
+    few = max(lives // 3, 1)
+    head = "".join(f"{'no bias' if not b else f'{100 * b:.0f} points':>15s}" for b in BIASES)
+    error = 200 * sqrt(0.05 * 0.95 / lives)
+    lines = [
+        "Lives that alarm, and the median of labels until then (python -m tests.fidelity.trust)",
+        f"{lives} lives of {PLANNED_LABELS:,} labels a cell; two binomial errors at 5 % are {error:.1f} points",
+        f"{'exact confidences, ε = 0':28s}{head}",
+    ]
+    rivals: Sequence[tuple[str, Alarm]] = (
+        ("e-process", e_process),
+        ("confidence sequence", confidence_sequence),
+        ("CUSUM", cusum(cusum_threshold(10 * lives))),
+    )
+    for name, alarm in rivals:
+        lines.append(f"{name:28s}" + "".join(f"{_cell(*alarms(alarm, b, lives)):>15s}" for b in BIASES))
+    lines.append(f"{'isotonic on a reference of':28s}{head}   no bias, {LONG:,} labels")
+    for rows in REFERENCES:
+        own = lives if rows < 10_000 else few
+        cells = [calibrated_alarms(rows, b, own) for b in BIASES]
+        _, ever, _ = calibrated_alarms(rows, 0.0, few, LONG)
+        lines.append(
+            f"{f'{rows:,} rows ({own} lives)':28s}"
+            + "".join(f"{_cell(share, median):>15s}" for _, share, median in cells)
+            + f"{100 * ever:16.1f} % of {few} lives"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--lives", type=int, default=LIVES)
+    lives = parser.parse_args().lives
+    text = table(lives)
+    print(text, end="")
+    if lives == LIVES:  # a shorter run must not overwrite the kept table
+        OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
