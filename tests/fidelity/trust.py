@@ -152,7 +152,7 @@ def table(lives: int) -> str:
     error = 200 * sqrt(0.05 * 0.95 / lives)
     lines = [
         "Lives that alarm, and the median of labels until then (python -m tests.fidelity.trust)",
-        f"{lives} lives of {PLANNED_LABELS:,} labels a cell; two binomial errors at 5 % are {error:.1f} points",
+        f"{lives} lives of {PLANNED_LABELS:,} labels a cell; two binomial errors at 5 %: {error:.1f} points",
         f"{'exact confidences, ε = 0':28s}{head}",
     ]
     rivals: Sequence[tuple[str, Alarm]] = (
