@@ -44,7 +44,8 @@ def lost(seed=1):
 
 def slow_evidence(confidence, right, epsilon, planned):
     """E after each row as the docstring of the module has it: a sum over every start, row by row."""
-    weights = [planned / ((planned + s) * (planned + s + 1)) for s in range(len(right))]
+    weights = [planned / (2 * (planned + s) * (planned + s + 1)) for s in range(len(right))]
+    weights[0] += 0.5  # a bias from the first row on
     path = []
     for t in range(1, len(right) + 1):
         total = 0.0
@@ -56,7 +57,7 @@ def slow_evidence(confidence, right, epsilon, planned):
                 for q in (expit(logit(c) + sign * epsilon),)
             ]
             total += sum(w * math.exp(sum(logs[s:])) for s, w in enumerate(weights[:t]))
-        path.append(total / 8 + planned / (planned + t))
+        path.append(total / 8 + planned / (2 * (planned + t)))
     return path
 
 
