@@ -30,8 +30,8 @@ given its score; and that ε covers the calibration's error. `epsilon_of` takes 
 Rows need not be independent: what counts is each row's chance given those before it.
 
 **When it misleads:** complaints, which are labels of wrong answers, cost the trust of a good estimate. A
-bias below ε is never found, one of two points takes about 1,100 labels. A calibration is off by more than its
-standard error in one of three cases, and given time that is found too: with a reference of 1,000 rows 3 % of
+bias below ε is never found, one of two points takes about 1,100 labels. A calibration is off by more than
+its standard error in one of three cases, and given time that is found too: with a reference of 1,000 rows 3 % of
 good models lose trust within 2,500 labels and 9 % within 10,000 (`tests/fidelity/output/trust.txt`). An answer
 counts once, with its first label.
 
