@@ -31,9 +31,9 @@ Rows need not be independent: what counts is each row's chance given those befor
 
 **When it misleads:** complaints, which are labels of wrong answers, cost the trust of a good estimate. A
 bias below ε is never found, one of two points takes about 1,100 labels. A calibration is off by more than
-its standard error in one of three cases, and given time that is found too: with a reference of 1,000 rows 3 % of
-good models lose trust within 2,500 labels and 9 % within 10,000 (`tests/fidelity/output/trust.txt`). An answer
-counts once, with its first label.
+its standard error in one of three cases, and given time that is found too: with a reference of 1,000 rows,
+3 % of good models lose trust within 2,500 labels and 9 % within 10,000
+(`tests/fidelity/output/trust.txt`). An answer counts once, with its first label.
 
 Sources: J. Ville, *Étude critique de la notion de collectif* (1939). A. Ramdas, P. Grünwald, V. Vovk,
 G. Shafer, *Game-theoretic statistics and safe anytime-valid inference*, Statistical Science 38 (2023).
