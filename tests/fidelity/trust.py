@@ -2,15 +2,15 @@
 
     python -m tests.fidelity.trust [--lives 300]
 
-Simulated rows (Kivimäki et al., Table 2), in lives of 2,500 labels that are wrong from the first on, from the
-1,000th on, or not at all. First with exact confidences and ε = 0, so that three tests can be compared: the
-e-process; a confidence sequence for the mean of (right − c), whose boundary is Robbins' normal mixture at
-α = 0.05, tightest near 500 labels, alarming where it leaves out 0 (it takes the errors for normal with their
-own variance, which they are not: its promise is not exact); and CUSUM of the same in both directions, with
-half of five points as its reference value and a threshold set by simulation so that 4 % of lives without a bias
-alarm. Then as the agent does it: an isotonic calibration fitted on a reference of 1,000, 5,000 or 40,000 rows
-of a model whose scores are distorted, and ε from there; without a bias the lives are 10,000 labels, four
-times as many as H.
+Simulated rows (Kivimäki et al., Table 2), in lives of 2,500 labels that are wrong from the first on, from
+the 1,000th on, or not at all. First with exact confidences and ε = 0, so that three tests can be
+compared: the e-process; a confidence sequence for the mean of (right − c), whose boundary is Robbins'
+normal mixture at α = 0.05, tightest near 500 labels, alarming where it leaves out 0 (it takes the errors
+for normal with their own variance, which they are not: its promise is not exact); and CUSUM of the same
+in both directions, with half of five points as its reference value and a threshold set by simulation so
+that 4 % of lives without a bias alarm. Then as the agent does it: an isotonic calibration fitted on a
+reference of 1,000, 5,000 or 40,000 rows of a model whose scores are distorted, and ε from there; without
+a bias the lives are 10,000 labels, four times as many as H.
 """
 
 from __future__ import annotations
