@@ -1,5 +1,6 @@
 """Estimators: what can be said of a model's performance from its confidences alone, and from labels."""
 
+from monitor.estimate.atc import ATC
 from monitor.estimate.average_confidence import (
     average_confidence,
     average_confidence_many,
@@ -13,6 +14,7 @@ from monitor.estimate.calibration_error import (
     calibration_error,
     labelled_calibration_error,
 )
+from monitor.estimate.cbpe_sem import STANDARD_ERRORS, cbpe_sem
 from monitor.estimate.classification import (
     CLASSIFICATION_METRICS,
     ClassificationEstimate,
@@ -21,6 +23,7 @@ from monitor.estimate.classification import (
 )
 from monitor.estimate.confusion import expected_confusion, failure_prediction
 from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
+from monitor.estimate.doc import DoCFeat
 from monitor.estimate.hajek import Excess, WeightedCounts, hajek, weighted_counts
 from monitor.estimate.poisson_binomial import (
     PoissonBinomial,
@@ -32,13 +35,16 @@ from monitor.estimate.poisson_binomial import (
 from monitor.estimate.proportion import wilson
 
 __all__ = [
+    "ATC",
     "CLASSIFICATION_METRICS",
     "CLASS_ECE_BINS",
     "ECE_BINS",
     "MOSTLY_UNDEFINED",
+    "STANDARD_ERRORS",
     "CalibrationErrorEstimate",
     "ClassificationEstimate",
     "CountRatio",
+    "DoCFeat",
     "Excess",
     "LabelledCalibrationError",
     "PoissonBinomial",
@@ -48,6 +54,7 @@ __all__ = [
     "average_confidence_many",
     "average_confidence_windows",
     "calibration_error",
+    "cbpe_sem",
     "classification_details",
     "classification_estimates",
     "expected_confusion",

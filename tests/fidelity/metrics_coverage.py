@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.estimate import CLASSIFICATION_METRICS, ClassificationEstimate, classification_details
+from monitor.estimate import CLASSIFICATION_METRICS, ClassificationEstimate, cbpe_sem, classification_details
 from monitor.records import Floats, Ints
 from monitor.result import Estimate
 
@@ -35,7 +35,6 @@ PREVALENCES = (0.5, 0.05)
 BETA = {0.5: (0.4, 0.4), 0.05: (0.15, 2.85)}
 THRESHOLD = {0.5: 0.5, 0.05: 0.2}
 REFERENCE_ROWS = 50_000
-SEM_ERRORS = 3.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
             undefined[metric] += not isinstance(realised, Estimate)
             unknown[metric] += not isinstance(estimate, Estimate)
             if isinstance(realised, Estimate) and isinstance(estimate, Estimate):
-                kept[metric].append(_judged(found[metric], estimate, realised.value, sd[metric] / sqrt(n)))
+                kept[metric].append(_judged(found[metric], estimate, realised.value, sd[metric]))
     return [
         Row(metric, n, prevalence, trials, len(rows), *_means(rows), undefined[metric], unknown[metric])
         for metric, rows in kept.items()
@@ -101,14 +100,16 @@ def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
 
 
 def _judged(
-    found: ClassificationEstimate, estimate: Estimate, realised: float, error: float
+    found: ClassificationEstimate, estimate: Estimate, realised: float, row_sd: float
 ) -> tuple[float, ...]:
     """Whether both intervals hold the realised value, the mass inside, and both widths."""
     near = 1e-9  # a ratio that equals an end, but for rounding
     inside = estimate.lower - near <= realised <= estimate.upper + near
-    low, high = max(estimate.value - SEM_ERRORS * error, 0.0), min(estimate.value + SEM_ERRORS * error, 1.0)
+    band = cbpe_sem(estimate, row_sd)
+    assert isinstance(band, Estimate)
     mass = nan if found.counts is None else found.counts.holds(estimate.lower, estimate.upper)
-    return inside, mass, low <= realised <= high, estimate.upper - estimate.lower, high - low
+    covered = band.lower <= realised <= band.upper
+    return inside, mass, covered, estimate.upper - estimate.lower, band.upper - band.lower
 
 
 def _means(rows: list[tuple[float, ...]]) -> list[float]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.estimate import average_confidence_many
+from monitor.estimate import ATC, average_confidence_many
 from monitor.records import Floats
 from tests.fidelity.simulated import ORIGINAL, confidences, expected_accuracy, mixed, outcomes
 
@@ -41,9 +41,9 @@ class Row:
 
 
 def threshold(rng: np.random.Generator) -> float:
-    """ATC's threshold from a labelled reference of the original mixture."""
+    """ATC's threshold, fitted on a labelled reference of the original mixture."""
     confidence = confidences(rng, ORIGINAL, (REFERENCE_ROWS,))
-    return float(np.quantile(confidence, 1 - outcomes(rng, confidence).mean()))
+    return ATC.fit(confidence, outcomes(rng, confidence)).threshold
 
 
 def measure(n: int, shift: float, trials: int, seed: int = 1) -> Row:
