@@ -173,8 +173,9 @@ class Engine:
 
     def tick(self, now: float) -> list[WindowReport]:
         """Let time pass without records: close what has grown old."""
-        time = self._now = self._clock.now if self._event_time else now
-        closed = [(task, window) for task in self._tasks.values() for window in task.tick(time)]
+        time, live = self._clock.now if self._event_time else now, not self._event_time
+        self._now = time
+        closed = [(task, window) for task in self._tasks.values() for window in task.tick(time, live)]
         reports = self._report(closed, [])
         self._refit_in_the_flow()
         return reports

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from monitor.changes import POOL, RingChange
 from monitor.config import Task
+from monitor.labels.ageing import Ageing
 from monitor.labels.along import labels_along, match_directly, merged
 from monitor.labels.cells import Cell, Cells
 from monitor.labels.columns import Forgotten, model_code
@@ -83,6 +84,7 @@ class TaskEngine:
         self._old_pool = "refits" in state and not task.refits  # saved, and of no use any more
         if task.refits:
             self.refits = TaskRefits(settings.name, task, self.join.rings["answers"], state.get("refits"))
+        self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
         self.revisions: RevisionsLogic = settings.revisions.build(
             self._labelled, self._realised, state.get("revisions")
         )
@@ -111,7 +113,8 @@ class TaskEngine:
     def _counts(self) -> dict[str, Any]:
         dropped = sorted([model, group] for model, group in self._dropped)
         refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
-        return {"dropped": dropped, "dropped_count": self.dropped, **refits}
+        counts = {"dropped": dropped, "dropped_count": self.dropped, **refits}
+        return counts | {"ageing": self._ageing.snapshot()}
 
     @property
     def _rings(self) -> dict[str, KeyedRing]:
@@ -305,8 +308,10 @@ class TaskEngine:
             self.refits.pool.wipe(ids)
         return self.join.forget(ids, self.models)
 
-    def tick(self, now: float) -> list[Closed]:
-        """Close the windows that have grown old."""
+    def tick(self, now: float, live: bool = True) -> list[Closed]:
+        """Close the windows that have grown old; `live`, by the clock, let go of rows that have."""
+        if live:
+            self._ageing.step(now, self.join.expire)
         if self.refits is not None:
             self.refits.schedule.tick(now)
         found = [(i, series.tick(now)) for i, series in enumerate(self.series)]

@@ -239,6 +239,10 @@ class LabelJoinLogic:
             waiting=waited - self.waiting,
         )
 
+    def expire(self, kind: str, rows: Ints) -> None:
+        """Rows of a ring are about to go: of labels, those that waited are expired."""
+        self._settle(rows if kind == "labels" else rows[:0], LabelOutcome.EXPIRED)
+
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Put answers with distinct keys into the ring, and give them the labels that are there."""
         self._note_forgotten(len(keys))

@@ -219,6 +219,30 @@ class KeyedRing:
         self._wiped.append(keys)
         return len(rows)
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """Number of the oldest row and of the next one to come; rows keep theirs when they are saved."""
+        return self._oldest, self._base + self._added
+
+    def numbered(self, first: int, stop: int) -> Ints:
+        """The rows with numbers from `first` to below `stop` that are still there, oldest first."""
+        start = max(first - self._base, self._added - len(self))
+        return np.arange(start, max(start, min(stop - self._base, self._added))) % self._limit
+
+    def retire(self, rows: Ints) -> None:
+        """Wipe rows, forgotten ones too: nothing of them stays, here or where they were saved."""
+        keys = self._keys[rows[self._number(rows) < self._saved]]
+        self.forget(rows)
+        for column in self._columns.values():
+            column[rows] = column.dtype == np.bool_
+        keys = keys[keys != 0]
+        if len(keys):  # of rows that were never saved, nothing need be told
+            self._wiped.append(keys)
+
+    def _number(self, rows: Ints) -> Ints:
+        """How many rows had been added before these since the ring was made or resumed."""
+        return self._added - 1 - (self._added - 1 - rows) % self._limit
+
     def _touch(self, rows: Ints) -> None:
         if not len(rows) or self._saved <= self._added - len(self):
             return  # nothing of what was given out is still there: all of it is given out anew
@@ -277,7 +301,7 @@ class KeyedRing:
         if not self._touched or start == self._added - len(self):
             return None
         rows = np.unique(np.concatenate(self._touched))
-        number = self._added - 1 - (self._added - 1 - rows) % self._limit
+        number = self._number(rows)
         rows = rows[number < start]
         if not len(rows):
             return None
