@@ -16,7 +16,7 @@ def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERR
     The band is ± `standard_errors` × `row_sd` / √n, cut to 0 and 1. It is as wide for every window of n rows,
     whatever its confidences say, and covers something else than an interval: how far the realised metric of
     n rows of the reference lies from the reference's. It stands here to be compared with: on calibrated
-    data it covers more than 99 % where the exact interval covers 95 to 98 %
+    data it covers 98.9 to 100 % where the exact interval covers 94 to 98 %
     (`tests/fidelity/output/metrics_coverage.txt`).
 
     Parameters
