@@ -32,7 +32,14 @@ from monitor.estimate.poisson_binomial import (
     trim,
     trimmed_pmf_many,
 )
+from monitor.estimate.predictive import (
+    Predictive,
+    fit_predictive,
+    predictive_interval,
+    predictive_windows,
+)
 from monitor.estimate.proportion import wilson
+from monitor.estimate.variance_components import Components, variance_components
 
 __all__ = [
     "ATC",
@@ -43,11 +50,13 @@ __all__ = [
     "STANDARD_ERRORS",
     "CalibrationErrorEstimate",
     "ClassificationEstimate",
+    "Components",
     "CountRatio",
     "DoCFeat",
     "Excess",
     "LabelledCalibrationError",
     "PoissonBinomial",
+    "Predictive",
     "TrimmedPmf",
     "WeightedCounts",
     "average_confidence",
@@ -59,11 +68,15 @@ __all__ = [
     "classification_estimates",
     "expected_confusion",
     "failure_prediction",
+    "fit_predictive",
     "hajek",
     "labelled_calibration_error",
     "pmf_many",
+    "predictive_interval",
+    "predictive_windows",
     "trim",
     "trimmed_pmf_many",
+    "variance_components",
     "weighted_counts",
     "wilson",
 ]

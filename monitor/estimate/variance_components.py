@@ -1,0 +1,169 @@
+"""How much the accuracy varies between windows beyond chance, by the reference in time order.
+
+A calibrated model is right in `Σ c` of n rows, give or take a standard deviation of `√I`, `I = Σ c(1 −
+c)`, if nothing else moves. What else moves is told by `R = Σ (right − c)` over blocks of neighbouring
+rows of the reference: with a bias of b logits that is common to a block, `R ≈ I·b` on top of chance, so
+that
+
+    E[R² / I] = 1 + I / I_rest + x₀ + I · Σ t_l [ρ_m(l) + ρ_rest(l)]
+
+for blocks of m rows whose confidences were calibrated on the `rest`: chance, the error of that
+calibration, an over-dispersion that all blocks share whatever their length (neighbours that are right
+or wrong together), and biases of variance t that are forgotten over l rows (an exponential correlation,
+whose mean over n rows has ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x², x = n / l, of its variance) in the block and
+in what it was calibrated on. The left side is measured for blocks of 25, 50, 100 … rows inside
+contiguous folds, the folds calibrated by each other; x₀ and the t are the non-negative least squares,
+each length weighted by its number of blocks.
+
+It misleads where the reference does not show what comes: biases that are slower than a quarter of it
+are hardly told apart from its mean (1/f drift is underestimated), and a trend that begins later is in
+no reference. Sampling noise makes some variance out of none: intervals of stable streams are a little
+too wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from monitor.records import Floats
+
+SHORTEST_BLOCK = 25
+"""Rows: shorter ones hold hardly a wrong answer of a good model."""
+
+LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
+"""Rows over which a bias is forgotten; those above a quarter of the reference are left out."""
+
+FEWEST_BLOCKS = 4
+"""Of a length: a mean square of fewer says nothing."""
+
+
+def remembered(n: float, length: float) -> float:
+    """The share of a bias's variance that the mean over n rows keeps: near 1 for n below `length`.
+
+    Examples
+    --------
+    >>> round(remembered(1, 1000), 3), round(remembered(10_000, 1000), 3)
+    (1.0, 0.18)
+    """
+    x = n / length
+    if x < 1e-4:  # cancellation would eat the digits
+        return 1 - x / 3
+    return float(2 * (x - 1 + np.exp(-x)) / x**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """What varies between windows, in logits².
+
+    Parameters
+    ----------
+    dispersion : float
+        x₀, 0 or more: no unit.
+    variances : mapping of float to float
+        By length in rows, 0 or more.
+    rows : int
+        Of the reference.
+
+    Examples
+    --------
+    >>> Components(0.0, {1000.0: 0.04}, 20_000).of_bias(n=1, information=0.1)
+    0.0437...
+    """
+
+    dispersion: float
+    variances: Mapping[float, float] = field(default_factory=dict)
+    rows: int = 0
+
+    def of_bias(self, n: int, information: float) -> float:
+        """Variance of the mean bias of a later window of n rows, in logits², D(n).
+
+        Parameters
+        ----------
+        n : int
+        information : float
+            I of the window; with none, dispersion counts for nothing.
+        """
+        found = self.dispersion / information if information > 0 else 0.0
+        for length, variance in self.variances.items():
+            found += variance * (remembered(n, length) + remembered(self.rows, length))
+        return found
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "dispersion": self.dispersion,
+            "variances": [[length, variance] for length, variance in self.variances.items()],
+            "rows": self.rows,
+        }
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> Components:
+        """What `snapshot` gave."""
+        return cls(state["dispersion"], dict(state["variances"]), state["rows"])
+
+
+def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) -> Components | None:
+    """Fit what varies to a reference in time order.
+
+    Parameters
+    ----------
+    folded : mapping of int to (N,) float64
+        By number of folds, the confidences of all rows, each contiguous fold calibrated by the others:
+        `monitor.calibration.base.cross_fit_in_time`.
+    right : (N,) bool
+
+    Returns
+    -------
+    Components or None
+        None where no length has enough blocks.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> right = rng.random(4000) < 0.9
+    >>> stable = variance_components({8: np.full(4000, 0.9)}, right)
+    >>> stable.of_bias(500, 45.0) < 0.02
+    True
+    """
+    n = len(right)
+    lengths = [length for length in LENGTHS if length <= max(n / 4, LENGTHS[0])]
+    rows, excesses, weights = [], [], []
+    for folds, confidence in folded.items():
+        for m, ratio, blocks, information in _mean_squares(confidence, right, folds):
+            rest = float((confidence * (1 - confidence)).sum()) * (1 - 1 / folds)
+            far = n * (1 - 1 / folds)
+            rows.append([1.0, *(information * (remembered(m, k) + remembered(far, k)) for k in lengths)])
+            excesses.append(ratio - 1 - information / max(rest, 1.0))
+            weights.append(np.sqrt(blocks / len(folded)))
+    if not rows:
+        return None
+    weight = np.array(weights)
+    found, _ = nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
+    kept = {k: float(t) for k, t in zip(lengths, found[1:], strict=True) if t > 0}
+    return Components(float(found[0]), kept, n)
+
+
+def _mean_squares(
+    confidence: Floats, right: NDArray[np.bool_], folds: int
+) -> list[tuple[int, float, int, float]]:
+    """For each block length: mean of R² / I over blocks inside folds, how many, and their mean I."""
+    edges = np.arange(folds + 1) * len(right) // folds
+    error, variance = right - confidence, confidence * (1 - confidence)
+    found, m = [], SHORTEST_BLOCK
+    while m <= edges[1]:
+        starts = np.concatenate([np.arange(a, b - m + 1, m) for a, b in pairwise(edges)])
+        sums = [np.r_[0.0, column.cumsum()] for column in (error, variance)]
+        total, information = (column[starts + m] - column[starts] for column in sums)
+        if len(starts) >= FEWEST_BLOCKS and information.sum() > 0:
+            # A ratio of means: blocks of certain answers have next to no I to divide by.
+            ratio = float((total**2).sum() / information.sum())
+            found.append((m, ratio, len(starts), float(information.mean())))
+        m *= 2
+    return found
