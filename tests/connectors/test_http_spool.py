@@ -330,3 +330,15 @@ def test_one_frame_larger_than_a_read_is_read_whole(folder: Path) -> None:
     put(found, b"one\n", line, b"two\n")
     assert [found.read(0.0) for _ in range(3)] == [(b"one\n", 0), (line, 4), (b"two\n", 3_000_005)]
     found.close()
+
+
+def test_a_spool_that_is_read_as_it_is_written_stays_small_for_ever(folder: Path, spool: Spool) -> None:
+    """Twenty times what it may hold goes through it."""
+    line, used, largest = b"x" * 49_999 + b"\n", 0, 0
+    for _ in range(20 * ROOM // len(line)):
+        put(spool, line)
+        used += len(all_of(spool))
+        spool.absorbed(used)
+        largest = max(largest, sum(path.stat().st_size for path in files(folder)))
+    assert used == 20 * ROOM
+    assert largest <= ROOM

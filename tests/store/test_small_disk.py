@@ -1,0 +1,71 @@
+"""A device that is really full, and one that is really read-only, under the store."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor.changes import assembled
+from monitor.store import Store
+from tests.daemon import ROOT
+from tests.store.on_small_disk import commit
+from tests.streams import Rig
+
+
+def on_small_disk(folder: Path, how: str) -> dict[str, Any]:
+    probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        tried = subprocess.run(probe, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"needs unshare and mount: {error}")
+    if tried.returncode:
+        pytest.skip(
+            f"a file system cannot be mounted in a namespace of one's own here: {tried.stderr.strip()}"
+        )
+    words = [sys.executable, "-m", "tests.store.on_small_disk", str(folder), how]
+    done = subprocess.run(
+        ["unshare", "-rm", *words], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_full_device_is_said_and_nothing_is_lost_once_there_is_room(tmp_path: Path) -> None:
+    found = on_small_disk(tmp_path, "full")
+    failed = [bool(said) for said in found["said"]]
+    assert failed[0] is False, "there was room for the first"
+    assert failed == [*sorted(failed[:-1]), False], "from one on all fail, until there is room again"
+    assert sum(failed) > 5
+    assert all("the disk is full; make room" in said for said in found["said"] if said)
+    assert found["whole"]
+
+
+def test_a_device_that_is_read_only_at_the_start_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    found = on_small_disk(tmp_path, "read_only")
+    before, start, after = found["said"]
+    assert (before, after) == ("", "")
+    assert "cannot write" in start, start
+    assert "Read-only file system" in start
+    assert "give another path" in start
+    assert found["whole"]
+
+
+def test_a_store_that_becomes_read_only_under_the_agent_loses_nothing(tmp_path: Path) -> None:
+    """Under an open file only the kernel makes a device so; SQLite has a switch of its own for it."""
+    rig, store = Rig(), Store(tmp_path)
+    assert commit(store, rig, 0) == ""
+    store._connection.execute("PRAGMA query_only = 1")
+    for step in (1, 2):
+        said = commit(store, rig, step)
+        assert said.endswith("make it writable for this user, or give another store.path"), said
+    store._connection.execute("PRAGMA query_only = 0")
+    assert commit(store, rig, 3) == ""
+    saved = store.load()
+    assert rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()
+    store.close()
