@@ -1,0 +1,58 @@
+"""What names that rotate for ever cost: resident memory while a million models go by that are not watched.
+
+    python -m tests.bench.bench_names [--names 1000000]
+
+Each record names a model that never comes again, five series are watched, and each record has a label along.
+The engine runs in this process; records are made a chunk of 5,000 at a time, as a source would bring them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from monitor.commands.process import one_heap
+from tests.streams import Record, Rig, answers, task
+
+CHUNK = 5000
+FLAT = 0.10
+
+
+def named(start: int) -> list[Record]:
+    """A chunk of records of a model each."""
+    return [
+        {"id": f"name-{i}", "time": 1.7e9, "model": f"name-{i}", "scores": [0.5, 0.5], "label": "ok"}
+        for i in range(start, start + CHUNK)
+    ]
+
+
+def resident() -> int:
+    """Bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--names", type=int, default=1_000_000)
+    names = parser.parse_args().names
+    one_heap()
+    rig = Rig(task(max_series=5))
+    rig.feed(answers(np.random.default_rng(0), 500, "first"))
+    print("     names    MB   series   names kept   counted as dropped")
+    found = []
+    for start in range(0, names, CHUNK):
+        rig.feed(named(start))
+        done = start + CHUNK
+        if done % (names // 10) == 0:
+            state = rig.engine.snapshot()["tasks"]["t"]
+            found.append(resident())
+            kept, dropped = len(state["dropped"]), rig.engine.view().series_dropped
+            print(f"{done:>10,} {found[-1] / 1e6:>5.1f} {len(state['series']):>8} {kept:>12,} {dropped:>20,}")
+    more = found[-1] / found[0] - 1
+    print(f"last beside first {more:+.1%}  {'flat' if more <= FLAT else 'NOT FLAT'} (at most {FLAT:+.0%})")
+
+
+if __name__ == "__main__":
+    main()
