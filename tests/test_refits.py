@@ -272,6 +272,22 @@ def test_the_first_curve_begins_a_new_baseline_and_one_after_the_references_does
     assert states[1][1] != "warming_up"
 
 
+def test_rows_that_came_before_the_first_curve_are_not_held_against_it() -> None:
+    """Their confidences are raw scores; 90 of them, all wrong, stand in the window that is open then."""
+    found = live(window={"size": 200, "min_size": 20, "max_age_seconds": 1e9})
+    found.feed(both(200))
+    [job] = found.engine.refits()
+    found.feed(both(90, start=200, labelled=False))
+    found.engine.publish(cheap_refit(job), now=1.0)
+    wrong = [{"id": f"b{i}", "label": CLASSES[0], "time": 1.7e9 + 300} for i in range(200, 290)]
+    found.feed(both(200, start=290, labelled=False) + wrong)
+    assert found.engine.view().series[0].coverage is None
+    found.feed([{"id": f"b{i}", "label": CLASSES[1], "time": 1.7e9 + 500} for i in range(400, 460)])
+    coverage = found.engine.view().series[0].coverage
+    assert coverage is not None
+    assert coverage.rows == 60
+
+
 def batch_reference() -> Any:
     lines = [msgspec.json.encode(r) for r in answers(np.random.default_rng(8), 600, labelled=True)]
     chunk = Rig(task(**TASK)).decode([RawMessages(lines, "reference", range(600))])

@@ -87,5 +87,6 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     shrink = 1 + z * z / n
     center = (share + z * z / (2 * n)) / shrink
     half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side.
-    return (0.0 if share <= 0.0 else center - half), (1.0 if share >= 1.0 else center + half)
+    # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side, nor any past them.
+    lower = 0.0 if share <= 0.0 else max(center - half, 0.0)
+    return lower, 1.0 if share >= 1.0 else min(center + half, 1.0)

@@ -63,7 +63,7 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         if first:
-            self.audit.begin_anew(window)
+            self.audit.begin_anew(clean)
             self.test.begin_anew(clean)
         else:
             self.test.recalibrated(clean)

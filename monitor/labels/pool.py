@@ -180,6 +180,8 @@ class ScorePool:
         place = np.flatnonzero(wanted)
         answer = self._answers.find(answer_keys(ids[place], np.full(len(place), self._codes[model])))
         place, answer = place[answer >= 0], answer[answer >= 0]
+        scored = self._answers["id"][answer] != NO_ID  # one that came before refits were asked for has none
+        place, answer = place[scored], answer[scored]
         lag = np.nan_to_num(self._answers["time"][answer] - time[place], nan=0.0)
         near = self._horizon.near(lag)
         return place[near], answer[near]

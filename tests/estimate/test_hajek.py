@@ -100,6 +100,14 @@ def test_the_largest_weight_stays_exact() -> None:
     assert excess(1.0, 7, 3) == Excess()
 
 
+def test_a_weight_beyond_all_others_leaves_the_interval_within_0_and_1() -> None:
+    heavy = weighted_counts(np.array([True, False, True]), np.array([1e12, 1.0, 2.0]))
+    light = weighted_counts(np.array([False, True, False]), np.array([1e12, 1.0, 2.0]))
+    for found in (hajek(heavy), hajek(light)):
+        assert isinstance(found, Estimate)
+        assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
+
+
 def test_no_labels_is_unknown() -> None:
     assert hajek(WeightedCounts()) == Unknown(Reason.NO_LABELS)
 
