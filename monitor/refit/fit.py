@@ -140,6 +140,8 @@ def _unfit(fit: LabelEstimator) -> str | None:
     """Why a fit is not fit to publish."""
     if fit.refused is not None:
         return fit.refused
+    if not np.isfinite(fit.prevalence).all():  # labelled rows of models that are in the list no more
+        return Reason.NO_ROWS
     if fit.tag == "ssme" and fit.prevalence.max() > 1.0 - _COLLAPSED:
         return Reason.COLLAPSED
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -207,3 +208,16 @@ def test_any_number_of_models_and_classes(models: int, classes: int) -> None:
     assert done.refused is None
     assert len(done.models) == models
     assert len(done.prevalence) == classes
+
+
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("labelled", [0, 60])
+def test_rows_that_none_of_the_models_answered_publish_no_nan(models: int, labelled: int) -> None:
+    """Labelled rows outlive the model they were for: another list of models, and no answer yet."""
+    whole = job(rows=150, labelled=labelled, models=models)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = refit(
+            replace(whole, scores=np.full_like(whole.scores, np.nan), predicted=whole.predicted * 0 - 1)
+        )
+    assert done.refused == f"ssme: {Reason.NO_ROWS}" or np.isfinite(done.prevalence).all()
