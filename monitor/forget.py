@@ -59,18 +59,28 @@ def sentence(found: Forgotten) -> str:
     --------
     >>> sentence(Forgotten(answers=2, labels=1, waiting=1))
     '2 answers and 1 label removed; 1 label of these waited for its answer, and counts as expired.'
+    >>> sentence(Forgotten(answers=0, labels=3, waiting=2))
+    '0 answers and 3 labels removed; 2 labels of these waited for their answers, and count as expired.'
     >>> sentence(Forgotten())
     'nothing was known by these ids.'
     """
     if not found.answers and not found.labels:
         return "nothing was known by these ids."
-    waited = f"; {_count(found.waiting, 'label')} of these waited for its answer, and counts as expired"
-    return f"{_count(found.answers, 'answer')} and {_count(found.labels, 'label')} removed" + (
+    ends = "its answer, and counts" if found.waiting == 1 else "their answers, and count"
+    waited = f"; {count(found.waiting, 'label')} of these waited for {ends} as expired"
+    return f"{count(found.answers, 'answer')} and {count(found.labels, 'label')} removed" + (
         f"{waited}." if found.waiting else "."
     )
 
 
-def _count(n: int, what: str) -> str:
+def count(n: int, what: str) -> str:
+    """So many of something.
+
+    Examples
+    --------
+    >>> count(1, "line"), count(1200, "line")
+    ('1 line', '1,200 lines')
+    """
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 

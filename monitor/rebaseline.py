@@ -101,11 +101,15 @@ def not_there(what: str, name: str, names: Sequence[str]) -> str:
     "metric: there is no 'acuracy'; did you mean 'accuracy'?"
     >>> not_there("model", "x", [])
     "model: there is no 'x'; none has answered yet"
+    >>> not_there("task", "x", ["toxicity"])
+    "task: there is no 'x'; there is only 'toxicity'"
     """
     meant = nearest(name, names)
     if meant:
         return f"{what}: there is no {name!r}; did you mean {meant!r}?"
     if not names:
         return f"{what}: there is no {name!r}; none has answered yet"
+    if len(names) == 1:
+        return f"{what}: there is no {name!r}; there is only {names[0]!r}"
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{what}: there is no {name!r}; there are {', '.join(map(repr, names[:_SHOWN]))}{more}"

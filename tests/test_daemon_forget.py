@@ -169,7 +169,7 @@ def test_a_command_killed_at_any_moment_is_run_again(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (["a", "--task", "tt"], 1, "task: there is no 'tt'; there are 't'"),
+        (["a", "--task", "tt"], 1, "task: there is no 'tt'; there is only 't'"),
         ([""], 2, "ID: there is none; give at least one id, as it stands in the records"),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_model_that_is_not_there_is_refused_by_the_daemon(here: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (["--task", "tt"], 1, "task: there is no 'tt'; there are 't'"),
+        (["--task", "tt"], 1, "task: there is no 'tt'; there is only 't'"),
         (["--metric", "acuracy"], 1, "metric: there is no 'acuracy'; did you mean 'accuracy'?"),
         (["--reason", " "], 2, "--reason: it is empty; say in a few words why"),
     ],

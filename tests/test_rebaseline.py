@@ -157,9 +157,9 @@ def test_a_group_has_its_own() -> None:
     ("body", "why"),
     [
         ({"model": "erms"}, "model: there is no 'erms'; did you mean 'erm'?"),
-        ({"model": "x"}, "model: there is no 'x'; there are 'erm'"),
+        ({"model": "x"}, "model: there is no 'x'; there is only 'erm'"),
         ({"metric": "acuracy"}, "metric: there is no 'acuracy'; did you mean 'accuracy'?"),
-        ({"task": "u"}, "task: there is no 'u'; there are 't'"),
+        ({"task": "u"}, "task: there is no 'u'; there is only 't'"),
         ({"group": "region=eu"}, "group: there is no 'region=eu'; none has answered yet"),
         ({"reason": "  "}, "reason: it is empty; say in a few words why, for whoever reads the reports"),
         ({"model": 3}, "the request is damaged: Expected `str`, got `int` - at `$.model`; ask again"),

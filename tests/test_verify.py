@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.commands.verifying import told
+from monitor.verify import Findings
 from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
@@ -215,6 +217,27 @@ def test_a_file_that_ends_early_lacks_rows_and_accuses_nobody(copy: Path) -> Non
     found = counts(verify(copy, "in.ndjson", store="backup.sqlite"))
     assert found["different"] == 0
     assert 0 < found["rows missing"] < found["windows checked"] + found["rows missing"]
+
+
+def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
+    (copy / "in.ndjson").write_bytes(b"")
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    found = counts(done)
+    assert (found["windows checked"], found["different"], done.returncode) == (0, 0, 1)
+    assert found["rows missing"] > 50
+    assert done.stdout.endswith("Nothing could be checked.\n")
+
+
+@pytest.mark.parametrize(
+    ("estimates", "ending"),
+    [
+        (0, "charts, objectives."),
+        (1, "objectives, 1 estimate from labels."),
+        (1200, ", 1,200 estimates from labels."),
+    ],
+)
+def test_what_is_not_recomputed_is_said(estimates: int, ending: str) -> None:
+    assert told(Findings(equal=1, realised=estimates)).endswith(ending)
 
 
 def test_reports_that_the_store_dropped_leave_the_others_checkable(copy: Path) -> None:

@@ -26,7 +26,7 @@ from monitor.configfile import load_config
 from monitor.engine import EngineSettings
 from monitor.errors import ConfigError, RequestError, StoreError
 from monitor.export.rejectsfile import remove_lines
-from monitor.forget import KIND, RecordsOf, sentence
+from monitor.forget import KIND, RecordsOf, count, sentence
 from monitor.labels.columns import Forgotten
 from monitor.rebaseline import not_there
 from monitor.records import Keys, id_keys
@@ -76,12 +76,12 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
         if isinstance(source, HttpSource) and source.spool is not None:
             found = _from_spool(Path(source.spool.path), records, wait_seconds)
             waited |= found is None
-            said = "used, and gone" if found is None else f"{found:,} lines removed"
+            said = "used, and gone" if found is None else f"{count(found, 'line')} removed"
             yield f"spool of {source.label}: {said}."
     if waited:
         yield f"store, after what was in the spools: {_from_store(config, wanted, task, wait_seconds)}"
     if config.rejects is not None and config.rejects.path is not None:
-        yield f"rejects: {remove_lines(Path(config.rejects.path), records):,} lines removed."
+        yield f"rejects: {count(remove_lines(Path(config.rejects.path), records), 'line')} removed."
 
 
 def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: float) -> str:

@@ -10,6 +10,7 @@ from monitor.commands.inputs import open_inputs
 from monitor.configfile import load_config
 from monitor.engine import layouts
 from monitor.errors import ConfigError
+from monitor.forget import count
 from monitor.store.history import History
 from monitor.verify import Findings, Verifier
 
@@ -59,7 +60,7 @@ def told(found: Findings) -> str:
         )
     lines.append(
         "Recomputed: size, times, positions and the estimates without labels. Not: charts, objectives"
-        + (f", {found.realised:,} realised estimates." if found.realised else ".")
+        + (f", {count(found.realised, 'estimate')} from labels." if found.realised else ".")
     )
     if not found.checked:
         lines.append("Nothing could be checked.")

@@ -86,7 +86,11 @@ FAMILIES: dict[str, Family] = {
         "gauge", "Time of the newest record that the calibration was fitted on, since the epoch.", "seconds"
     ),
     "model": Family("info", "What produces the model's figures."),
-    "labels": Family("counter", "Labels by what became of them.", per_series=False),
+    "labels": Family(
+        "counter",
+        "Labels that no longer wait, by outcome; a conflicting one replaced another class given for its id.",
+        per_series=False,
+    ),
     "labels_waiting": Family("gauge", "Labels that came before their prediction.", per_series=False),
     "label_lag_seconds": Family(
         "gauge", "Median time from prediction to label, over the newest labels.", "seconds", per_series=False
