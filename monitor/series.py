@@ -238,7 +238,7 @@ class Series:
         """
         self.changed = True
         self._fitted = fit.estimates
-        if fit.calibration is None:
+        if fit.calibration is None or fit.calibration.snapshot() == self._in_force.calibration.snapshot():
             return
         before = self._in_force.view
         self._in_force = self._in_force.followed_by(

@@ -83,7 +83,8 @@ class TaskEngine:
         self.refits: TaskRefits | None = None
         self._old_pool = "refits" in state and not task.refits  # saved, and of no use any more
         if task.refits:
-            self.refits = TaskRefits(settings.name, task, self.join.rings["answers"], state.get("refits"))
+            answers = self.join.rings["answers"]
+            self.refits = TaskRefits(settings.name, task, answers, settings.references, state.get("refits"))
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
         self.revisions: RevisionsLogic = settings.revisions.build(
             self._labelled, self._realised, state.get("revisions")

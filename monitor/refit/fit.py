@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from monitor.calibration import calibration_from_snapshot
+from monitor.calibration.base import Calibration
 from monitor.calibration.ssme import SSMECalibration
 from monitor.labels import ESTIMATORS, METRICS, SSME, LabelEstimator
 from monitor.records import Floats
@@ -157,7 +160,7 @@ def _of_model(
         if metric in METRICS and metric in ESTIMATORS[tag].metrics
     )
     answered = not np.isnan(job.scores[:, at]).all()
-    return ModelRefit(estimates, _curve(chief, at) if job.calibrate and answered else None)
+    return ModelRefit(estimates, _curve(job, chief, at) if job.calibrate and answered else None)
 
 
 def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> Result:
@@ -172,8 +175,33 @@ def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> 
         return Unknown(FAILED)
 
 
-def _curve(fit: LabelEstimator, at: int) -> dict[str, Any] | None:
-    """The distilled calibration of one model that some row has scores of."""
+def _curve(job: RefitJob, fit: LabelEstimator, at: int) -> dict[str, Any] | None:
+    """The distilled calibration of one model that some row has scores of, or its reference's."""
     if not isinstance(fit, SSME):
         return None
-    return dict(SSMECalibration.of(fit.calibration(at)).snapshot())
+    curve = SSMECalibration.of(fit.calibration(at))
+    reference = job.references[at] if job.references else None
+    if reference is not None and not _favoured(curve, calibration_from_snapshot(reference), job, at):
+        return dict(reference)
+    return dict(curve.snapshot())
+
+
+def _favoured(curve: Calibration, reference: Calibration, job: RefitJob, at: int) -> bool:
+    """Whether the model's labelled rows speak for a new curve beyond what it learnt of them by heart.
+
+    Bayes' information criterion for a curve that was shifted and stretched: its log-likelihood must be
+    larger by ln n. Without this, a curve from some tens of labels would replace one from thousands,
+    and every refit would move the estimates under the control charts.
+    """
+    rows = np.flatnonzero((job.labels >= 0) & ~np.isnan(job.scores[:, at, 0]))
+    if not len(rows):
+        return False
+    scores, labels = np.asarray(job.scores[rows, at], dtype=np.float64), job.labels[rows]
+    weights = job.weights[rows] / job.weights[rows].mean()
+    # No curve knows a chance below that of one surprise among its labels: a zero is not infinitely wrong.
+    least = 1.0 / (len(rows) + 2)
+    new, old = (
+        np.log(np.clip(one.apply(scores)[np.arange(len(rows)), labels], least, 1.0 - least))
+        for one in (curve, reference)
+    )
+    return float(weights @ (new - old)) > math.log(len(rows))

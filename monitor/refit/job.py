@@ -41,6 +41,9 @@ class RefitJob:
     seed : int
     calibrate : bool
         Whether to distil a calibration for each model.
+    references : tuple of mapping or None
+        By model, the snapshot of the calibration that was fitted on its labelled reference, which a new
+        one must beat on the labelled rows; None where it has none. Empty: none has one.
     """
 
     task: str
@@ -58,6 +61,7 @@ class RefitJob:
     level: float
     seed: int
     calibrate: bool
+    references: tuple[Mapping[str, Any] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ class ModelRefit:
     estimates : tuple of MetricEstimate
         One for each estimator and metric; unknown ones with their reasons.
     calibration : mapping or None
-        Snapshot of the distilled calibration; None where there is none.
+        Snapshot of the distilled calibration, or of the reference's where the labels do not favour the
+        new one over that; None where there is none.
     """
 
     estimates: tuple[MetricEstimate, ...]

@@ -16,6 +16,7 @@ from monitor.labels.columns import Answers, Matches
 from monitor.labels.pool import ScorePool, ScorePoolSettings
 from monitor.labels.table import KeyedRing
 from monitor.records import NO_ID
+from monitor.reference import Reference
 from monitor.refit.job import RefitJob, RefitResult
 from monitor.refit.schedule import RefitSchedule, RefitScheduleLogic
 from monitor.view import MetricEstimate, RefitView
@@ -52,12 +53,19 @@ class TaskRefits:
         One that refits something.
     answers : KeyedRing
         Of the task's label join, with ids and scores.
+    references : mapping of str to Reference
+        By model.
     resume : mapping, optional
         What `snapshot` gave, with the ring under `POOL`.
     """
 
     def __init__(
-        self, name: str, task: Task, answers: KeyedRing, resume: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        task: Task,
+        answers: KeyedRing,
+        references: Mapping[str, Reference],
+        resume: Mapping[str, Any] | None = None,
     ) -> None:
         state: Mapping[str, Any] = resume or {}
         self._name = name
@@ -76,6 +84,11 @@ class TaskRefits:
         self._view = _view_from(state.get("view", {}))
         self._pooled = np.zeros(0, dtype=np.int64)  # by series, which of the models it is; -1 for none
         self._closed = False
+        method = task.calibration.reference_method
+        self._references = tuple(
+            references[model].calibration(method).snapshot() if model in references else None
+            for model in task.refit_models
+        )
 
     @property
     def rings(self) -> dict[str, KeyedRing]:
@@ -141,6 +154,7 @@ class TaskRefits:
             level=task.level,
             seed=number,
             calibrate=task.calibration.method == "ssme",
+            references=self._references,
         )
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:

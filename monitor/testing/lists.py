@@ -71,8 +71,9 @@ class ListSource(Source):
     --------
     >>> source = ListSource([{"id": "a"}, {"id": "b"}, Marker.END], per_read=1)
     >>> source.open({"list": 1})
-    >>> source.read(0)
-    [RawMessages(values=[b'{"id":"b"}'], partition='list', offsets=[1])]
+    >>> [messages] = source.read(0)
+    >>> messages.values, messages.offsets
+    ([b'{"id":"b"}'], [1])
     """
 
     def __init__(

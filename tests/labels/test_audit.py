@@ -111,7 +111,7 @@ def test_neither_cuts_nor_restarts_of_an_engine_can_be_seen(seed, cuts):
         pieces.feed(records[start:stop])
         pieces.restart()
     audits = [
-        [(s.settings.model, s.settings.group, s.audit.snapshot()) for s in rig.engine.series["t"]]
+        [(s.settings.model, s.settings.group, s.checks.audit.snapshot()) for s in rig.engine.series["t"]]
         for rig in (whole, pieces)
     ]
     np.testing.assert_equal(audits[0], audits[1])

@@ -23,8 +23,8 @@ ROW = st.tuples(
 
 def matches(rows) -> Matches:
     columns = [np.array(column) for column in zip(*rows, strict=True)] or [np.zeros(0, dtype=np.int64)] * 6
-    unknown = np.full(len(rows), np.nan)
-    return Matches(*columns, unknown, np.isfinite(unknown))
+    unknown, none = np.full(len(rows), np.nan), np.zeros(len(rows), dtype=np.int64)
+    return Matches(*columns, unknown, np.isfinite(unknown), none.astype(np.uint64), none)
 
 
 def totals(rows) -> tuple[int, int, Excess]:
