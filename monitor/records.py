@@ -142,6 +142,16 @@ class Batch:
         Place of the row among all answers and labels of the chunk, rising.
     partition, position : (n,) int64
         Index into the chunk's `partitions`, and the place there.
+    probability : (n,) float64, optional
+        Of the label: the chance with which the row was picked for labelling, above 0 and at most 1; NaN
+        where not given or there is no label. Left out, it is NaN in every row.
+
+    Examples
+    --------
+    >>> zeros = np.zeros(2, dtype=np.int64)
+    >>> Batch("t", np.full((2, 1), 0.9), zeros, zeros, ("m",), zeros, ("",), np.zeros(2),
+    ...       id_keys(["a", "b"]), zeros, {}, zeros, zeros, zeros).probability
+    array([nan, nan])
     """
 
     task: str
@@ -158,6 +168,11 @@ class Batch:
     order: Ints
     partition: Ints
     position: Ints
+    probability: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.probability):
+            object.__setattr__(self, "probability", np.full(len(self.time), np.nan))
 
     def __len__(self) -> int:
         return len(self.time)

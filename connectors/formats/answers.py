@@ -11,7 +11,7 @@ from connectors.formats.columns import Columns, Places, RejectList, absent, pick
 from connectors.formats.names import Value, check_names, encode, encode_classes, encode_group, encode_versions
 from connectors.formats.scores import score_matrix
 from connectors.formats.structs import Faults, Scores
-from connectors.formats.truth import true_classes
+from connectors.formats.truth import picking_probabilities, true_classes
 from connectors.formats.wording import step
 from monitor.records import NO_ID, Batch, Floats, Ints, Keys, RejectReason, TaskLayout
 
@@ -55,6 +55,8 @@ class _Said:
     ----------
     label, acted : (n,) int64
         The true class and the class acted on, -1 where absent.
+    probability : (n,) float64 or None
+        Of the label, NaN where absent; None where no record gives one.
     version : list of str or None
         None where no record names one.
     groups : mapping of str to (tuple of str, (n,) int64)
@@ -63,6 +65,7 @@ class _Said:
 
     label: Ints
     acted: Ints
+    probability: Floats | None
     version: Sequence[str] | None
     groups: Mapping[str, tuple[tuple[str, ...], Ints]]
 
@@ -101,8 +104,10 @@ def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fault
     pick = picker(chosen, columns.size)
     if not absent(columns.models):
         _check_several(columns, chosen, faults)
+    label = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
     return _Said(
-        label=true_classes(pick(columns.label), pick(columns.correct), layout, faults),
+        label=label,
+        probability=_of_labels(pick(columns.probability), label, faults),
         acted=_acted_on(pick(columns.prediction), layout, faults),
         version=None if absent(columns.version) else encode_versions(pick(columns.version), faults),
         groups=_groups(pick(columns.groups), layout, faults),
@@ -129,6 +134,10 @@ def _batch(
     if said.version is not None:
         versions, version = encode([said.version[i] for i in owner.tolist()])
     predicted, key = said.acted[owner], places.key[record]
+    label = _once_a_record(said.label[owner], owner, key)
+    probability = np.full(len(owner), np.nan)
+    if said.probability is not None:
+        probability = np.where(label < 0, np.nan, said.probability[owner])
     return Batch(
         task=layout.name,
         scores=scores,
@@ -139,12 +148,21 @@ def _batch(
         versions=versions,
         time=places.time[record],
         key=key,
-        label=_once_a_record(said.label[owner], owner, key),
+        label=label,
         groups={name: (values, code[owner]) for name, (values, code) in said.groups.items()},
         order=places.order[record] + rows.offset,
         partition=places.partition[record],
         position=places.position[record],
+        probability=probability,
     )
+
+
+def _of_labels(values: Sequence[float | None], label: Ints, faults: Faults) -> Floats | None:
+    """(n,) chances of being picked for labelling; of a record without a label they mean nothing."""
+    if absent(values):
+        return None
+    given = [value if known else None for value, known in zip(values, (label >= 0).tolist(), strict=True)]
+    return picking_probabilities(given, faults)
 
 
 def _once_a_record(label: Ints, owner: Ints, key: Keys) -> Ints:

@@ -45,6 +45,7 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
         order=np.arange(sum(map(len, batches)), dtype=np.int64),
         partition=np.concatenate([batch.partition for batch in batches]),
         position=np.concatenate([batch.position for batch in batches]),
+        probability=np.concatenate([batch.probability for batch in batches]),
     )
 
 
@@ -65,6 +66,7 @@ def take(batch: Batch, rows: Ints) -> Batch:
         order=np.arange(len(rows), dtype=np.int64),
         partition=batch.partition[rows],
         position=batch.position[rows],
+        probability=batch.probability[rows],
     )
 
 

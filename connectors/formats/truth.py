@@ -66,7 +66,7 @@ def read_labels(
     check_names([model[i] for i in named], lambda _: "$.model", name_faults)
     for at, fault in name_faults.found.items():
         faults.add(named[at], *fault)
-    probability = _probabilities(pick(columns.probability), faults)
+    probability = picking_probabilities(pick(columns.probability), faults)
     rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
     keep = np.flatnonzero(faults.good())
     if not len(keep):
@@ -87,7 +87,17 @@ def read_labels(
     )
 
 
-def _probabilities(values: Sequence[float | None], faults: Faults) -> Floats:
+def picking_probabilities(values: Sequence[float | None], faults: Faults) -> Floats:
+    """(n,) chances with which rows were picked for labelling, NaN where none is given.
+
+    Examples
+    --------
+    >>> faults = Faults(3)
+    >>> picking_probabilities([0.05, None, 1.5], faults)
+    array([0.05,  nan, 1.5 ])
+    >>> faults.found[2][1]
+    '$.probability: expected a number above 0 and at most 1, got 1.5'
+    """
     found = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     for row, value in enumerate(values):
         if value is not None and not 0 < value <= 1:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.labels.columns import Answers, Matches
+from monitor.labels.columns import Answers, Matches, weights
 from monitor.records import NO_ID, Batch, Ints, LabelBatch
 
 
@@ -27,7 +27,7 @@ def labels_along(batch: Batch, rows: Ints) -> LabelBatch:
         model=np.full(len(rows), -1, dtype=np.int64) if general else batch.model[rows],
         models=() if general else batch.models,
         time=batch.time[rows],
-        probability=np.full(len(rows), np.nan),
+        probability=batch.probability[rows],
         order=batch.order[rows],
     )
 
@@ -53,8 +53,8 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         labelled=np.ones(len(place), dtype=np.int64),
         correct=right.astype(np.int64),
         sequence=answers.sequence[place],
-        weight=np.ones(len(place)),
-        # Rounded as those that are kept for a label to come.
+        # Both rounded as those that are kept for a label to come.
+        weight=weights(batch.probability[rows[place]].astype(np.float32)),
         confidence=answers.confidence[place].astype(np.float32).astype(np.float64),
         right=right,
         id=answers.key[place],

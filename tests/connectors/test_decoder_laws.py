@@ -48,6 +48,7 @@ def predictions(draw):
         "scores": draw(st.sampled_from([scores, dict(zip(CLASSES, scores, strict=True))])),
         "version": draw(st.none() | names),
         "label": draw(st.none() | st.sampled_from(CLASSES)),
+        "probability": draw(st.none() | st.floats(0.001, 1)),
         "prediction": draw(st.none() | st.sampled_from(CLASSES)),
         "groups": draw(st.none() | st.fixed_dictionaries({"region": names})),
         "unknown": draw(st.none() | names),
@@ -139,7 +140,17 @@ def test_mutated_records_are_accounted_for_and_read_alike_one_by_one(seed):
 
 
 def assert_same_rows(one: Batch, other: Batch) -> None:
-    for name in ("scores", "predicted", "model", "version", "time", "key", "label", "position"):
+    for name in (
+        "scores",
+        "predicted",
+        "model",
+        "version",
+        "time",
+        "key",
+        "label",
+        "position",
+        "probability",
+    ):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert (one.models, one.versions) == (other.models, other.versions)
     for name, (values, code) in one.groups.items():

@@ -9,6 +9,7 @@ import pytest
 
 from connectors.base import RawBlock, RawMessages, RawSkipped
 from connectors.formats.decoder import Decoder
+from connectors.formats.joining import join_batches, take
 from monitor.records import RejectReason, TaskLayout, id_keys
 from tests.bench.fuzz_decoder import check_chunk
 from tests.records import ARRIVAL, TOXICITY, answer, decode, message_chunk
@@ -94,6 +95,25 @@ def test_labels_and_answers_share_one_order():
     assert labels.model.tolist() == [-1, 0]
     assert labels.models == ("erm",)
     np.testing.assert_array_equal(labels.probability, [0.05, np.nan])
+
+
+def test_a_label_along_brings_the_probability_of_its_row():
+    several = {"id": "b", "models": {"erm": 0.25, "irm": 0.75}, "probability": 0.5}
+    records = (
+        answer(label="ok", probability=0.05),
+        answer(label="ok"),
+        answer(probability=7),  # of no label: it means nothing
+        several | {"label": "toxic"},
+        {name: value for name, value in several.items() if name != "id"} | {"label": "toxic"},
+    )
+    [batch] = decode(*records).batches
+    np.testing.assert_array_equal(batch.label, [0, 0, -1, 1, -1, 1, 1])
+    expected = [0.05, np.nan, np.nan, 0.5, np.nan, 0.5, 0.5]
+    np.testing.assert_array_equal(batch.probability, expected)
+    np.testing.assert_array_equal(take(batch, np.array([3, 0])).probability, [0.5, 0.05])
+    np.testing.assert_array_equal(join_batches([batch, batch]).probability, expected * 2)
+    [plain] = decode(answer(label="ok"), answer()).batches
+    np.testing.assert_array_equal(plain.probability, [np.nan, np.nan])
 
 
 def test_a_confidence_task_takes_confidences_and_right_or_wrong():

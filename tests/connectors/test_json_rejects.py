@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from monitor.records import RejectReason, id_keys
@@ -110,6 +111,20 @@ def test_each_wrong_record_is_told_what_is_wrong_and_where(record, reason, messa
     raw = record if isinstance(record, bytes) else json.dumps(record).encode()
     assert reject.raw == raw[:2000]
     assert (reject.partition, reject.position) == ("p.ndjson", len(json.dumps(answer(id="before"))) + 1)
+
+
+@pytest.mark.parametrize(("given", "got"), [(0, "0.0"), (1.5, "1.5"), (-0.25, "-0.25")])
+@pytest.mark.parametrize("models", [1, 2])
+def test_a_wrong_probability_of_a_label_takes_its_prediction_along(given, got, models):
+    several = {"model": None, "scores": None, "models": {"erm": 0.25, "irm": 0.75}}
+    record = answer(label="ok", probability=given, **(several if models == 2 else {}))
+    chunk = decode(answer(id="before"), record, answer(id="after", label="ok", probability=1))
+    message = f"$.probability: expected a number above 0 and at most 1, got {got}"
+    found = [(r.reason.value, r.message, r.answers) for r in chunk.rejects]
+    assert found == [("out_of_range", message, models)]
+    [batch] = chunk.batches
+    assert batch.key.tolist() == id_keys(["before", "after"]).tolist()
+    np.testing.assert_array_equal(batch.probability, [np.nan, 1.0])
 
 
 WRONG_LABELS = [

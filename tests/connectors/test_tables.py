@@ -38,6 +38,7 @@ def rows(count: int = 20_000) -> list[dict[str, object]]:
             "task": "toxicity",
             "model": "erm" if i % 3 else "irm",
             "label": ("ok", "toxic", None)[i % 3],
+            "probability": 0.25 if i % 2 else None,
             "groups.region": "eu" if i % 2 else None,
             "scores.ok": 1 - p,
             "scores.toxic": p,
@@ -48,7 +49,7 @@ def rows(count: int = 20_000) -> list[dict[str, object]]:
 
 
 def as_record(row: dict[str, object]) -> dict[str, object]:
-    record = {name: row[name] for name in ("id", "task", "model", "label")}
+    record = {name: row[name] for name in ("id", "task", "model", "label", "probability")}
     record["time"] = row["time"].isoformat()
     record["scores"] = [row["scores.ok"], row["scores.toxic"]]
     record["groups"] = {"region": row["groups.region"]}
@@ -86,7 +87,7 @@ def joined(chunks: list[Chunk]) -> Batch:
 
 
 def assert_same(one: Batch, other: Batch) -> None:
-    for name in ("scores", "predicted", "model", "version", "time", "key", "label"):
+    for name in ("scores", "predicted", "model", "version", "time", "key", "label", "probability"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     assert one.models == other.models
     assert one.groups["region"][0] == other.groups["region"][0]

@@ -123,3 +123,49 @@ def test_the_view_says_what_is_known_now() -> None:
     assert estimates["realised_horizon"] == hajek(known(stream(), set(range(8, 15))), 0.95)
     assert of(before, "realised_horizon")["size"] < estimates["realised_horizon"].n
     assert [e.estimator for e in shown.estimates] == list(SETTINGS.estimators)
+
+
+def ways_to_send(labels: list[Record]) -> dict[str, list[Record]]:
+    """The same answers and labels: along, along without ids, before their answers, and with others after."""
+    along = [r for r in labels if "scores" in r]
+    truths = {r["id"]: r for r in labels if "label" in r}
+    whole = [
+        answer | {name: truths[answer["id"]][name] for name in ("label", "probability")}
+        if answer["id"] in truths
+        else answer
+        for answer in along
+    ]
+    own: list[Record] = []
+    for answer in along:
+        own += [truths[answer["id"]], answer] if answer["id"] in truths else [answer]
+    return {
+        "along": whole,
+        "without ids": [{name: value for name, value in r.items() if name != "id"} for r in whole],
+        "own": own,
+        "mixed": own[:700]
+        + [r for r in whole if r["id"] not in {o["id"] for o in own[:700] if "scores" in o}],
+    }
+
+
+@pytest.mark.parametrize("way", ["along", "without ids", "mixed"])
+def test_labels_along_and_labels_of_their_own_make_the_same_estimates(way: str) -> None:
+    ways = ways_to_send(stream())
+    expected, found = Rig(SETTINGS), Rig(SETTINGS)
+    reports = [r for r in expected.feed(ways["own"]) if not r.revision]
+    same = [r for r in found.feed_in_pieces(ways[way], [150, 777]) if not r.revision]
+    for estimator in ("realised", "realised_cohort", "realised_horizon"):
+        assert [of(r, estimator) for r in same] == [of(r, estimator) for r in reports]
+    weighted = found.engine.labelled()["t", "erm", ""]
+    assert weighted == expected.engine.labelled()["t", "erm", ""]
+    assert len(weighted) == 15
+    assert all(counts.excess != Excess() for counts in weighted.values())
+
+
+def test_a_label_along_without_a_probability_counts_once() -> None:
+    records = [
+        {name: value for name, value in r.items() if name != "probability"}
+        for r in ways_to_send(stream())["along"]
+    ]
+    rig = Rig(SETTINGS)
+    rig.feed(records)
+    assert all(c.excess == Excess() for c in rig.engine.labelled()["t", "erm", ""].values())
