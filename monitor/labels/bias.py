@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from scipy.special import expit, ndtri
 
 from monitor.records import Floats
 from monitor.trustview import Bias
 
 _FARTHEST = 30.0  # logits: no confidence that is told apart from 0 and 1 needs more to reach the other end
-_HALVINGS = 40  # of 60 logits: 5e-11 are left
+_NEAR_ENOUGH = 1e-10  # logits
 _NEAREST = 1e-6  # confidences of exactly 0 and 1, which isotonic curves give, could not be shifted at all
 
 
@@ -67,14 +68,17 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
 
 
 def _expected_at(logit: Floats, hits: float, z: float) -> float:
-    """Expected right answers at the shift from which `hits` lies z standard deviations upwards.
+    """Expected right answers at the shift from which `hits` lies z standard deviations upwards."""
 
-    By halving: hits less the expectation, in standard deviations, falls as the shift grows.
-    """
-    low, high = -_FARTHEST, _FARTHEST
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        p = expit(logit + middle)
-        above = hits - float(p.sum()) > z * math.sqrt(float((p * (1 - p)).sum()))
-        low, high = (middle, high) if above else (low, middle)
-    return float(expit(logit + low).sum())
+    def above(shift: float) -> float:
+        p = expit(logit + shift)
+        return hits - float(p.sum()) - z * math.sqrt(float((p * (1 - p)).sum()))
+
+    # It falls as the shift grows; where all rows were right, or none, it may not cross zero at all.
+    if above(-_FARTHEST) <= 0:
+        shift = -_FARTHEST
+    elif above(_FARTHEST) > 0:
+        shift = _FARTHEST
+    else:
+        shift = float(brentq(above, -_FARTHEST, _FARTHEST, xtol=_NEAR_ENOUGH))
+    return float(expit(logit + shift).sum())
