@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from pydantic import ConfigDict, Field, model_validator
 
 from monitor.config_chart import ChartConfig, FalseAlarmBudget, budget_problems
+from monitor.refit.tags import REFITTED, companions, realised_companions
 from monitor.section import Problem, Section, demand, sane, unique
 from monitor.traffic import charted_windows_per_week, shared_arl0
 
@@ -24,8 +25,6 @@ Metric = Literal[
 ]
 WITHOUT_CLASSES = ("accuracy", "ece")
 """Metrics of models that give a confidence only."""
-REFITTED = ("ssme", "ssme_paper", "ensemble", "labelled")
-"""The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 REALISED = ("realised", "realised_cohort", "realised_horizon")
 """The tags of the estimators that count labelled rows."""
 EstimatorTag = Literal[
@@ -290,15 +289,13 @@ class Task(Section):
     @property
     def refit_estimators(self) -> tuple[str, ...]:
         """The estimators that are refitted; `ssme` never stands without what it must beat."""
-        named = {*self.estimators}
-        named |= {"ensemble", "labelled"} if named & {"ssme", "ssme_paper"} else set()
+        named = {*self.estimators, *companions(self.estimators)}
         return tuple(tag for tag in REFITTED if tag in named)
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
         """Those that count labels; `ssme` never stands without the newest labelled cohort."""
-        named = {*self.estimators}
-        named |= {"realised_cohort"} if named & {"ssme", "ssme_paper"} else set()
+        named = {*self.estimators, *realised_companions(self.estimators)}
         return tuple(tag for tag in REALISED if tag in named)
 
     @property

@@ -19,7 +19,6 @@ class Reason(StrEnum):
     ONE_CLASS = "one class only"
     NONE_PREDICTED = "class never predicted"
     COLLAPSED = "fit collapsed"
-    NOT_CONVERGED = "fit did not converge"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from connectors.base import RawMessages
 from monitor.changes import assembled
-from monitor.config_task import REFITTED
 from monitor.labels import ESTIMATORS
 from monitor.records import id_keys
 from monitor.reference import split_by_model
 from monitor.refit.fit import refit
 from monitor.refit.job import ModelRefit, RefitJob, RefitResult
+from monitor.refit.tags import REFITTED
 from monitor.report import WindowReport
 from monitor.result import Estimate, Unknown
 from monitor.store import Store

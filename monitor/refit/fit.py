@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from monitor.calibration import calibration_from_snapshot
+from monitor.calibration.auto import log_loss
 from monitor.calibration.base import Calibration
 from monitor.calibration.ssme import SSMECalibration
 from monitor.labels import ESTIMATORS, METRICS, SSME, LabelEstimator
 from monitor.records import Floats
 from monitor.refit.job import ModelRefit, RefitJob, RefitResult
+from monitor.refit.tags import companions
 from monitor.result import Reason, Result, Unknown
 from monitor.view import MetricEstimate
 
 log = logging.getLogger("blindsight")
-
-COMPANIONS = ("ensemble", "labelled")
-"""What stands beside `ssme` and `ssme_paper` always: believing the classifiers, and believing the labels."""
 
 FAILED = "the estimator failed"
 """Why an estimate is unknown where its estimator raised an error; the log has the error."""
@@ -43,8 +42,7 @@ def reported(estimators: Sequence[str]) -> tuple[str, ...]:
     ('ssme', 'labelled', 'ensemble')
     """
     asked = [tag for tag in estimators if tag in ESTIMATORS]
-    beside = COMPANIONS if {"ssme", "ssme_paper"} & set(asked) else ()
-    return tuple(dict.fromkeys([*asked, *beside]))
+    return tuple(dict.fromkeys([*asked, *companions(asked)]))
 
 
 def refit(job: RefitJob) -> RefitResult:
@@ -201,7 +199,6 @@ def _favoured(curve: Calibration, reference: Calibration, job: RefitJob, at: int
     # No curve knows a chance below that of one surprise among its labels: a zero is not infinitely wrong.
     least = 1.0 / (len(rows) + 2)
     new, old = (
-        np.log(np.clip(one.apply(scores)[np.arange(len(rows)), labels], least, 1.0 - least))
-        for one in (curve, reference)
+        log_loss(np.clip(one.apply(scores), least, 1.0 - least), labels, least) for one in (curve, reference)
     )
-    return float(weights @ (new - old)) > math.log(len(rows))
+    return float(weights @ (old - new)) > math.log(len(rows))

@@ -84,10 +84,12 @@ class TaskRefits:
         self._view = _view_from(state.get("view", {}))
         self._pooled = np.zeros(0, dtype=np.int64)  # by series, which of the models it is; -1 for none
         self._closed = False
+        self._calibrate = task.calibration.method == "ssme"
         method = task.calibration.reference_method
+        # Nothing is fitted where nothing is to be beaten: a start from a store needs no fit otherwise.
         self._references = tuple(
             references[model].calibration(method).snapshot() if model in references else None
-            for model in task.refit_models
+            for model in (task.refit_models if self._calibrate else ())
         )
 
     @property
@@ -153,7 +155,7 @@ class TaskRefits:
             metrics=task.metrics,
             level=task.level,
             seed=number,
-            calibrate=task.calibration.method == "ssme",
+            calibrate=self._calibrate,
             references=self._references,
         )
 
