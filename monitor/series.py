@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,19 +11,20 @@ import numpy as np
 from monitor.calibration.base import confidence_of
 from monitor.config import Task
 from monitor.estimate.hajek import Excess
-from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation, Request, calibrate
+from monitor.evaluate import Evaluation, Request, calibrate
 from monitor.inforce import InForce
 from monitor.judge import Judge, JudgeSettings, standing
 from monitor.labels.checks import LabelChecks
-from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
-from monitor.lastwindow import LastWindow, estimates_from, plain_estimates
+from monitor.labels.tally import Tally
+from monitor.lastwindow import LastWindow
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
 from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport
-from monitor.result import Reason, Result, Unknown
+from monitor.reported import Reported
+from monitor.result import Result
 from monitor.versions import VersionTracker
-from monitor.view import MetricEstimate, Rebaselined, SeriesView
+from monitor.view import Rebaselined, SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
 
 _SILENT_AFTER_AGES = 3
@@ -94,7 +95,7 @@ class Series:
         self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
         self._fits: int = state.get("fits", 0)
         self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
-        self._fitted = estimates_from(state.get("fitted", ()))  # by the last refit
+        self._reported = Reported(task, settings.model, settings.group, self.tally, state)
         saved = state.get("calibration")
         self._in_force = (
             InForce.from_snapshot(saved) if saved else InForce.at_start(task, reference, self._fits)
@@ -237,7 +238,7 @@ class Series:
         kind. One that follows another does not: that the estimates move is what it has to say.
         """
         self.changed = True
-        self._fitted = fit.estimates
+        self._reported.take(fit.estimates)
         if fit.calibration is None or fit.calibration.snapshot() == self._in_force.calibration.snapshot():
             return
         before = self._in_force.view
@@ -258,7 +259,7 @@ class Series:
         charts, objectives = self._judge.judge(evaluation, window.size)
         self._used += window.size
         self.tally.close(window.number, window.end_time)
-        estimates = self._estimates(window.number, evaluation)
+        estimates = self._reported.of_window(window.number, evaluation)
         self._last = LastWindow(window.end_time, estimates, charts)
         untold, self._untold = self._untold, []
         return WindowReport(
@@ -295,45 +296,6 @@ class Series:
             self._in_force = self._in_force.of_another_version()
         self._judged_version = version
 
-    def _estimates(self, window: int, evaluation: Evaluation) -> tuple[MetricEstimate, ...]:
-        task = self.settings.task
-        found = []
-        if AVERAGE_CONFIDENCE in task.estimators:
-            found = [
-                MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
-                for metric, result in evaluation.estimates.items()
-            ]
-        return tuple(found + self._realised(window) + self._refitted())
-
-    def _refitted(self) -> list[MetricEstimate]:
-        """What the last refit said of this model, not of a window of it; nothing of a group."""
-        task = self.settings.task
-        if self.settings.group or self.settings.model not in task.refit_models:
-            return []
-        known = {(found.estimator, found.metric): found for found in self._fitted}
-        none = Unknown(Reason.NOT_FITTED)
-        return [
-            known.get((tag, metric), MetricEstimate(metric, tag, none))
-            for tag in task.refit_estimators
-            for metric in task.metrics
-        ]
-
-    def _realised(self, window: int) -> list[MetricEstimate]:
-        """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
-        task = self.settings.task
-        if "accuracy" not in task.metrics:
-            return []
-        found: dict[str, Callable[[], Result]] = {
-            REALISED: lambda: self.tally.realised(window, task.level),
-            REALISED_COHORT: lambda: self.tally.realised_cohort(task.level),
-            REALISED_HORIZON: lambda: self.tally.realised_horizon(task.level),
-        }
-        return [
-            MetricEstimate("accuracy", name, estimate())
-            for name, estimate in found.items()
-            if name in task.realised_estimators
-        ]
-
     def labelled(self, window: int) -> int:
         """How many rows of a window are labelled so far."""
         return self.tally.counts(window)[0]
@@ -358,7 +320,7 @@ class Series:
             pending=self._windows.pending,
             window_end_time=last.end_time if last else None,
             calibration=self._in_force.view,
-            estimates=self._current_estimates(),
+            estimates=self._reported.current(last, self._windows.number),
             charts=last.charts if last else (),
             objectives=self._judge.objectives(),
             violations=dict(self._judge.violations),
@@ -367,15 +329,6 @@ class Series:
             coverage=self.checks.coverage(),
             trust=self.checks.trust(),
         )
-
-    def _current_estimates(self) -> tuple[MetricEstimate, ...]:
-        """The last window's; realised as known now, of the newest window with labels; refitted as of now."""
-        if self._last is None:
-            return ()
-        newest = self.tally.newest(before=self._windows.number)
-        now = self._realised(self.tally.closed - 1 if newest is None else newest) + self._refitted()
-        by_labels = {found.estimator for found in now}
-        return (*(found for found in self._last.estimates if found.estimator not in by_labels), *now)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the series needs to go on from here, but its settings."""
@@ -394,5 +347,5 @@ class Series:
             "untold": [[each.metric, each.reason] for each in self._untold],
             "last": self._last.snapshot() if self._last else None,
             "calibration": self._in_force.snapshot(),
-            "fitted": plain_estimates(self._fitted),
+            **self._reported.snapshot(),
         }

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from monitor.changes import POOL, RingChange
 from monitor.config import Task
@@ -18,7 +17,7 @@ from monitor.labels.columns import Forgotten, model_code
 from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
 from monitor.labels.table import KeyedRing
-from monitor.places import by_code, by_first_row
+from monitor.places import by_code
 from monitor.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.reference import Reference
 from monitor.refit.job import RefitJob, RefitResult
@@ -28,9 +27,8 @@ from monitor.result import Result
 from monitor.series import Series, SeriesSettings
 from monitor.steps import Closed, Step, Timed
 from monitor.view import LabelOutcome
+from monitor.watched import Watched
 from monitor.windows import Rows
-
-_DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +88,13 @@ class TaskEngine:
             self._labelled, self._realised, state.get("revisions")
         )
         self.series: list[Series] = []
-        self._index: dict[tuple[str, str], int] = {}
-        self._groups = 0
+        self._watched = Watched(task.max_series, self._add_series, state)
         self._given: list[int] = []
         self._gave_revisions = False
-        self._dropped: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
-        self.dropped: int = state.get("dropped_count", 0)
         for model, group, saved in state.get("series", ()):
             self._add_series(model, group, saved)
         for model in task.models:
-            self._series_of(model, "")  # one that never answers must show, as silent
+            self._watched.series_of(model, "")  # one that never answers must show, as silent
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the task needs to go on from here, but its settings."""
@@ -112,10 +107,13 @@ class TaskEngine:
         } | ({} if self.refits is None else {"refits": self.refits.snapshot() | pool})
 
     def _counts(self) -> dict[str, Any]:
-        dropped = sorted([model, group] for model, group in self._dropped)
         refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
-        counts = {"dropped": dropped, "dropped_count": self.dropped, **refits}
-        return counts | {"ageing": self._ageing.snapshot()}
+        return {**self._watched.snapshot(), **refits, "ageing": self._ageing.snapshot()}
+
+    @property
+    def dropped(self) -> int:
+        """Models and groups beyond the cap."""
+        return self._watched.dropped
 
     @property
     def _rings(self) -> dict[str, KeyedRing]:
@@ -185,7 +183,7 @@ class TaskEngine:
         step = Step([], [], 0)
         if answers is not None:
             batch, arrival = answers.batch, answers.arrival
-            series = self._whole_models(batch)
+            series = self._watched.models(batch)
             step = self._take_answers(answers, series, partitions, sequence + batch.order)
             shed = series < 0
             # A record of several models holds its label once: it counts where any of them is watched.
@@ -210,7 +208,7 @@ class TaskEngine:
         time = np.minimum(batch.time, arrival)
         new = self.join.is_new(batch.key, model, time)
         kept = np.flatnonzero(watched & new)
-        groups = [self._group_series(batch, name, watched) for name in self._settings.task.groups]
+        groups = [self._watched.groups(batch, name, watched) for name in self._settings.task.groups]
         memberships = [series, *groups]
         for member in memberships:
             self._count_duplicates(member[watched & ~new & (member >= 0)])
@@ -350,49 +348,9 @@ class TaskEngine:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
             self.series[int(code)].add_duplicates(int(count))
 
-    def _whole_models(self, batch: Batch) -> Ints:
-        """The series of each row's model, -1 beyond the cap."""
-        codes = np.full(len(batch.models), -1, dtype=np.int64)
-        for code in by_first_row(batch.model):
-            codes[code] = self._series_of(batch.models[code], "")
-        return codes[batch.model]
-
-    def _group_series(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
-        """The series of each row's group, -1 where it has none or beyond the cap."""
-        values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
-        found = np.full(len(batch), -1, dtype=np.int64)
-        rows = np.flatnonzero(watched & (column >= 0))
-        pairs = batch.model[rows] * max(len(values), 1) + column[rows]
-        series = {
-            pair: self._series_of(batch.models[pair // len(values)], f"{name}={values[pair % len(values)]}")
-            for pair in by_first_row(pairs)
-        }
-        kinds, place = np.unique(pairs, return_inverse=True)
-        found[rows] = np.array([series[pair] for pair in kinds.tolist()], dtype=np.int64)[place.ravel()]
-        return found
-
-    def _series_of(self, model: str, group: str) -> int:
-        known = self._index.get((model, group))
-        if known is not None:
-            return known
-        # Models and groups have a cap each: a flood of group values must not take the models' places.
-        alike = self._groups if group else len(self.series) - self._groups
-        if alike >= self._settings.task.max_series:
-            self._drop(model, group)
-            return -1
-        return self._add_series(model, group, None)
-
-    def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None) -> int:
+    def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None = None) -> None:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
         self.series.append(settings.build(self._settings.references.get(model), saved))
-        self._groups += bool(group)
         if self.refits is not None:
             self.refits.add_series(model, group)
-        self._index[model, group] = len(self.series) - 1
-        return len(self.series) - 1
-
-    def _drop(self, model: str, group: str) -> None:
-        if (model, group) not in self._dropped:
-            self.dropped += 1
-            if len(self._dropped) < _DROPPED_NAMES_KEPT:
-                self._dropped.add((model, group))
+        self._watched.note(model, group)

@@ -1,0 +1,104 @@
+"""The estimates of one series as they are reported: of every estimator that its task lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from monitor.config import Task
+from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation
+from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
+from monitor.lastwindow import LastWindow, estimates_from, plain_estimates
+from monitor.result import Reason, Result, Unknown
+from monitor.view import MetricEstimate
+
+
+class Reported:
+    """Puts together what a window's report says: without labels, by labels, and by the last refit.
+
+    Parameters
+    ----------
+    task : Task
+    model, group : str
+    tally : Tally
+        The series' labelled rows.
+    resume : mapping, optional
+        What `snapshot` gave.
+    """
+
+    def __init__(
+        self, task: Task, model: str, group: str, tally: Tally, resume: Mapping[str, Any] | None = None
+    ) -> None:
+        self._task = task
+        self._refits = not group and model in task.refit_models
+        self._tally = tally
+        self._fitted = estimates_from((resume or {}).get("fitted", ()))
+
+    def take(self, fitted: tuple[MetricEstimate, ...]) -> None:
+        """A refit has brought these."""
+        self._fitted = fitted
+
+    def of_window(self, window: int, evaluation: Evaluation) -> tuple[MetricEstimate, ...]:
+        """Those of a window that has closed just now.
+
+        Parameters
+        ----------
+        window : int
+            Its number.
+        evaluation : Evaluation
+        """
+        found = []
+        if AVERAGE_CONFIDENCE in self._task.estimators:
+            found = [
+                MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
+                for metric, result in evaluation.estimates.items()
+            ]
+        return tuple(found + self._realised(window) + self._refitted())
+
+    def current(self, last: LastWindow | None, open_window: int) -> tuple[MetricEstimate, ...]:
+        """The last window's; realised as known now, of the newest window with labels; refitted as of now.
+
+        Parameters
+        ----------
+        last : LastWindow or None
+        open_window : int
+            Its number: labels of its rows tell of no closed window.
+        """
+        if last is None:
+            return ()
+        newest = self._tally.newest(before=open_window)
+        now = self._realised(self._tally.closed - 1 if newest is None else newest) + self._refitted()
+        by_labels = {found.estimator for found in now}
+        return (*(found for found in last.estimates if found.estimator not in by_labels), *now)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the last refit brought, for the series' snapshot."""
+        return {"fitted": plain_estimates(self._fitted)}
+
+    def _refitted(self) -> list[MetricEstimate]:
+        """What the last refit said of this model, not of a window of it; nothing of a group."""
+        if not self._refits:
+            return []
+        known = {(found.estimator, found.metric): found for found in self._fitted}
+        none = Unknown(Reason.NOT_FITTED)
+        return [
+            known.get((tag, metric), MetricEstimate(metric, tag, none))
+            for tag in self._task.refit_estimators
+            for metric in self._task.metrics
+        ]
+
+    def _realised(self, window: int) -> list[MetricEstimate]:
+        """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
+        task = self._task
+        if "accuracy" not in task.metrics:
+            return []
+        found: dict[str, Callable[[], Result]] = {
+            REALISED: lambda: self._tally.realised(window, task.level),
+            REALISED_COHORT: lambda: self._tally.realised_cohort(task.level),
+            REALISED_HORIZON: lambda: self._tally.realised_horizon(task.level),
+        }
+        return [
+            MetricEstimate("accuracy", name, estimate())
+            for name, estimate in found.items()
+            if name in task.realised_estimators
+        ]
