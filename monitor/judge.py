@@ -66,11 +66,15 @@ class Judge:
         self._warming: dict[str, list[Point]] = {}
         self._warmed: int = state.get("warmed", 0)
         self._anew: dict[str, int] = dict(state.get("anew", {}))  # windows seen since, by metric
-        self._alarmed: set[str] = set(state.get("alarmed", ()))
+        since = state.get("alarmed_since", {})  # older versions kept no time
+        self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.get("alarmed", ())}
         self._objectives = self._build_objectives(state.get("objectives", {}))
         self._standing: dict[str, ObjectiveState | None] = {
             metric: standing and ObjectiveState(standing)
             for metric, standing in state.get("standing", {}).items()
+        }
+        self._pooled: dict[str, tuple[float, float] | None] = {
+            metric: (ends[0], ends[1]) for metric, ends in state.get("pooled", {}).items()
         }
         self.violations: Counter[tuple[str, str]] = Counter(
             {(metric, rule): 0 for metric in task.metrics for rule in settings.chart(metric).detector.rules}
@@ -88,13 +92,18 @@ class Judge:
         """Whether an alarm is latched on any metric."""
         return bool(self._alarmed)
 
+    @property
+    def alarmed_since(self) -> Mapping[str, float | None]:
+        """The metrics whose alarm is latched, and since when: as in `SeriesView`."""
+        return dict(self._alarmed)
+
     def set_baseline(self, baselines: Mapping[str, Baseline]) -> None:
         """Draw the charts around these baselines; without any, wait for the stream's windows."""
         self._charts = {
             metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
         }
         self._baselines = dict(baselines)
-        self._warming, self._warmed, self._alarmed, self._anew = {}, 0, set(), {}
+        self._warming, self._warmed, self._alarmed, self._anew = {}, 0, {}, {}
 
     def rebaseline(self, metric: str) -> int:
         """Forget one metric's baseline, chart and alarm; how many windows will make the new baseline.
@@ -115,7 +124,7 @@ class Judge:
         self._baselines.pop(metric, None)
         self._charts.pop(metric, None)
         self._warming.pop(metric, None)
-        self._alarmed.discard(metric)
+        self._alarmed.pop(metric, None)
         self._anew[metric] = 0
         return self._settings.baseline_windows
 
@@ -123,12 +132,12 @@ class Judge:
         """Forget baseline, charts and pooled windows: another version of the model answers from here on."""
         self.set_baseline({})
         self._objectives = self._build_objectives({})
-        self._standing = {}
+        self._standing, self._pooled = {}, {}
 
     def judge(
-        self, evaluation: Evaluation, size: int
+        self, evaluation: Evaluation, size: int, time: float
     ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
-        """Chart a window and hold it against the objectives.
+        """Chart a window that ended at this time and hold it against the objectives.
 
         A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
         from the normal that the limits rest on.
@@ -138,7 +147,7 @@ class Judge:
             if self.warming_up and not self._anew:
                 self._warm(evaluation)
             else:
-                charts = tuple(self._chart(metric, evaluation) for metric in self._known(evaluation))
+                charts = tuple(self._chart(metric, evaluation, time) for metric in self._known(evaluation))
                 self._warm_anew(evaluation)
             self._pool(evaluation, size)
         return charts, self.objectives()
@@ -152,6 +161,7 @@ class Judge:
                 bound=bound.min if bound.min is not None else float(bound.max or 0.0),
                 is_floor=bound.min is not None,
                 state=self._standing.get(metric),
+                pooled=self._pooled.get(metric),
             )
             for metric, bound in bounds.items()
         )
@@ -170,8 +180,10 @@ class Judge:
             "warmed": self._warmed,
             "anew": dict(self._anew),
             "alarmed": sorted(self._alarmed),
+            "alarmed_since": {metric: time for metric, time in self._alarmed.items() if time is not None},
             "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
             "standing": {metric: standing and standing.value for metric, standing in self._standing.items()},
+            "pooled": {metric: list(ends) for metric, ends in self._pooled.items() if ends is not None},
             "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
         }
 
@@ -197,13 +209,16 @@ class Judge:
     def _known(self, evaluation: Evaluation) -> Sequence[str]:
         return [metric for metric in self._charts if isinstance(evaluation.estimates.get(metric), Estimate)]
 
-    def _chart(self, metric: str, evaluation: Evaluation) -> ChartView:
+    def _chart(self, metric: str, evaluation: Evaluation, time: float) -> ChartView:
         estimate = evaluation.estimates[metric]
         assert isinstance(estimate, Estimate)
         verdict = self._charts[metric].update(estimate.value, estimate.n)
         for rule in verdict.rules:
             self.violations[metric, rule] += 1
-        (self._alarmed.add if verdict.out_of_control else self._alarmed.discard)(metric)
+        if verdict.out_of_control:
+            self._alarmed.setdefault(metric, time)
+        else:
+            self._alarmed.pop(metric, None)
         return ChartView(metric, verdict)
 
     def _warm(self, evaluation: Evaluation) -> None:
@@ -246,6 +261,8 @@ class Judge:
         for metric, objective in self._objectives.items():
             verdict = objective.update(self._poolable(metric, evaluation, size))
             self._standing[metric] = verdict.state
+            lower, upper = verdict.lower, verdict.upper
+            self._pooled[metric] = None if lower is None or upper is None else (lower, upper)
 
     def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
         if metric == "accuracy":

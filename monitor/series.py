@@ -256,7 +256,7 @@ class Series:
         """The report of a window: its estimates, charts and objectives."""
         self.changed = True
         self._follow_version(window)
-        charts, objectives = self._judge.judge(evaluation, window.size)
+        charts, objectives = self._judge.judge(evaluation, window.size, window.end_time)
         self._used += window.size
         self.tally.close(window.number, window.end_time)
         estimates = self._reported.of_window(window.number, evaluation)
@@ -328,6 +328,7 @@ class Series:
             correct=self.tally.correct,
             coverage=self.checks.coverage(),
             trust=self.checks.trust(),
+            alarmed_since=self._judge.alarmed_since,
         )
 
     def snapshot(self) -> dict[str, Any]:

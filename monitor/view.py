@@ -64,12 +64,13 @@ class ChartView:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveView:
-    """The objective of one metric: its bound, and its state (None while unknown)."""
+    """The objective of one metric: its bound, its state, and the pooled interval judged (None: unknown)."""
 
     metric: str
     bound: float
     is_floor: bool
     state: ObjectiveState | None
+    pooled: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,9 @@ class SeriesView:
         Of the accuracy's intervals, by the newest labelled rows; None before there are 30, and for groups.
     trust : Trust or None
         Whether labels contradict the accuracy; None before the first of them, and for groups.
+    alarmed_since : mapping of str to float or None
+        The metrics whose alarm is latched, and the end of the window that raised it, seconds since the
+        epoch; None where an older version kept no time.
     """
 
     task: str
@@ -172,6 +176,7 @@ class SeriesView:
     correct: int = 0
     coverage: Coverage | None = None
     trust: Trust | None = None
+    alarmed_since: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

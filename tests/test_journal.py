@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def window(
     state: ObjectiveState | None = None,
     result: Result = GOOD,
     group: str = "",
+    pooled: tuple[float, float] | None = None,
 ) -> WindowReport:
     verdict = Verdict(0.95, 0.92, 0.98, ("we1",) if alarmed else (), bool(alarmed))
     return WindowReport(
@@ -46,7 +48,7 @@ def window(
             MetricEstimate("accuracy", "realised", Estimate(0.5, 0.4, 0.6, 0.95, 9)),
         ),
         charts=() if alarmed is None else (ChartView("accuracy", verdict),),
-        objectives=(ObjectiveView("accuracy", 0.9, True, state),),
+        objectives=(ObjectiveView("accuracy", 0.9, True, state, pooled),),
     )
 
 
@@ -87,21 +89,51 @@ def test_an_objective_is_told_when_its_state_changes(
 ) -> None:
     met, at_risk, breached = ObjectiveState.MET, ObjectiveState.AT_RISK, ObjectiveState.BREACHED
     states = [None, met, at_risk, at_risk, None, breached, met]
-    journal.windows([window(number, state=state) for number, state in enumerate(states)])
-    end = "its floor is 0.9, judged on the windows pooled."
+    journal.windows([window(n, state=state, pooled=(0.85, 0.9 + n / 100)) for n, state in enumerate(states)])
+    where = "t, erm, accuracy, window {} (until 1970-01-01T00:01:00.000Z)"
+    end = "over the windows pooled; its floor is 0.9."
     assert told(caplog) == [
-        ("WARNING", f"Objective at risk: {WHAT.format(2)}; {end}"),
-        ("WARNING", f"Objective breached: {WHAT.format(5)}; {end}"),
-        ("INFO", f"Objective met: {WHAT.format(6)}; {end}"),
+        ("WARNING", f"Objective at risk: {where.format(2)}: 0.8500 to 0.9200 {end}"),
+        ("WARNING", f"Objective breached: {where.format(5)}: 0.8500 to 0.9500 {end}"),
+        ("INFO", f"Objective met: {where.format(6)}: 0.8500 to 0.9600 {end}"),
     ]
 
 
 def test_what_labels_say_is_not_told_for_an_estimate_that_is_unknown(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal.windows([window(3, state=ObjectiveState.BREACHED, result=Unknown("one class only"))])
+    journal.windows([window(3, True, result=Unknown("one class only"))])
     [(_, line)] = told(caplog)
-    assert "window 3 (until 1970-01-01T00:01:00.000Z): unknown; its floor" in line
+    assert "window 3 (until 1970-01-01T00:01:00.000Z): unknown; limits" in line
+
+
+def test_what_was_told_before_a_restart_is_not_told_again(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    good, bad = answers(rng, 1000), answers(rng, 600, weights=(0.1, 0.8, 0.1), start=1.8e9)
+    (tmp_path / "in.ndjson").write_bytes(ndjson([*good, *bad]))
+    source = {"kind": "file", "path": "in.ndjson", "follow": True}
+    task = {"objective": {"accuracy": {"min": 0.85}}}
+    config = configuration(sources=[source], task=task, store={"path": "state"})
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(16, "windows_closed_total", task="t", model="erm")
+        raised = "WARNING Alarm raised: t, erm, accuracy, window 10 (until "
+        daemon.until(lambda: raised in daemon.log, "the alarm is told")
+        daemon.until(lambda: "WARNING Objective breached: " in daemon.log, "the breach is told")
+        since = re.search(r", latched since [-0-9: ]+ UTC", daemon.get("/")[1])
+        assert since
+    before = daemon.log
+    with DaemonProcess(tmp_path, config) as again:
+        again.until_value(1, "out_of_control", task="t", model="erm", metric="accuracy")
+        with (tmp_path / "in.ndjson").open("ab") as file:
+            file.write(ndjson(answers(rng, 200, weights=(0.1, 0.8, 0.1), start=1.81e9)))
+        again.until_value(18, "windows_closed_total", task="t", model="erm")
+        assert since.group() in again.get("/")[1], "since the alarm, not the restart"
+        again.process.terminate()
+        again.process.wait(20)
+        new = again.log.removeprefix(before)
+    assert "Stopping:" in new, "what it had to tell, it has told"
+    assert "Alarm raised" not in new
+    assert "Objective" not in new
 
 
 def rejected(reasons: Sequence[RejectReason], source: str = "feed") -> Chunk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import time
@@ -13,6 +14,8 @@ from typing import Protocol
 from connectors.base import EndOfSource, Raw, RawTable
 from connectors.formats.line_cutter import BLOCK_BYTES, LineCutter
 from monitor.errors import SourceError
+
+log = logging.getLogger("blindsight")
 
 _POLL_SECONDS = 0.1
 
@@ -226,6 +229,11 @@ class Following:
             if found:
                 return found
         if os.fstat(self._plain.file.fileno()).st_size < self._plain.cutter.fed:
+            log.warning(
+                "%s: it is shorter than what was read of it, so it was cut or written anew: it is read from its "
+                "start. What it repeats counts once where it has an id.",
+                self._path,
+            )
             found = self._plain.cutter.finish()
             self._plain = Plain(self._plain.file, self._make_cutter, 0)
             return found
@@ -263,7 +271,15 @@ class Following:
             return False
         except OSError as error:
             raise SourceError(f"{self._path} cannot be read: {error.strerror or error}") from error
-        self._plain = Plain(file, self._make_cutter, _line_start(file, self._start))
+        start = _line_start(file, self._start)
+        if start < self._start:
+            log.warning(
+                "%s: no line ends at byte %d, where reading was to go on, so it is another file: it is read "
+                "from its start.",
+                self._path,
+                self._start,
+            )
+        self._plain = Plain(file, self._make_cutter, start)
         return True
 
     def lag(self) -> int | None:

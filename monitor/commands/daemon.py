@@ -123,11 +123,13 @@ class Daemon:
         sinks = SinkSet(
             report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
         )
-        self._sinks = AgentSinks(sinks, watch) if watch else JournalSinks(sinks, Journal())
+        journal = Journal()
+        self._sinks = AgentSinks(sinks, watch) if watch else JournalSinks(sinks, journal)
         self._retention = retention(config)
         for warning in unmatched_models(config, reference_windows(settings)):
             log.warning("%s.", warning)
         engine = settings.build() if self._state is None else self._state.engine
+        journal.resume(engine.view())
         kept = None if self._state is None else self._state.kept
         refitter = Refitter(RefitWorker(), self._refit_limits)
         self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)

@@ -14,7 +14,7 @@ from monitor.records import Chunk, Reject
 from monitor.report import WindowReport, rfc3339
 from monitor.result import Estimate
 from monitor.trustview import sentence
-from monitor.view import ChartView, ObjectiveState, ObjectiveView
+from monitor.view import ChartView, EngineView, ObjectiveState, ObjectiveView
 
 log = logging.getLogger("blindsight")
 
@@ -56,6 +56,17 @@ class Journal:
         self._standing: dict[_Place, ObjectiveState] = {}
         self._untrusted: set[_Place] = set()
         self._unused: dict[str, _Unused] = {}
+
+    def resume(self, engine: EngineView) -> None:
+        """Begin where the agent stood before a restart: what was told then is not told again."""
+        for one in engine.series:
+            series = (one.task, one.model, one.group)
+            self._alarmed.update((*series, metric) for metric in one.alarmed_since)
+            for objective in one.objectives:
+                if objective.state is not None:
+                    self._standing[*series, objective.metric] = objective.state
+            if one.trust is not None and not one.trust.trusted:
+                self._untrusted.add((*series, "accuracy"))
 
     def windows(self, reports: Sequence[WindowReport]) -> None:
         """Look at closed windows; called every second also without any, which lets rejects be told of.
@@ -121,9 +132,10 @@ class Journal:
         self._standing[place] = objective.state
         log.log(
             logging.INFO if objective.state is ObjectiveState.MET else logging.WARNING,
-            "Objective %s: %s; its %s is %.4g, judged on the windows pooled.",
+            "Objective %s: %s: %s over the windows pooled; its %s is %.4g.",
             objective.state.value.replace("_", " "),
-            _what(report, objective.metric),
+            _which(report, objective.metric),
+            "{:.4f} to {:.4f}".format(*objective.pooled) if objective.pooled else "unknown",
             "floor" if objective.is_floor else "ceiling",
             objective.bound,
         )
@@ -145,16 +157,21 @@ def _place_of(reject: Reject) -> str:
     return f"{reject.partition}, position {reject.position}{': ' if reject.message else ''}{reject.message}"
 
 
+def _which(report: WindowReport, metric: str) -> str:
+    """The series, the metric and the window."""
+    names = [report.task, report.model, *([report.group] if report.group else []), metric]
+    return f"{', '.join(names)}, window {report.window} (until {rfc3339(report.end_time)})"
+
+
 def _what(report: WindowReport, metric: str) -> str:
     """The series, the metric, the window and its estimate."""
-    names = [report.task, report.model, *([report.group] if report.group else []), metric]
     value = "unknown"
     for each in report.estimates:
         if (each.metric, each.estimator) == (metric, AVERAGE_CONFIDENCE) and isinstance(
             each.result, Estimate
         ):
             value = f"{each.result.value:.4f} ({each.result.lower:.4f} to {each.result.upper:.4f})"
-    return f"{', '.join(names)}, window {report.window} (until {rfc3339(report.end_time)}): {value}"
+    return f"{_which(report, metric)}: {value}"
 
 
 class JournalSinks(AgentSinks):

@@ -16,7 +16,6 @@ from monitor.result import Estimate, TooFew, Unknown
 from monitor.trustview import sentence
 from monitor.view import (
     AgentView,
-    ChartView,
     EngineView,
     LabelOutcome,
     MetricEstimate,
@@ -159,7 +158,7 @@ def _series(one: SeriesView) -> Iterator[str]:
     for metric in dict.fromkeys(metrics):
         yield (
             f'<tr><th scope="row">{_text(metric)}</th><td>{_estimates(one.estimates, metric)}</td>'
-            f"<td>{_limits(one.charts, metric)}</td><td>{_objective(one.objectives, metric)}</td></tr>"
+            f"<td>{_limits(one, metric)}</td><td>{_objective(one.objectives, metric)}</td></tr>"
         )
     yield "</tbody>"
 
@@ -214,14 +213,16 @@ def _rests_on(e: MetricEstimate) -> str:
     return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'
 
 
-def _limits(charts: Iterable[ChartView], metric: str) -> str:
-    for chart in charts:
+def _limits(one: SeriesView, metric: str) -> str:
+    for chart in one.charts:
         if chart.metric == metric:
             verdict = chart.verdict
             limits = f"{_percent(verdict.lower)} to {_percent(verdict.upper)} %"
             broken = f", breaks {_text(', '.join(verdict.rules))}" if verdict.rules else ""
             if verdict.out_of_control:
-                broken = f", latched{broken or ', this window breaks no rule'}"
+                since = one.alarmed_since.get(metric)
+                when = "" if since is None else f" since {_time(since)}"
+                broken = f", latched{when}{broken or ', this window breaks no rule'}"
             tone = "bad" if verdict.out_of_control else "good"
             word = "out of control" if verdict.out_of_control else "in control"
             return f'<span class="nowrap">{limits}</span><br><span class="{tone}">{word}</span>{broken}'

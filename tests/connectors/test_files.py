@@ -344,7 +344,7 @@ def test_what_a_pipe_cannot_do_is_said(tmp_path):
         FileSource(tmp_path / "pipe.csv").open({})
 
 
-def test_a_truncated_file_is_begun_again(tmp_path):
+def test_a_truncated_file_is_begun_again_and_that_is_said(tmp_path, caplog):
     path = tmp_path / "p.ndjson"
     path.write_bytes(lines(0, 5))
     with opened(path, follow=True) as source:
@@ -352,6 +352,10 @@ def test_a_truncated_file_is_begun_again(tmp_path):
         with path.open("r+b") as file:
             file.truncate(0)
         assert source.read(0.0) == []
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{path}: it is shorter than what was read of it, so it was cut or written anew: it is read from "
+            "its start. What it repeats counts once where it has an id."
+        ]
         with path.open("ab") as file:
             file.write(lines(7, 9))
         [raw] = source.read(0.0)

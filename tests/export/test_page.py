@@ -105,8 +105,11 @@ def test_a_model_is_told_in_full() -> None:
 
 def test_a_latched_alarm_is_told_from_a_window_that_breaks_a_rule() -> None:
     verdict = Verdict(0.94, 0.92, 0.96, (), True)
-    text = read(of(dataclasses.replace(MODEL, charts=(ChartView("accuracy", verdict),)))).text
+    latched = dataclasses.replace(MODEL, charts=(ChartView("accuracy", verdict),))
+    text = read(of(latched)).text
     assert "out of control, latched, this window breaks no rule|" in text
+    text = read(of(dataclasses.replace(latched, alarmed_since={"accuracy": 1795168800.0}))).text
+    assert "out of control, latched since 2026-11-20 10:00:00 UTC, this window breaks no rule|" in text
 
 
 def test_realised_says_what_it_rests_on() -> None:
