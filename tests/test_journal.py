@@ -128,8 +128,7 @@ def test_what_was_told_before_a_restart_is_not_told_again(tmp_path: Path) -> Non
             file.write(ndjson(answers(rng, 200, weights=(0.1, 0.8, 0.1), start=1.81e9)))
         again.until_value(18, "windows_closed_total", task="t", model="erm")
         assert since.group() in again.get("/")[1], "since the alarm, not the restart"
-        again.process.terminate()
-        again.process.wait(20)
+        again.end()
         new = again.log.removeprefix(before)
     assert "Stopping:" in new, "what it had to tell, it has told"
     assert "Alarm raised" not in new

@@ -230,8 +230,8 @@ class Following:
                 return found
         if os.fstat(self._plain.file.fileno()).st_size < self._plain.cutter.fed:
             log.warning(
-                "%s: it is shorter than what was read of it, so it was cut or written anew: it is read from its "
-                "start. What it repeats counts once where it has an id.",
+                "%s: it is shorter than what was read of it, so it was cut or written anew: it is read from "
+                "its start. What it repeats counts once where it has an id.",
                 self._path,
             )
             found = self._plain.cutter.finish()
