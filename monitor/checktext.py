@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from monitor.check import ChartRate, CheckReport, SharedBudget, figure
+from monitor.check import ChartRate, CheckReport, SharedBudget
+from monitor.checkwarnings import figure
 
 
 def render(report: CheckReport) -> str:

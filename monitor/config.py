@@ -17,12 +17,12 @@ from pydantic import Field, field_validator, model_validator
 
 from monitor.config_chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
+from monitor.config_labels import Labels
 from monitor.config_sinks import KafkaSink, OptionValue, Rejects, Reports
 from monitor.config_task import (
     Bound,
     Calibration,
     EstimatorTag,
-    Labels,
     Metric,
     ModelConfig,
     Objective,

@@ -52,8 +52,10 @@ class ChartConfig(Section):
 
     model_config = ConfigDict(json_schema_extra={"not": {"required": ["arl0", "sigmas"]}})
 
-    estimator: Literal["average_confidence"] = Field(
-        default="average_confidence", description="The estimator that the charts and the objectives judge."
+    estimator: Literal["average_confidence", "doc", "atc"] = Field(
+        default="average_confidence",
+        description="The estimator that the charts and the objectives judge. doc and atc are of the accuracy "
+        "alone and need a labelled reference; other metrics are judged by average_confidence.",
     )
     kind: Literal["shewhart", "shewhart_p", "shewhart_np", "laney", "ewma", "cusum"] = Field(
         default="shewhart",

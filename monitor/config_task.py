@@ -1,4 +1,4 @@
-"""The configuration of one task: its windows, reference, calibration, objectives and labels."""
+"""The configuration of one task: its windows, reference, calibration, estimators and objectives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from pydantic import ConfigDict, Field, model_validator
 
 from monitor.config_chart import ChartConfig, FalseAlarmBudget, budget_problems
+from monitor.config_labels import Labels, Ssme
 from monitor.refit.tags import REFITTED, companions, realised_companions
 from monitor.section import Problem, Section, demand, sane, unique
 from monitor.traffic import charted_windows_per_week, shared_arl0
@@ -29,6 +30,9 @@ REALISED = ("realised", "realised_cohort", "realised_horizon")
 """The tags of the estimators that count labelled rows."""
 EstimatorTag = Literal[
     "average_confidence",
+    "cbpe_sem",
+    "doc",
+    "atc",
     "realised",
     "realised_cohort",
     "realised_horizon",
@@ -158,67 +162,6 @@ class Objective(Section):
         return {metric: bound for metric, bound in found.items() if bound is not None}
 
 
-class Labels(Section):
-    """How long and how many answers wait for their labels."""
-
-    horizon_days: float = Field(
-        default=30.0, gt=0, le=3650, description="A label may come so long after its prediction."
-    )
-    max_answers: int = Field(
-        default=1_000_000,
-        ge=1000,
-        le=500_000_000,
-        description="Answers of this task kept for the join, oldest out first; 64 to 80 bytes each.",
-    )
-    max_waiting: int = Field(
-        default=100_000,
-        ge=1000,
-        le=500_000_000,
-        description="Labels kept, early and used ones, oldest out first.",
-    )
-    max_bytes: int | None = Field(
-        default=None,
-        ge=1_000_000,
-        description="What both take of memory at most; where they would take more, both are cut alike. An "
-        "answer takes up to 80 bytes, 8 for each of groups and, where anything is refitted, 8 and 4 for each "
-        "class; a label 73. No such bound if absent.",
-    )
-
-    @property
-    def horizon_seconds(self) -> float:
-        """The horizon in seconds."""
-        return self.horizon_days * 86_400.0
-
-
-class Ssme(Section):
-    """When, and on what, the estimators that use labels are fitted anew."""
-
-    models: tuple[str, ...] = Field(
-        default=(), description="The models whose scores are put together. Those of `models` if left out."
-    )
-    every_windows: int = Field(
-        default=20, ge=1, le=1_000_000, description="After so many windows, of all models together."
-    )
-    every_labels: int = Field(
-        default=25, ge=1, le=1_000_000, description="Or after so many newly labelled requests."
-    )
-    every_seconds: float | None = Field(
-        default=None, gt=0, description="Or after so long. No such rule if absent."
-    )
-    max_rows: int = Field(
-        default=20_000, ge=100, le=1_000_000, description="Unlabelled requests of a fit, the newest."
-    )
-    max_labelled: int = Field(
-        default=20_000, ge=100, le=1_000_000, description="Labelled requests kept, oldest out first."
-    )
-    seconds: float = Field(
-        default=60.0, gt=0, le=86_400, description="A fit that takes longer is given up, and counted."
-    )
-    memory_bytes: int = Field(
-        default=1_000_000_000, ge=100_000_000, description="A fit that needs more is given up, and counted."
-    )
-
-
 class ModelConfig(Section):
     """What is known of one model beforehand."""
 
@@ -253,8 +196,10 @@ class Task(Section):
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="How: average_confidence needs no labels; realised counts the labels of a window, "
-        "realised_cohort the newest 200 and more, realised_horizon those of the last horizon_days; ssme, "
+        description="How: average_confidence needs no labels; for comparison doc and atc (fitted on the "
+        "labels of the reference) and cbpe_sem (its value, with NannyML's band); realised counts the labels "
+        "of a window, realised_cohort the newest 200 and more, realised_horizon those of the last "
+        "horizon_days; ssme, "
         "ssme_paper, ensemble and labelled are refitted on several models' scores and the labels known by "
         "then, and the first two bring the others along.",
     )
@@ -319,6 +264,29 @@ class Task(Section):
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
         return self.chart.model_copy(update={"arl0": arl0})
 
+    def judged_estimator(self, metric: str) -> str:
+        """The estimator that the chart and the objective of a metric judge."""
+        return self.chart.estimator if metric == "accuracy" else "average_confidence"
+
+    def _judged_problems(self) -> Iterable[Problem]:
+        """What is judged must be among what is reported."""
+        listed, chosen = ", ".join(self.estimators), self.chart.estimator
+        judged = {self.judged_estimator(metric): metric for metric in reversed(self.metrics)}
+        for tag, metric in judged.items():
+            if tag in self.estimators:
+                continue
+            if tag == chosen and "estimator" in self.chart.model_fields_set:
+                yield "chart.estimator", f"expected one of estimators ({listed}), got {tag!r}: add it there"
+                continue
+            why = f"as charts and objectives judge {metric} by it"
+            yield "estimators", f"expected {tag} among them, {why}, got {listed}: add it"
+        if chosen != "average_confidence" and self.reference.path is None:
+            yield (
+                "chart.estimator",
+                f"expected average_confidence without a labelled reference, got {chosen!r}, which is fitted "
+                "on one: give reference.path",
+            )
+
     def _refit_problems(self) -> Iterable[Problem | None]:
         yield unique("ssme.models", self.ssme.models)
         yield sane("ssme.models", self.ssme.models)
@@ -362,9 +330,7 @@ class Task(Section):
                 instead = "ece" if listed_metric == "class_ece" else "accuracy"
                 found = f"expected classes to be given with {listed_metric}, got none"
                 yield "metrics", f"{found}: list classes, or use {instead}"
-        if self.chart.estimator not in self.estimators:
-            listed = ", ".join(self.estimators)
-            yield "chart.estimator", f"expected one of estimators ({listed}), got {self.chart.estimator!r}"
+        yield from self._judged_problems()
         for metric in self.objective.bounds():
             if metric not in self.metrics:
                 listed = ", ".join(self.metrics)

@@ -76,6 +76,8 @@ class Evaluation:
         By metric, with the draws for pooling.
     others : mapping of str to ClassificationEstimate
         Precision and the like by metric, with the distributions for pooling.
+    confidence : (n,) float64
+        Of each row.
     """
 
     estimates: Mapping[str, Result]
@@ -83,6 +85,7 @@ class Evaluation:
     accuracy: TrimmedPmf | None
     errors: Mapping[str, CalibrationErrorEstimate]
     others: Mapping[str, ClassificationEstimate] = field(default_factory=dict)
+    confidence: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
@@ -135,7 +138,7 @@ def _assemble(request: Request, confidence: Floats, accuracy: Result, pmf: Trimm
         if found.standard_error is not None:
             errors[metric] = found
             row_sd[metric] = found.standard_error * math.sqrt(len(confidence))
-    return Evaluation(estimates, row_sd, pmf, errors, others)
+    return Evaluation(estimates, row_sd, pmf, errors, others, confidence)
 
 
 def _others(request: Request) -> dict[str, ClassificationEstimate]:

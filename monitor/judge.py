@@ -219,7 +219,7 @@ class Judge:
             self._alarmed.setdefault(metric, time)
         else:
             self._alarmed.pop(metric, None)
-        return ChartView(metric, verdict)
+        return ChartView(metric, verdict, self._settings.task.judged_estimator(metric))
 
     def _warm(self, evaluation: Evaluation) -> None:
         """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""

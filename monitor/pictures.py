@@ -63,15 +63,17 @@ class History:
 
     def add(self, metric: str, report: WindowReport) -> None:
         """Take the estimate, limits and alarm of a window."""
+        charted = next((c for c in report.charts if c.metric == metric), None)
+        chart = charted.verdict if charted else None
+        judged = charted.estimator if charted else AVERAGE_CONFIDENCE
         found = next(
             (
                 e.result
                 for e in report.estimates
-                if e.metric == metric and e.estimator == AVERAGE_CONFIDENCE and isinstance(e.result, Estimate)
+                if e.metric == metric and e.estimator == judged and isinstance(e.result, Estimate)
             ),
             None,
         )
-        chart = next((c.verdict for c in report.charts if c.metric == metric), None)
         place = self._place(report.window)
         if place >= len(self) - 1:  # what an older window's revision says of both may have changed since
             for objective in report.objectives:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from monitor.config import Task
@@ -38,7 +38,9 @@ class Reported:
         """A refit has brought these."""
         self._fitted = fitted
 
-    def of_window(self, window: int, evaluation: Evaluation) -> tuple[MetricEstimate, ...]:
+    def of_window(
+        self, window: int, evaluation: Evaluation, rivals: Sequence[MetricEstimate]
+    ) -> tuple[MetricEstimate, ...]:
         """Those of a window that has closed just now.
 
         Parameters
@@ -46,6 +48,8 @@ class Reported:
         window : int
             Its number.
         evaluation : Evaluation
+        rivals : sequence of MetricEstimate
+            What `monitor.rivals` says of it.
         """
         found = []
         if AVERAGE_CONFIDENCE in self._task.estimators:
@@ -53,7 +57,7 @@ class Reported:
                 MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
                 for metric, result in evaluation.estimates.items()
             ]
-        return tuple(found + self._realised(window) + self._refitted())
+        return (*found, *rivals, *self._realised(window), *self._refitted())
 
     def current(self, last: LastWindow | None, open_window: int) -> tuple[MetricEstimate, ...]:
         """The last window's; realised as known now, of the newest window with labels; refitted as of now.

@@ -15,6 +15,7 @@ class Reason(StrEnum):
     TOO_FEW_LABELS = "too few labels"
     NOT_CALIBRATED = "not calibrated"
     NOT_FITTED = "no fit yet"
+    NO_REFERENCE = "no labelled reference"
     NOT_DEFINED = "not defined for this task"
     ONE_CLASS = "one class only"
     NONE_PREDICTED = "class never predicted"

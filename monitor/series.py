@@ -23,6 +23,7 @@ from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport
 from monitor.reported import Reported
 from monitor.result import Result
+from monitor.rivals import Rivals
 from monitor.versions import VersionTracker
 from monitor.view import Rebaselined, SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
@@ -100,6 +101,7 @@ class Series:
         self._in_force = (
             InForce.from_snapshot(saved) if saved else InForce.at_start(task, reference, self._fits)
         )
+        self._rivals = Rivals(task, reference, self._in_force.calibration, state)
         if saved is None and reference is not None:
             self._start(reference)
         if reference is not None and not settings.group and self.checks.new and self._in_force.view.version:
@@ -115,7 +117,7 @@ class Series:
         windows = reference_windows(
             self._in_force.view.method, reference, self.settings.group, task, self.settings.positive
         )
-        self._judge.set_baseline(baselines(windows))
+        self._judge.set_baseline(baselines([self._rivals.judged(window) for window in windows]))
 
     def push(
         self, rows: Rows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
@@ -245,6 +247,7 @@ class Series:
         self._in_force = self._in_force.followed_by(
             fit.calibration, fit.time, max(self._fits, before.version)
         )
+        self._rivals.recalibrated(fit.calibration)
         first = before.method == "none"
         self.checks.recalibrated(self._windows.number, self._windows.pending, first)
         if first:
@@ -256,10 +259,11 @@ class Series:
         """The report of a window: its estimates, charts and objectives."""
         self.changed = True
         self._follow_version(window)
-        charts, objectives = self._judge.judge(evaluation, window.size, window.end_time)
+        judged = self._rivals.judged(evaluation)
+        charts, objectives = self._judge.judge(judged, window.size, window.end_time)
         self._used += window.size
         self.tally.close(window.number, window.end_time)
-        estimates = self._reported.of_window(window.number, evaluation)
+        estimates = self._reported.of_window(window.number, evaluation, self._rivals.of_window(evaluation))
         self._last = LastWindow(window.end_time, estimates, charts)
         untold, self._untold = self._untold, []
         return WindowReport(
@@ -349,4 +353,5 @@ class Series:
             "last": self._last.snapshot() if self._last else None,
             "calibration": self._in_force.snapshot(),
             **self._reported.snapshot(),
+            **self._rivals.snapshot(),
         }

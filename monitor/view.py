@@ -56,10 +56,11 @@ class MetricEstimate:
 
 @dataclass(frozen=True, slots=True)
 class ChartView:
-    """What the control chart of one metric said of the last closed window."""
+    """What the control chart of one metric said of the last closed window, by one estimator's value."""
 
     metric: str
     verdict: Verdict
+    estimator: str = "average_confidence"
 
 
 @dataclass(frozen=True, slots=True)

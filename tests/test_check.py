@@ -172,6 +172,20 @@ FIRST = {"first_windows": 20}
             "objective.ece: a floor is breached by a model that is too well calibrated; is max meant?",
         ),
         (
+            {"metrics": ["accuracy", "recall"], "classes": ["a", "b"], "objective": {"recall": {"max": 0.9}}},
+            "objective.recall: a ceiling is breached by a model that is too good; is min meant?",
+        ),
+        (
+            {
+                "metrics": ["accuracy"],
+                "estimators": ["average_confidence", "doc", "atc"],
+                "calibration": {"method": "none"},
+                "reference": {"first_windows": 30},
+            },
+            "estimators: doc and atc stay unknown, as reference.first_windows brings no labels to fit on; "
+            "give reference.path",
+        ),
+        (
             {"objective": {"accuracy": {"min": 0}}},
             "objective.accuracy: 0 can never be breached; leave the objective out, or move the bound",
         ),
@@ -203,6 +217,26 @@ def test_what_cannot_work_as_meant_is_told_once(task, warning):
 
 
 SHADOW = {"models": {"erm": {}, "shadow": {"answers_per_day": 5e4}}, "labels": {"max_answers": 500_000_000}}
+
+
+def test_a_floor_of_recall_without_a_calibration_is_nothing_to_warn_of():
+    task = {"classes": ["a", "b"], "calibration": {"method": "none"}, "metrics": ["accuracy", "recall"]}
+    found = report({"t": {"erm": 40}}, **task, objective={"recall": {"min": 0.8}})
+    assert found.warnings == ()
+
+
+def test_a_chart_of_what_is_fitted_on_a_reference_is_not_of_models_that_it_lacks():
+    task = {
+        "metrics": ["accuracy"],
+        "estimators": ["average_confidence", "doc"],
+        "chart": {"estimator": "doc"},
+    }
+    found = report({"t": {"erm": 40}}, **SHADOW, **task)
+    assert found.warnings == (
+        "tasks.t.models.shadow: the reference has no rows of it: it will not be calibrated, its doc stays "
+        "unknown, so that its accuracy is not charted; give it some",
+    )
+    assert [chart.model for chart in found.charts] == ["erm"]
 
 
 @pytest.mark.parametrize(

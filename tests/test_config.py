@@ -144,7 +144,25 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"ssme": {"models": ["erm", "erm"]}}, "ssme.models: expected each name once, got 'erm' 2 times"),
         (
             {"estimators": ["realised"]},
-            "chart.estimator: expected one of estimators (realised), got 'average_confidence'",
+            "estimators: expected average_confidence among them, as charts and objectives judge accuracy by "
+            "it, got realised: add it",
+        ),
+        (
+            {"estimators": ["realised"], "chart": {"estimator": "average_confidence"}},
+            "chart.estimator: expected one of estimators (realised), got 'average_confidence': add it there",
+        ),
+        (
+            {"estimators": ["average_confidence"], "chart": {"estimator": "doc"}, "reference": {"path": "r"}},
+            "chart.estimator: expected one of estimators (average_confidence), got 'doc': add it there",
+        ),
+        (
+            {"estimators": ["doc"], "chart": {"estimator": "doc"}, "reference": {"path": "r"}},
+            "estimators: expected average_confidence among them, as charts and objectives judge ece by it",
+        ),
+        (
+            {"estimators": ["average_confidence", "atc"], "chart": {"estimator": "atc"}},
+            "chart.estimator: expected average_confidence without a labelled reference, got 'atc', which is "
+            "fitted on one: give reference.path",
         ),
         ({"chart": {"rules": [1, "we1"]}}, "rules: expected each name once, got 'we1' 2 times"),
         (

@@ -17,7 +17,6 @@ from connectors.formats.decoder import Decoder
 from monitor.check import check
 from monitor.commands.daemon import Daemon
 from monitor.config import Config, Metric
-from monitor.config_task import ChartConfig
 from monitor.configfile import load_config, schema
 from monitor.engine import layouts
 from monitor.reference import Reference, split_by_model
@@ -74,7 +73,7 @@ def test_every_entry_of_the_table_of_consequences_is_tried_below() -> None:
 
 def test_every_key_is_tried_below() -> None:
     assert set(AT_ONCE) == of(Consequence.AT_ONCE)
-    assert set(NEW_BASELINE) | {ONE_CHOICE} == of(Consequence.NEW_BASELINE)
+    assert set(NEW_BASELINE) == of(Consequence.NEW_BASELINE)
     assert set(RESTART) - CAME_OR_WENT == of(Consequence.RESTART)
 
 
@@ -274,7 +273,7 @@ def test_expected_traffic_is_taken_over_at_once_and_changes_no_window() -> None:
 AT_ONCE["tasks.*.models.*.answers_per_day"] = ()
 
 OLD_AGE = {"size": 100, "min_size": 20, "max_age_seconds": 45}
-ONE_CHOICE = "tasks.*.chart.estimator"
+JUDGED_BY_DOC = {"reference": {"path": "r"}, "estimators": ["average_confidence", "doc", "realised"]}
 NEW_BASELINE: dict[str, tuple[Task, Task]] = {
     # what else is set, what changes
     "tasks.*.window.size": ({}, {"window": {"size": 50, "min_size": 20, "max_age_seconds": 1e9}}),
@@ -285,6 +284,7 @@ NEW_BASELINE: dict[str, tuple[Task, Task]] = {
     "tasks.*.calibration.method": ({"reference": {"path": "r"}},
                                    {"reference": {"path": "r"}, "calibration": {"method": "none"}}),
     "tasks.*.metrics": ({}, {"metrics": ["accuracy", "ece"]}),
+    "tasks.*.chart.estimator": (JUDGED_BY_DOC, JUDGED_BY_DOC | {"chart": {"sigmas": 3, "estimator": "doc"}}),
     "tasks.*.chart.kind": ({}, {"chart": {"sigmas": 3, "kind": "shewhart_p"}}),
     "tasks.*.chart.arl0": ({"chart": {"arl0": 370}}, {"chart": {"arl0": 100}}),
     "tasks.*.chart.sigmas": ({}, {"chart": {"sigmas": 2}}),
@@ -323,11 +323,6 @@ def test_what_begins_a_new_baseline_closes_the_open_window_and_is_as_if_begun_wi
     found = shown(reloaded.feed(after), reloaded)
     assert found == shown(fresh.feed(after), fresh)
     assert found != shown(left.feed(after), left), "the change is seen"
-
-
-def test_a_key_with_one_choice_cannot_change() -> None:
-    assert consequence(tuple(ONE_CHOICE.split("."))) is Consequence.NEW_BASELINE
-    assert get_args(ChartConfig.model_fields["estimator"].annotation) == ("average_confidence",)
 
 
 def test_a_new_baseline_counts_the_fits_of_the_calibration() -> None:

@@ -105,7 +105,7 @@ class Journal:
             logging.WARNING if verdict.out_of_control else logging.INFO,
             "Alarm %s: %s; limits %.4f to %.4f around %.4f%s.",
             "raised" if verdict.out_of_control else "released",
-            _what(report, chart.metric),
+            _what(report, chart.metric, chart.estimator),
             verdict.lower,
             verdict.upper,
             verdict.center,
@@ -163,13 +163,11 @@ def _which(report: WindowReport, metric: str) -> str:
     return f"{', '.join(names)}, window {report.window} (until {rfc3339(report.end_time)})"
 
 
-def _what(report: WindowReport, metric: str) -> str:
+def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE) -> str:
     """The series, the metric, the window and its estimate."""
     value = "unknown"
     for each in report.estimates:
-        if (each.metric, each.estimator) == (metric, AVERAGE_CONFIDENCE) and isinstance(
-            each.result, Estimate
-        ):
+        if (each.metric, each.estimator) == (metric, estimator) and isinstance(each.result, Estimate):
             value = f"{each.result.value:.4f} ({each.result.lower:.4f} to {each.result.upper:.4f})"
     return f"{_which(report, metric)}: {value}"
 

@@ -14,7 +14,7 @@ from monitor.estimate.calibration_error import (
     calibration_error,
     labelled_calibration_error,
 )
-from monitor.estimate.cbpe_sem import STANDARD_ERRORS, cbpe_sem
+from monitor.estimate.cbpe_sem import STANDARD_ERRORS, cbpe_sem, labelled_row_sd
 from monitor.estimate.classification import (
     CLASSIFICATION_METRICS,
     ClassificationEstimate,
@@ -71,6 +71,7 @@ __all__ = [
     "fit_predictive",
     "hajek",
     "labelled_calibration_error",
+    "labelled_row_sd",
     "pmf_many",
     "predictive_interval",
     "predictive_windows",
