@@ -10,7 +10,8 @@ answers of n rows:
   with its confidence), a rising curve is fitted to each draw over bins of equal count, and what the
   draws' curves say of the window's mean confidence has a variance, `v_cal`, of which only the curves'
   main directions are kept;
-* **between windows:** `I² · D(n)`, see `monitor.estimate.variance_components`.
+* **between windows:** `I² · D(n)`, the larger of `monitor.estimate.variance_components` and
+  `monitor.estimate.drift_spectrum`.
 
 The exact distribution is convolved with a normal of variance `a = I² · D(n) + n² · v_cal`, by
 multiplying its transform by exp(−a ω² / 2), and cut at 0 and n; the limits are its mid-p quantiles,

@@ -15,10 +15,12 @@ in what it was calibrated on. The left side is measured for blocks of 25, 50, 10
 contiguous folds, the folds calibrated by each other; x₀ and the t are the non-negative least squares,
 each length weighted by its number of blocks.
 
-It misleads where the reference does not show what comes: biases that are slower than a quarter of it
-are hardly told apart from its mean (1/f drift is underestimated), and a trend that begins later is in
-no reference. Sampling noise makes some variance out of none: intervals of stable streams are a little
-too wide.
+Biases that are slower than a quarter of the reference are hardly told apart from its mean, so that 1/f
+drift is underestimated here; the contrasts of neighbouring blocks (`monitor.estimate.drift_spectrum`)
+show more of it, and from a reference of 10,000 rows on the larger of both variances is taken.
+
+It misleads where the reference does not show what comes: a trend that begins later is in no reference.
+Sampling noise makes some variance out of none: intervals of stable streams are a little too wide.
 """
 
 from __future__ import annotations
@@ -32,10 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from monitor.estimate.drift_spectrum import SHORTEST_BLOCK, SHORTEST_REFERENCE, Spectrum, drift_spectrum
 from monitor.records import Floats
-
-SHORTEST_BLOCK = 25
-"""Rows: shorter ones hold hardly a wrong answer of a good model."""
 
 LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 """Rows over which a bias is forgotten; those above a quarter of the reference are left out."""
@@ -70,6 +70,8 @@ class Components:
         By length in rows, 0 or more.
     rows : int
         Of the reference.
+    spectrum : Spectrum or None
+        What contrasts of neighbouring blocks say of the same; None leaves it at the above.
 
     Examples
     --------
@@ -80,9 +82,12 @@ class Components:
     dispersion: float
     variances: Mapping[float, float] = field(default_factory=dict)
     rows: int = 0
+    spectrum: Spectrum | None = None
 
     def of_bias(self, n: int, information: float) -> float:
         """Variance of the mean bias of a later window of n rows, in logits², D(n).
+
+        The larger of what the components and what the contrasts say.
 
         Parameters
         ----------
@@ -90,10 +95,26 @@ class Components:
         information : float
             I of the window; with none, dispersion counts for nothing.
         """
+        found = self._moving(n, information) + self._lasting()
+        contrasts = self.spectrum
+        return found if contrasts is None else max(found, contrasts.moving(n) + contrasts.beyond)
+
+    def moving(self, n: int, information: float) -> float:
+        """The part of `of_bias` that is another in each window: no labels of other windows reduce it."""
+        found = self._moving(n, information)
+        return found if self.spectrum is None else max(found, self.spectrum.moving(n))
+
+    @property
+    def lasting(self) -> float:
+        """The part that later windows have in common: by how much the reference's own mean was off."""
+        return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
+
+    def _moving(self, n: int, information: float) -> float:
         found = self.dispersion / information if information > 0 else 0.0
-        for length, variance in self.variances.items():
-            found += variance * (remembered(n, length) + remembered(self.rows, length))
-        return found
+        return found + sum(t * remembered(n, length) for length, t in self.variances.items())
+
+    def _lasting(self) -> float:
+        return sum(t * remembered(self.rows, length) for length, t in self.variances.items())
 
     def snapshot(self) -> dict[str, Any]:
         """As plain values."""
@@ -101,12 +122,14 @@ class Components:
             "dispersion": self.dispersion,
             "variances": [[length, variance] for length, variance in self.variances.items()],
             "rows": self.rows,
+            "spectrum": self.spectrum and self.spectrum.snapshot(),
         }
 
     @classmethod
     def from_snapshot(cls, state: Mapping[str, Any]) -> Components:
         """What `snapshot` gave."""
-        return cls(state["dispersion"], dict(state["variances"]), state["rows"])
+        spectrum = state["spectrum"] and Spectrum.from_snapshot(state["spectrum"])
+        return cls(state["dispersion"], dict(state["variances"]), state["rows"], spectrum)
 
 
 def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) -> Components | None:
@@ -147,7 +170,9 @@ def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) 
     weight = np.array(weights)
     found, _ = nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
     kept = {k: float(t) for k, t in zip(lengths, found[1:], strict=True) if t > 0}
-    return Components(float(found[0]), kept, n)
+    fewest = min(folded)
+    spectrum = drift_spectrum(folded[fewest], right, fewest) if n >= SHORTEST_REFERENCE else None
+    return Components(float(found[0]), kept, n, spectrum)
 
 
 def _mean_squares(

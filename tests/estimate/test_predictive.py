@@ -146,9 +146,9 @@ class TestFit:
         variances = []
         for bias in (np.zeros(n), ornstein_uhlenbeck(rng, n, 2000.0, 0.3)):
             wrong = (rng.random(n) >= 1 / (1 + np.exp(-logit - bias))).astype(np.int64)
-            folds = cross_fit_in_time(ISOTONIC, chance[:, None], np.zeros(n, dtype=np.int64), wrong, 8)
-            found = variance_components({8: folds[:, 0]}, wrong == 0)
-            variances.append(found.of_bias(500, 500 * 0.04))
+            zeros = np.zeros(n, dtype=np.int64)
+            folded = {k: cross_fit_in_time(ISOTONIC, chance[:, None], zeros, wrong, k)[:, 0] for k in (2, 8)}
+            variances.append(variance_components(folded, wrong == 0).of_bias(500, 500 * 0.04))
         stable, drifting = variances
         assert stable < 0.02
         assert 0.04 < drifting < 0.25  # 0.3² is 0.09, of which 500 rows keep nine tenths
