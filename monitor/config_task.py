@@ -193,6 +193,12 @@ class Task(Section):
         description="What is estimated. precision, recall, specificity, f1, auroc and average_precision are "
         "of the positive one of two classes; of more classes they are means over the classes.",
     )
+    average: Literal["macro", "micro", "per_class"] = Field(
+        default="macro",
+        description="How precision, recall, specificity, f1, auroc and average_precision of three classes or "
+        "more become one number: macro, the mean over the classes; micro, of all pairs of a row and a class "
+        "at once; per_class, macro, with each class by itself beside it. What is refitted stays macro.",
+    )
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
@@ -264,6 +270,11 @@ class Task(Section):
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
         return self.chart.model_copy(update={"arl0": arl0})
 
+    @property
+    def charted_average(self) -> Literal["macro", "micro"]:
+        """The average that charts and objectives judge."""
+        return "micro" if self.average == "micro" else "macro"
+
     def judged_estimator(self, metric: str) -> str:
         """The estimator that the chart and the objective of a metric judge."""
         return self.chart.estimator if metric == "accuracy" else "average_confidence"
@@ -330,6 +341,12 @@ class Task(Section):
                 instead = "ece" if listed_metric == "class_ece" else "accuracy"
                 found = f"expected classes to be given with {listed_metric}, got none"
                 yield "metrics", f"{found}: list classes, or use {instead}"
+        if self.average != "macro" and len(self.classes) < 3:
+            yield (
+                "average",
+                f"expected {self.average} only with three classes or more, got it with {len(self.classes)}: "
+                "leave it out",
+            )
         yield from self._judged_problems()
         for metric in self.objective.bounds():
             if metric not in self.metrics:

@@ -22,6 +22,7 @@ from monitor.estimate.calibration_error import (
 )
 from monitor.estimate.classification import (
     CLASSIFICATION_METRICS,
+    Average,
     ClassificationEstimate,
     classification_details,
 )
@@ -47,6 +48,8 @@ class Request:
     positive : int
         Index of the positive of two classes.
     level : float
+    average : {"macro", "micro", "per_class"}
+        Of three classes or more; per_class is macro, with each class by itself beside it.
     seed : int
         Of the bootstrap; windows that are pooled must have different ones.
     """
@@ -58,6 +61,7 @@ class Request:
     positive: int
     level: float
     seed: int
+    average: str = "macro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class Evaluation:
         Precision and the like by metric, with the distributions for pooling.
     confidence : (n,) float64
         Of each row.
+    classes : mapping of (str, int) to Estimate or Unknown
+        By metric and class, where each is estimated by itself.
     """
 
     estimates: Mapping[str, Result]
@@ -86,6 +92,7 @@ class Evaluation:
     errors: Mapping[str, CalibrationErrorEstimate]
     others: Mapping[str, ClassificationEstimate] = field(default_factory=dict)
     confidence: Floats = field(default_factory=lambda: np.zeros(0))
+    classes: Mapping[tuple[str, int], Result] = field(default_factory=dict)
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
@@ -138,11 +145,25 @@ def _assemble(request: Request, confidence: Floats, accuracy: Result, pmf: Trimm
         if found.standard_error is not None:
             errors[metric] = found
             row_sd[metric] = found.standard_error * math.sqrt(len(confidence))
-    return Evaluation(estimates, row_sd, pmf, errors, others, confidence)
+    return Evaluation(estimates, row_sd, pmf, errors, others, confidence, _classes(request))
 
 
 def _others(request: Request) -> dict[str, ClassificationEstimate]:
     """Precision and the like: of the positive of two classes, or the mean over more of them."""
+    return _details(request, "micro" if request.average == "micro" else "macro")
+
+
+def _classes(request: Request) -> dict[tuple[str, int], Result]:
+    """The same of each class by itself, of three or more."""
+    width = request.scores.shape[1]
+    if request.average != "per_class" or width < 3:
+        return {}
+    found = _details(request, "class")
+    metrics = dict.fromkeys(name.partition("[")[0] for name in found)
+    return {(metric, k): found[f"{metric}[{k}]"].result for metric in metrics for k in range(width)}
+
+
+def _details(request: Request, average: Average) -> dict[str, ClassificationEstimate]:
     metrics = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
     if not metrics:
         return {}
@@ -152,6 +173,7 @@ def _others(request: Request) -> dict[str, ClassificationEstimate]:
         metrics,
         request.level,
         positive=request.positive if request.scores.shape[1] == 2 else None,
+        average=average,
         ranking=request.scores,
         seed=request.seed,
     )

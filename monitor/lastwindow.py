@@ -8,7 +8,7 @@ from typing import Any
 
 from monitor.charts.base import Verdict
 from monitor.result import Estimate, Result, TooFew, Unknown
-from monitor.view import ChartView, MetricEstimate
+from monitor.view import ChartView, ClassEstimate, MetricEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,20 @@ class LastWindow:
         Seconds since the epoch.
     estimates : tuple of MetricEstimate
     charts : tuple of ChartView
+    classes : tuple of ClassEstimate
     """
 
     end_time: float
     estimates: tuple[MetricEstimate, ...]
     charts: tuple[ChartView, ...]
+    classes: tuple[ClassEstimate, ...] = ()
 
     def snapshot(self) -> dict[str, Any]:
         """The window as plain values."""
         return {
             "end_time": self.end_time,
             "estimates": plain_estimates(self.estimates),
+            "classes": [[e.metric, e.estimator, e.of_class, _plain(e.result)] for e in self.classes],
             "charts": [
                 [c.metric, v.center, v.lower, v.upper, list(v.rules), v.out_of_control]
                 for c in self.charts
@@ -49,12 +52,16 @@ class LastWindow:
                 ChartView(metric, Verdict(center, lower, upper, tuple(rules), out))
                 for metric, center, lower, upper, rules, out in state["charts"]
             ),
+            tuple(
+                ClassEstimate(metric, tag, of_class, _result(found))
+                for metric, tag, of_class, found in state.get("classes", ())
+            ),
         )
 
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[list[Any]]:
     """Estimates as plain values."""
-    return [[e.metric, e.estimator, _plain(e)] for e in estimates]
+    return [[e.metric, e.estimator, _plain(e.result)] for e in estimates]
 
 
 def estimates_from(state: Sequence[Sequence[Any]]) -> tuple[MetricEstimate, ...]:
@@ -68,8 +75,7 @@ def _result(found: Sequence[Any]) -> Result:
     return Unknown(*found) if len(found) == 1 else TooFew(*found)
 
 
-def _plain(found: MetricEstimate) -> list[Any]:
-    result = found.result
+def _plain(result: Result) -> list[Any]:
     if isinstance(result, Unknown):
         return [str(result.reason), result.n] if isinstance(result, TooFew) else [str(result.reason)]
     return [result.value, result.lower, result.upper, result.level, result.n]

@@ -144,6 +144,7 @@ def reference_windows(
                 positive=positive,
                 level=task.level,
                 seed=number,
+                average=task.charted_average,
             )
             for number, cut in enumerate(cuts)
         ]

@@ -37,6 +37,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.chart": Consequence.NEW_BASELINE,
     # A chart of a metric that was not estimated before has nothing to be drawn around.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
+    "tasks.*.average": Consequence.NEW_BASELINE,
     # The layout of the columns: what is buffered and joined was decoded by the old one.
     "tasks.*.classes": Consequence.RESTART,
     "tasks.*.positive": Consequence.RESTART,

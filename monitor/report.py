@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.result import Estimate, Result, TooFew, Unknown
-from monitor.trustview import Trust, read_untrusted, untrusted
+from monitor.trustview import Trust, untrusted
 from monitor.view import (
     CalibrationView,
     ChartView,
+    ClassEstimate,
     MetricEstimate,
-    ObjectiveState,
     ObjectiveView,
     Rebaselined,
 )
@@ -78,6 +77,8 @@ class WindowReport:
         New baselines that were asked for since the window before: the windows from this one on make them.
     trust : Trust or None
         Where labels contradict the accuracy: by how much, as known when the window closed.
+    classes : tuple of ClassEstimate
+        Where each class is estimated by itself.
 
     Attributes
     ----------
@@ -103,6 +104,7 @@ class WindowReport:
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     rebaselined: tuple[Rebaselined, ...] = ()
     trust: Trust | None = None
+    classes: tuple[ClassEstimate, ...] = ()
     line: bytes = field(default=b"", init=False, repr=False, compare=False)
 
 
@@ -154,7 +156,7 @@ def to_json(report: WindowReport) -> bytes:
     The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
     rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
     (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own,
-    `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
+    `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
 
     Parameters
     ----------
@@ -194,6 +196,7 @@ def _fields(report: WindowReport) -> dict[str, Any]:
         "end_time": rfc3339(report.end_time),
         "calibration": _calibration(report.calibration),
         "estimates": [_estimate(e) for e in report.estimates],
+        **({"classes": [_of_class(e) for e in report.classes]} if report.classes else {}),
         "charts": [_chart(c) for c in report.charts],
         "objectives": [_objective(o) for o in report.objectives],
         "positions": report.positions,
@@ -259,90 +262,6 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     return found
 
 
-def from_json(line: bytes) -> WindowReport:
-    """What `to_json` wrote, as far as the line holds it: rounded, without the time of the calibration.
-
-    Written again it gives the same bytes.
-
-    Parameters
-    ----------
-    line : bytes
-        Of `to_json`; what it does not write is not looked for, so no other line should be given.
-
-    Returns
-    -------
-    WindowReport
-        Numbers written as null are NaN.
-
-    Raises
-    ------
-    KeyError, ValueError
-        The line is none of `to_json`'s.
-
-    Examples
-    --------
-    >>> from monitor.view import CalibrationView
-    >>> line = to_json(WindowReport(task="t", model="erm", group="", version="", window=3, size=500,
-    ...     closed_by="size", start_time=0.0, end_time=60.5,
-    ...     calibration=CalibrationView("none", 0, False, None)))
-    >>> from_json(line).end_time, to_json(from_json(line)) == line
-    (60.5, True)
-    """
-    read = msgspec.json.decode(line)
-    calibration = read["calibration"]
-    return WindowReport(
-        task=read["task"],
-        model=read["model"],
-        group=read["group"],
-        version=read["version"],
-        window=read["window"],
-        revision=read["revision"],
-        size=read["size"],
-        closed_by=read["closed_by"],
-        start_time=_seconds(read["start_time"]),
-        end_time=_seconds(read["end_time"]),
-        calibration=CalibrationView(
-            calibration["method"], calibration["version"], calibration.get("foreign", False), None
-        ),
-        estimates=tuple(map(_read_estimate, read["estimates"])),
-        charts=tuple(map(_read_chart, read["charts"])),
-        objectives=tuple(map(_read_objective, read["objectives"])),
-        positions={partition: tuple(ends) for partition, ends in read["positions"].items()},
-        rebaselined=tuple(Rebaselined(**each) for each in read.get("rebaselined", ())),
-        trust=read_untrusted(read["untrusted"][0]) if "untrusted" in read else None,
-    )
-
-
-def _seconds(time: str) -> float:
-    """What `rfc3339` wrote; in whole milliseconds first, so that it is written the same again."""
-    since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
-    return since // timedelta(milliseconds=1) / 1000
-
-
-def _read_estimate(read: Mapping[str, Any]) -> MetricEstimate:
-    result: Result
-    if "unknown" in read:
-        size = read.get("size")
-        result = Unknown(read["unknown"]) if size is None else TooFew(read["unknown"], size)
-    else:
-        result = Estimate(read["value"], read["lower"], read["upper"], read["level"], read["size"])
-    return MetricEstimate(read["metric"], read["estimator"], result)
-
-
-def _read_chart(read: Mapping[str, Any]) -> ChartView:
-    center, lower, upper = (
-        math.nan if read[name] is None else read[name] for name in ("center", "lower", "upper")
-    )
-    verdict = Verdict(center, lower, upper, tuple(read["rules"]), read["out_of_control"])
-    return ChartView(read["metric"], verdict)
-
-
-def _read_objective(read: Mapping[str, Any]) -> ObjectiveView:
-    is_floor = "floor" in read
-    state = ObjectiveState(read["state"]) if "state" in read else None
-    return ObjectiveView(read["metric"], read["floor" if is_floor else "ceiling"], is_floor, state)
-
-
 def _calibration(view: CalibrationView) -> dict[str, Any]:
     found = {"method": view.method, "version": view.version}
     return found | {"foreign": True} if view.foreign else found
@@ -362,6 +281,10 @@ def _estimate(e: MetricEstimate) -> dict[str, Any]:
         }
     size = {"size": result.n} if isinstance(result, TooFew) else {}
     return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason, **size}
+
+
+def _of_class(e: ClassEstimate) -> dict[str, Any]:
+    return {"class": e.of_class} | _estimate(MetricEstimate(e.metric, e.estimator, e.result))
 
 
 def _chart(chart: ChartView) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from monitor.evaluate import AVERAGE_CONFIDENCE, Evaluation
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
 from monitor.lastwindow import LastWindow, estimates_from, plain_estimates
 from monitor.result import Reason, Result, Unknown
-from monitor.view import MetricEstimate
+from monitor.view import ClassEstimate, MetricEstimate
 
 
 class Reported:
@@ -58,6 +58,15 @@ class Reported:
                 for metric, result in evaluation.estimates.items()
             ]
         return (*found, *rivals, *self._realised(window), *self._refitted())
+
+    def of_classes(self, evaluation: Evaluation) -> tuple[ClassEstimate, ...]:
+        """The classes by themselves of a window that has closed just now, where they are asked for."""
+        if AVERAGE_CONFIDENCE not in self._task.estimators:
+            return ()
+        return tuple(
+            ClassEstimate(metric, AVERAGE_CONFIDENCE, self._task.classes[k], result)
+            for (metric, k), result in evaluation.classes.items()
+        )
 
     def current(self, last: LastWindow | None, open_window: int) -> tuple[MetricEstimate, ...]:
         """The last window's; realised as known now, of the newest window with labels; refitted as of now.

@@ -176,7 +176,12 @@ def _row_sds(reference: Reference, task: Task) -> dict[str, float]:
     positive = task.positive_index if len(task.classes) == 2 else None
     found = {
         metric: labelled_row_sd(
-            reference.labels, reference.predicted, reference.scores, metric, positive=positive
+            reference.labels,
+            reference.predicted,
+            reference.scores,
+            metric,
+            positive=positive,
+            average=task.charted_average,
         )
         for metric in task.metrics
         if metric in CLASSIFICATION_METRICS

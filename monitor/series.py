@@ -226,6 +226,7 @@ class Series:
             positive=self.settings.positive,
             level=self.settings.task.level,
             seed=window.number,
+            average=self.settings.task.average,
         )
 
     @property
@@ -264,7 +265,8 @@ class Series:
         self._used += window.size
         self.tally.close(window.number, window.end_time)
         estimates = self._reported.of_window(window.number, evaluation, self._rivals.of_window(evaluation))
-        self._last = LastWindow(window.end_time, estimates, charts)
+        classes = self._reported.of_classes(evaluation)
+        self._last = LastWindow(window.end_time, estimates, charts, classes)
         untold, self._untold = self._untold, []
         return WindowReport(
             task=self.settings.task_name,
@@ -283,6 +285,7 @@ class Series:
             positions=window.positions,
             rebaselined=tuple(untold),
             trust=self.checks.lost_trust(),
+            classes=classes,
         )
 
     def _follow_version(self, window: ClosedWindow) -> None:
@@ -333,6 +336,7 @@ class Series:
             coverage=self.checks.coverage(),
             trust=self.checks.trust(),
             alarmed_since=self._judge.alarmed_since,
+            classes=last.classes if last else (),
         )
 
     def snapshot(self) -> dict[str, Any]:

@@ -10,28 +10,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from monitor.charts.base import Verdict
 from monitor.refit.durations import RefitDurations
-from monitor.result import Result
 from monitor.trustview import Trust
+from monitor.windowview import (
+    CalibrationView,
+    ChartView,
+    ClassEstimate,
+    Coverage,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    Rebaselined,
+    SeriesState,
+)
 
-
-class SeriesState(StrEnum):
-    """The state of a model, or of a group of one."""
-
-    WARMING_UP = "warming_up"
-    IN_CONTROL = "in_control"
-    OUT_OF_CONTROL = "out_of_control"
-    UNTRUSTED = "untrusted"
-    SILENT = "silent"
-
-
-class ObjectiveState(StrEnum):
-    """Where the pooled interval lies beside the floor or ceiling."""
-
-    MET = "met"
-    AT_RISK = "at_risk"
-    BREACHED = "breached"
+__all__ = [
+    "AgentView",
+    "CalibrationView",
+    "ChartView",
+    "ClassEstimate",
+    "Coverage",
+    "EngineView",
+    "LabelOutcome",
+    "MetricEstimate",
+    "ObjectiveState",
+    "ObjectiveView",
+    "Rebaselined",
+    "RefitView",
+    "SeriesState",
+    "SeriesView",
+    "SinkView",
+    "SourceCounts",
+    "SourceView",
+]
 
 
 class LabelOutcome(StrEnum):
@@ -43,84 +54,6 @@ class LabelOutcome(StrEnum):
     EXPIRED = "expired"
     REJECTED = "rejected"
     SHED = "shed"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricEstimate:
-    """One estimator's answer for one metric of a window."""
-
-    metric: str
-    estimator: str
-    result: Result
-
-
-@dataclass(frozen=True, slots=True)
-class ChartView:
-    """What the control chart of one metric said of the last closed window, by one estimator's value."""
-
-    metric: str
-    verdict: Verdict
-    estimator: str = "average_confidence"
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveView:
-    """The objective of one metric: its bound, its state, and the pooled interval judged (None: unknown)."""
-
-    metric: str
-    bound: float
-    is_floor: bool
-    state: ObjectiveState | None
-    pooled: tuple[float, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rebaselined:
-    """A new baseline that an operator asked for, by metric, and why."""
-
-    metric: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationView:
-    """The calibration that windows of a series use.
-
-    Parameters
-    ----------
-    method : str
-        Key in `monitor.calibration.CALIBRATIONS`; where `auto` was asked for, the one that it chose.
-    version : int
-        Counts the fits, from 1; 0 where nothing was fitted.
-    foreign : bool
-        It was fitted on answers of another version of the model.
-    fitted_time : float or None
-        Newest record that it was fitted on, seconds since the epoch.
-    """
-
-    method: str
-    version: int
-    foreign: bool
-    fitted_time: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many audited batches of labelled rows lay in their interval: see `monitor.labels.audit`.
-
-    Parameters
-    ----------
-    ratio : float
-        Share of the batches, 0 to 1.
-    rows : int
-        Labelled rows in those batches.
-    level : float
-        What the intervals claim.
-    """
-
-    ratio: float
-    rows: int
-    level: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +88,8 @@ class SeriesView:
     alarmed_since : mapping of str to float or None
         The metrics whose alarm is latched, and the end of the window that raised it, seconds since the
         epoch; None where an older version kept no time.
+    classes : tuple of ClassEstimate
+        Of the last closed window, where each class is estimated by itself.
     """
 
     task: str
@@ -178,6 +113,7 @@ class SeriesView:
     coverage: Coverage | None = None
     trust: Trust | None = None
     alarmed_since: Mapping[str, float | None] = field(default_factory=dict)
+    classes: tuple[ClassEstimate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

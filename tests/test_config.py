@@ -124,6 +124,10 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"metrics": ["ece", "ece"]}, "metrics: expected each name once"),
         ({"metrics": ["class_ece"]}, "metrics: expected classes to be given with class_ece, got none"),
         ({"metrics": ["f1"]}, "with f1, got none: list classes, or use accuracy"),
+        (
+            {"classes": ["a", "b"], "average": "micro"},
+            "average: expected micro only with three classes or more, got it with 2: leave it out",
+        ),
         ({"estimators": ["realised", "realised"]}, "estimators: expected each name once"),
         (
             {"estimators": ["average_confidence", "ssme"], "ssme": {"models": ["a"]}},

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from monitor.charts.base import Verdict
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
-from monitor.report import WindowReport, finite, from_json, revised, rfc3339, to_json
+from monitor.report import WindowReport, finite, revised, rfc3339, to_json
+from monitor.reportreader import from_json
 from monitor.result import Estimate, Result, Unknown
 from monitor.view import (
     CalibrationView,

@@ -21,7 +21,7 @@ from monitor.estimate.classification import (
     classification_details,
     classification_estimates,
 )
-from monitor.estimate.confusion import expected_confusion, failure_prediction
+from monitor.estimate.confusion import confusion_intervals, expected_confusion, failure_prediction
 from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.estimate.doc import DoCFeat
 from monitor.estimate.hajek import Excess, WeightedCounts, hajek, weighted_counts
@@ -66,6 +66,7 @@ __all__ = [
     "cbpe_sem",
     "classification_details",
     "classification_estimates",
+    "confusion_intervals",
     "expected_confusion",
     "failure_prediction",
     "fit_predictive",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from monitor.estimate.poisson_binomial import checked_probabilities
+from monitor.estimate.poisson_binomial import checked_level, checked_probabilities, trimmed_pmf_many
 from monitor.records import Floats, Ints
 
 
@@ -79,6 +79,52 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
     for k in range(chances.shape[1]):
         confusion[:, k] = chances[acted == k].sum(axis=0)
     return confusion
+
+
+def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 0.95) -> Floats:
+    """The expected confusion matrix with an interval of each count, without labels.
+
+    Of the rows with one predicted class, each is of a true class with a chance of its own: the count is
+    Poisson-binomial, and its interval holds the central quantiles of that distribution, exactly. The counts
+    of a column sum to its rows, so that the intervals of one column are not independent.
+
+    It misleads as `expected_confusion` does; the intervals know nothing of an error of the calibration.
+
+    Parameters
+    ----------
+    scores, predicted
+        As for `expected_confusion`.
+    level : float
+        Of each interval by itself, above 0 and below 1.
+
+    Returns
+    -------
+    (K, K, 3) float64
+        Counts: true class by predicted class, each with its value, lower and upper end.
+
+    Raises
+    ------
+    ValueError
+        As `expected_confusion` does, or the level is out of range.
+
+    References
+    ----------
+    Kivimäki et al., section 4.3, whose matrix this is; the intervals follow their section 4.1.
+
+    Examples
+    --------
+    >>> confusion_intervals([[0.9, 0.1]] * 20 + [[0.25, 0.75]] * 8, [0] * 20 + [1] * 8)[1].round(9).tolist()
+    [[2.0, 0.0, 5.0], [6.0, 3.0, 8.0]]
+    """
+    expected = expected_confusion(scores, predicted)
+    chances, acted = checked_rows(scores, predicted)
+    checked_level(level)
+    found = np.stack([expected] * 3, axis=-1)
+    for k in np.unique(acted).tolist():
+        for i, count in enumerate(trimmed_pmf_many(chances[acted == k].T)):
+            low, high = count.interval(level)
+            found[i, k, 1:] = min(low, expected[i, k]), max(high, expected[i, k])
+    return found
 
 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:

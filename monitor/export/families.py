@@ -33,6 +33,12 @@ FAMILIES: dict[str, Family] = {
     "estimate_lower_ratio": Family("gauge", "Lower end of the estimate's interval, 0 to 1.", "ratio"),
     "estimate_upper_ratio": Family("gauge", "Upper end of the estimate's interval, 0 to 1.", "ratio"),
     "unknown": Family("gauge", "1 where the last closed window has no estimate, and why."),
+    "class_estimate_ratio": Family(
+        "gauge", "Estimate for one class by itself of the last closed window, 0 to 1.", "ratio"
+    ),
+    "class_estimate_lower_ratio": Family("gauge", "Lower end of its interval, 0 to 1.", "ratio"),
+    "class_estimate_upper_ratio": Family("gauge", "Upper end of its interval, 0 to 1.", "ratio"),
+    "class_unknown": Family("gauge", "1 where the last closed window has no estimate for a class, and why."),
     "interval_coverage_ratio": Family(
         "gauge",
         "Share of batches of 30 labelled rows whose right answers lie in the interval of their confidences; "

@@ -12,7 +12,7 @@ from html import escape
 from monitor import __version__
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.report import finite, rfc3339
-from monitor.result import Estimate, TooFew, Unknown
+from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.trustview import sentence
 from monitor.view import (
     AgentView,
@@ -157,7 +157,7 @@ def _series(one: SeriesView) -> Iterator[str]:
     )
     for metric in dict.fromkeys(metrics):
         yield (
-            f'<tr><th scope="row">{_text(metric)}</th><td>{_estimates(one.estimates, metric)}</td>'
+            f'<tr><th scope="row">{_text(metric)}</th><td>{_estimates(one, metric)}</td>'
             f"<td>{_limits(one, metric)}</td><td>{_objective(one.objectives, metric)}</td></tr>"
         )
     yield "</tbody>"
@@ -190,20 +190,27 @@ def _trust(one: SeriesView) -> str:
     return f'<br><span class="bad">{_text(sentence(one.trust))}</span>'
 
 
-def _estimates(estimates: Iterable[MetricEstimate], metric: str) -> str:
-    lines = []
-    for e in estimates:
-        if e.metric != metric:
-            continue
-        result = finite(e.result)
-        if isinstance(result, Unknown):
-            count = f" ({result.n:,})" if isinstance(result, TooFew) else ""
-            said = f"unknown, {_text(result.reason)}{count}"
-        else:
-            interval = f"{_percent(result.lower)} to {_percent(result.upper)}"
-            said = f'<b>{_percent(result.value)} %</b> <span class="nowrap">({interval})</span>{_rests_on(e)}'
-        lines.append(f'<span class="soft">{_text(e.estimator.replace("_", " "))}:</span> {said}')
+def _estimates(one: SeriesView, metric: str) -> str:
+    lines = [
+        f'<span class="soft">{_text(e.estimator.replace("_", " "))}:</span> {_said(e.result)}{_rests_on(e)}'
+        for e in one.estimates
+        if e.metric == metric
+    ]
+    lines += [
+        f'<span class="soft">of {_text(e.of_class)}:</span> {_said(e.result)}'
+        for e in one.classes
+        if e.metric == metric
+    ]
     return "<br>".join(lines)
+
+
+def _said(found: Result) -> str:
+    result = finite(found)
+    if isinstance(result, Unknown):
+        count = f" ({result.n:,})" if isinstance(result, TooFew) else ""
+        return f"unknown, {_text(result.reason)}{count}"
+    interval = f"{_percent(result.lower)} to {_percent(result.upper)}"
+    return f'<b>{_percent(result.value)} %</b> <span class="nowrap">({interval})</span>'
 
 
 def _rests_on(e: MetricEstimate) -> str:

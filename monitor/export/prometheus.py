@@ -24,7 +24,7 @@ from monitor.export.families import FAMILIES
 from monitor.records import RejectReason
 from monitor.refit.durations import BUCKETS_SECONDS, RefitDurations
 from monitor.report import finite
-from monitor.result import Unknown
+from monitor.result import Result, Unknown
 from monitor.view import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 
 log = logging.getLogger("blindsight")
@@ -221,13 +221,20 @@ def _model_info(one: SeriesView) -> dict[str, str]:
 def _estimate_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
     for e in one.estimates:
         labels = {**who, "metric": e.metric, "estimator": e.estimator}
-        result = finite(e.result)
-        if isinstance(result, Unknown):
-            yield "unknown", {**labels, "reason": _text(result.reason)}, 1
-        else:
-            yield "estimate_ratio", labels, result.value
-            yield "estimate_lower_ratio", labels, result.lower
-            yield "estimate_upper_ratio", labels, result.upper
+        yield from _result_rows("", labels, e.result)
+    for of in one.classes:  # apart, so that sums and means over the metrics stay what they are
+        labels = {**who, "metric": of.metric, "estimator": of.estimator, "class": _text(of.of_class)}
+        yield from _result_rows("class_", labels, of.result)
+
+
+def _result_rows(prefix: str, labels: dict[str, str], result: Result) -> Iterator[Row]:
+    found = finite(result)
+    if isinstance(found, Unknown):
+        yield f"{prefix}unknown", {**labels, "reason": _text(found.reason)}, 1
+    else:
+        yield f"{prefix}estimate_ratio", labels, found.value
+        yield f"{prefix}estimate_lower_ratio", labels, found.lower
+        yield f"{prefix}estimate_upper_ratio", labels, found.upper
 
 
 def _chart_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:

@@ -24,7 +24,8 @@ import numpy as np
 
 from monitor.labels.cells import Cell, Cells
 from monitor.labels.tally import REALISED
-from monitor.report import WindowReport, from_json, revised, to_json
+from monitor.report import WindowReport, revised, to_json
+from monitor.reportreader import from_json
 from monitor.result import Result
 
 FEWEST_KEPT = 1000

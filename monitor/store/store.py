@@ -26,7 +26,8 @@ import msgspec
 
 from monitor.changes import Changes
 from monitor.errors import StoreError
-from monitor.report import WindowReport, from_json, to_json
+from monitor.report import WindowReport, to_json
+from monitor.reportreader import from_json
 from monitor.store.codec import pack, unpack
 from monitor.store.lock import FolderLock
 from monitor.store.rings import SavedRings

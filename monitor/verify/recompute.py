@@ -133,6 +133,7 @@ def _estimates(line: Line, task: Task, rows: Rows, calibration: Calibration) -> 
         positive=SeriesSettings(line.task, line.model, line.group, task).positive,
         level=level,
         seed=line.window,
+        average=task.charted_average,
     )
     [evaluation] = evaluate([request])
     report = WindowReport(

@@ -22,6 +22,7 @@ from monitor.estimate import (
     average_confidence,
     classification_details,
     classification_estimates,
+    confusion_intervals,
     expected_confusion,
     failure_prediction,
 )
@@ -275,3 +276,26 @@ def test_confusion_refuses_a_confidence_and_a_threshold_out_of_range() -> None:
         expected_confusion([[0.5]], [0])
     with pytest.raises(ValueError, match="threshold must be a probability from 0 to 1, got"):
         failure_prediction([0.5], 1.5)
+
+
+def test_intervals_of_the_confusion_matrix_are_those_of_every_labelling_counted() -> None:
+    """By enumeration: 3 classes, 7 rows, all 2,187 labellings with their chances."""
+    rng = np.random.default_rng(11)
+    scores = rng.dirichlet(np.ones(3), 7)
+    predicted = np.array([0, 0, 0, 0, 1, 1, 2])
+    found = confusion_intervals(scores, predicted, 0.8)
+    every = np.array(list(product(range(3), repeat=7)))
+    chance = scores[np.arange(7), every].prod(axis=1)
+    assert found[..., 0] == pytest.approx(expected_confusion(scores, predicted))
+    for i, k in product(range(3), repeat=2):
+        count = ((every == i) & (predicted == k)).sum(axis=1)
+        cdf = np.cumsum(np.bincount(count, chance, minlength=8))
+        low, high = np.searchsorted(cdf, [0.1, 0.9])
+        value = found[i, k, 0]
+        assert found[i, k, 1:] == pytest.approx([min(low, value), max(high, value)])
+
+
+def test_a_confusion_matrix_of_a_window_without_rows_is_all_0() -> None:
+    assert not confusion_intervals(np.zeros((0, 2)), np.zeros(0, dtype=np.int64)).any()
+    with pytest.raises(ValueError, match="level must"):
+        confusion_intervals(np.zeros((0, 2)), np.zeros(0, dtype=np.int64), 1.0)

@@ -17,6 +17,7 @@ from monitor.view import (
     AgentView,
     CalibrationView,
     ChartView,
+    ClassEstimate,
     Coverage,
     EngineView,
     LabelOutcome,
@@ -110,6 +111,15 @@ def test_a_latched_alarm_is_told_from_a_window_that_breaks_a_rule() -> None:
     assert "out of control, latched, this window breaks no rule|" in text
     text = read(of(dataclasses.replace(latched, alarmed_since={"accuracy": 1795168800.0}))).text
     assert "out of control, latched since 2026-11-20 10:00:00 UTC, this window breaks no rule|" in text
+
+
+def test_classes_by_themselves_stand_below_their_metric() -> None:
+    classes = (
+        ClassEstimate("accuracy", "average_confidence", "<b>ok", Estimate(0.9, 0.85, 0.95, 0.95, 500)),
+        ClassEstimate("accuracy", "average_confidence", "toxic", Unknown("one class only")),
+    )
+    text = read(of(dataclasses.replace(MODEL, classes=classes))).text
+    assert "no labels yet\nof <b>ok: 90.0 % (85.0 to 95.0)\nof toxic: unknown, one class only|" in text
 
 
 def test_realised_says_what_it_rests_on() -> None:

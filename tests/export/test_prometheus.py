@@ -28,6 +28,7 @@ from monitor.view import (
     AgentView,
     CalibrationView,
     ChartView,
+    ClassEstimate,
     Coverage,
     EngineView,
     LabelOutcome,
@@ -73,6 +74,10 @@ WATCHED = SeriesView(
         ObjectiveView("ece", 0.05, False, None),
     ),
     violations={("accuracy", "we1"): 2, ("accuracy", "we2"): 0, ("ece", "we1"): 0, ("ece", "we2"): 0},
+    classes=(
+        ClassEstimate("recall", "average_confidence", "ok", Estimate(0.9, 0.85, 0.95, 0.95, 500)),
+        ClassEstimate("recall", "average_confidence", 'to "xic"', Unknown(Reason.ONE_CLASS)),
+    ),
     coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
     trust=Trust(False, 23.5, 1200, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
 )
@@ -368,7 +373,7 @@ def test_the_cap_is_kept_and_whole_models_and_groups_are_cut(cap: int) -> None:
 
 
 def test_models_are_kept_before_groups_and_the_first_before_the_last() -> None:
-    kept = list(whom(samples(crowd(5, 4), 400)))
+    kept = list(whom(samples(crowd(5, 4), 600)))
     order = [(f"m{m}", None) for m in range(5)] + [
         (f"m{m}", f"region={g}") for m in range(5) for g in range(4)
     ]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from monitor.changes import assembled
 from monitor.labels.revisions import Revisions
 from monitor.labels.tally import REALISED
-from monitor.report import from_json, to_json
+from monitor.report import to_json
+from monitor.reportreader import from_json
 from monitor.result import Estimate, Unknown
 from monitor.store import Store
 from tests.plain_state import same, through_msgpack

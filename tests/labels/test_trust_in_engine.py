@@ -14,7 +14,8 @@ from monitor.commands.journal import Journal
 from monitor.export.page import render_page
 from monitor.labels.trust import ALARM
 from monitor.refit.taskrefits import Published
-from monitor.report import from_json, to_json
+from monitor.report import to_json
+from monitor.reportreader import from_json
 from monitor.trustview import sentence
 from monitor.view import AgentView, SeriesState
 from tests.labels.test_audit import labels_of

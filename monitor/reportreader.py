@@ -1,0 +1,116 @@
+"""Reads a window's line of the reports back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from monitor.charts.base import Verdict
+from monitor.report import WindowReport
+from monitor.result import Estimate, Result, TooFew, Unknown
+from monitor.trustview import read_untrusted
+from monitor.view import (
+    CalibrationView,
+    ChartView,
+    ClassEstimate,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    Rebaselined,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def from_json(line: bytes) -> WindowReport:
+    """What `to_json` wrote, as far as the line holds it: rounded, without the time of the calibration.
+
+    Written again it gives the same bytes.
+
+    Parameters
+    ----------
+    line : bytes
+        Of `to_json`; what it does not write is not looked for, so no other line should be given.
+
+    Returns
+    -------
+    WindowReport
+        Numbers written as null are NaN.
+
+    Raises
+    ------
+    KeyError, ValueError
+        The line is none of `to_json`'s.
+
+    Examples
+    --------
+    >>> from monitor.report import to_json
+    >>> line = to_json(WindowReport(task="t", model="erm", group="", version="", window=3, size=500,
+    ...     closed_by="size", start_time=0.0, end_time=60.5,
+    ...     calibration=CalibrationView("none", 0, False, None)))
+    >>> from_json(line).end_time, to_json(from_json(line)) == line
+    (60.5, True)
+    """
+    read = msgspec.json.decode(line)
+    calibration = read["calibration"]
+    return WindowReport(
+        task=read["task"],
+        model=read["model"],
+        group=read["group"],
+        version=read["version"],
+        window=read["window"],
+        revision=read["revision"],
+        size=read["size"],
+        closed_by=read["closed_by"],
+        start_time=_seconds(read["start_time"]),
+        end_time=_seconds(read["end_time"]),
+        calibration=CalibrationView(
+            calibration["method"], calibration["version"], calibration.get("foreign", False), None
+        ),
+        estimates=tuple(map(_read_estimate, read["estimates"])),
+        classes=tuple(map(_read_class, read.get("classes", ()))),
+        charts=tuple(map(_read_chart, read["charts"])),
+        objectives=tuple(map(_read_objective, read["objectives"])),
+        positions={partition: tuple(ends) for partition, ends in read["positions"].items()},
+        rebaselined=tuple(Rebaselined(**each) for each in read.get("rebaselined", ())),
+        trust=read_untrusted(read["untrusted"][0]) if "untrusted" in read else None,
+    )
+
+
+def _seconds(time: str) -> float:
+    """What `rfc3339` wrote; in whole milliseconds first, so that it is written the same again."""
+    since = datetime.fromisoformat(time) - _EPOCH
+    return since // timedelta(milliseconds=1) / 1000
+
+
+def _read_estimate(read: Mapping[str, Any]) -> MetricEstimate:
+    result: Result
+    if "unknown" in read:
+        size = read.get("size")
+        result = Unknown(read["unknown"]) if size is None else TooFew(read["unknown"], size)
+    else:
+        result = Estimate(read["value"], read["lower"], read["upper"], read["level"], read["size"])
+    return MetricEstimate(read["metric"], read["estimator"], result)
+
+
+def _read_class(read: Mapping[str, Any]) -> ClassEstimate:
+    found = _read_estimate(read)
+    return ClassEstimate(found.metric, found.estimator, read["class"], found.result)
+
+
+def _read_chart(read: Mapping[str, Any]) -> ChartView:
+    center, lower, upper = (
+        math.nan if read[name] is None else read[name] for name in ("center", "lower", "upper")
+    )
+    verdict = Verdict(center, lower, upper, tuple(read["rules"]), read["out_of_control"])
+    return ChartView(read["metric"], verdict)
+
+
+def _read_objective(read: Mapping[str, Any]) -> ObjectiveView:
+    is_floor = "floor" in read
+    state = ObjectiveState(read["state"]) if "state" in read else None
+    return ObjectiveView(read["metric"], read["floor" if is_floor else "ceiling"], is_floor, state)
