@@ -18,6 +18,8 @@ import typer
 from monitor import __version__
 from monitor.commands.process import one_heap, one_thread_for_matrices
 from monitor.errors import BlindsightError, ConfigError, MissingExtraError
+from monitor.export.rules.render import Format
+from monitor.export.rules.settings import RUNBOOKS, SELECTOR
 
 app = typer.Typer(
     name="blindsight",
@@ -159,6 +161,26 @@ def schema() -> None:
     from monitor.configfile import schema as config_schema
 
     typer.echo(json.dumps(config_schema(), indent=2))
+
+
+@app.command()
+def rules(
+    config: Annotated[
+        str | None, typer.Argument(metavar="CONFIG", help="A YAML file; the defaults where left out.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="For whom.")] = Format.PROMETHEUS,
+    selector: Annotated[str, typer.Option(help="Label matchers that pick the agents.")] = SELECTOR,
+    runbooks: Annotated[str, typer.Option(help="Where the runbooks are, for runbook_url.")] = RUNBOOKS,
+    dashboard: Annotated[str, typer.Option(help="The model dashboard's address; none by default.")] = "",
+    time_scale: Annotated[float, typer.Option(help="Factor of every duration, to try them out.")] = 1.0,
+    out: Annotated[Path | None, typer.Option(help="A folder to write to instead of printing.")] = None,
+) -> None:
+    """Print the alert rules that watch a configuration's models and the agent itself."""
+    from monitor.commands.rules import paces_of, rules_text
+    from monitor.export.rules.settings import RuleSettings
+
+    settings = RuleSettings(selector, paces_of(config), runbooks, dashboard, time_scale)
+    typer.echo(rules_text(settings, form, out))
 
 
 @app.command()

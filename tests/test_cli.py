@@ -228,7 +228,7 @@ def test_wrong_usage(words: list[str]) -> None:
 def test_help_names_every_command(word: str) -> None:
     done = command(word)
     assert done.returncode == 0
-    for name in ("run", "demo", "replay", "check", "schema", "version"):
+    for name in ("run", "demo", "replay", "check", "rules", "schema", "version"):
         assert f"│ {name} " in done.stdout
 
 

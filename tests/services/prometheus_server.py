@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -48,6 +48,42 @@ def promtool_check_metrics(text: str) -> list[str]:
     if done.returncode != 0 and not lines:
         return [f"promtool check metrics ended with {done.returncode}"]
     return lines
+
+
+def promtool_check_rules(text: str) -> list[str]:
+    """What ``promtool check rules`` finds wrong with a rule file, lint included; empty if nothing."""
+    return _promtool(["check", "rules", "--lint=all", "--lint-fatal"], {"rules.yaml": text}, "rules.yaml")
+
+
+def promtool_test_rules(rules: str, tests: str) -> list[str]:
+    """What ``promtool test rules`` finds wrong; empty if nothing.
+
+    Parameters
+    ----------
+    rules : str
+        A rule file's text.
+    tests : str
+        The test file's, without `rule_files`.
+    """
+    files = {"rules.yaml": rules, "tests.yaml": 'rule_files: ["rules.yaml"]\n' + tests}
+    return _promtool(["test", "rules"], files, "tests.yaml")
+
+
+def _promtool(words: list[str], files: Mapping[str, str], last: str) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="blindsight-promtool-") as folder:
+        for name, text in files.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [binary("promtool"), *words, last],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    if done.returncode == 0:
+        return []
+    return [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
 
 
 class PrometheusServer:
