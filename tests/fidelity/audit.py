@@ -9,7 +9,6 @@ each model's audit as the agent exports it at the end of the year, by 5 % labels
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from math import sqrt
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from monitor.labels.audit import BATCH_ROWS, BATCHES_KEPT, covered
+from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, confidences
 
 OUTPUT = Path(__file__).parent / "output" / "audit.txt"
@@ -64,13 +64,7 @@ def table(batches: int, found: Sequence[tuple[str, float, int]]) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--batches", type=int, default=20_000)
-    batches = parser.parse_args().batches
-    text = table(batches, flights())
-    print(text, end="")
-    if batches == 20_000:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(__doc__, OUTPUT, "batches", 20_000, lambda batches: table(batches, flights()))
 
 
 if __name__ == "__main__":

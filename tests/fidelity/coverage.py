@@ -16,7 +16,6 @@ For each mixture and window size it prints, in percent, how often the realised a
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 
 from monitor.estimate import average_confidence_many, pmf_many
 from monitor.records import Floats
+from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, ORIGINAL, confidences, expected_accuracy, outcomes
 
 OUTPUT = Path(__file__).parent / "output" / "coverage.txt"
@@ -108,13 +108,13 @@ def table(rows: list[Row]) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--trials", type=int, default=10_000)
-    trials = parser.parse_args().trials
-    text = table([measure(mixture, n, trials) for mixture in MIXTURES for n in SIZES])
-    print(text, end="")
-    if trials == 10_000:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(
+        __doc__,
+        OUTPUT,
+        "trials",
+        10_000,
+        lambda trials: table([measure(mixture, n, trials) for mixture in MIXTURES for n in SIZES]),
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ Samples without a labelled row have no interval and are drawn again.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -28,6 +27,7 @@ from monitor.estimate.hajek import ONE, excess
 from monitor.estimate.proportion import wilson_interval
 from monitor.records import Ints
 from monitor.result import Estimate
+from tests.fidelity.command import print_and_keep
 
 OUTPUT = Path(__file__).parent / "output" / "hajek.txt"
 LEVEL = 0.95
@@ -131,13 +131,13 @@ def table(rows: list[Row]) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--trials", type=int, default=10_000)
-    trials = parser.parse_args().trials
-    text = table([measure(design, answers, trials) for design in DESIGNS for answers in ANSWERS])
-    print(text, end="")
-    if trials == 10_000:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(
+        __doc__,
+        OUTPUT,
+        "trials",
+        10_000,
+        lambda trials: table([measure(design, answers, trials) for design in DESIGNS for answers in ANSWERS]),
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ acts on such a class at 0.5). Printed are, in percent of the windows whose label
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from math import nan, sqrt
 from pathlib import Path
@@ -30,6 +29,7 @@ from monitor.estimate._one_class import COUNTED
 from monitor.estimate.ranking import Ranking
 from monitor.records import Floats, Ints
 from monitor.result import Estimate
+from tests.fidelity.command import print_and_keep
 
 OUTPUT = Path(__file__).parent / "output" / "metrics_coverage.txt"
 SIZES = (100, 500, 2000)
@@ -152,14 +152,13 @@ def table(rows: list[Row]) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--trials", type=int, default=1000)
-    trials = parser.parse_args().trials
-    rows = [row for p in PREVALENCES for n in SIZES for row in measure(n, p, trials)]
-    text = table(rows)
-    print(text, end="")
-    if trials == 1000:  # another number of trials must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(
+        __doc__,
+        OUTPUT,
+        "trials",
+        1000,
+        lambda trials: table([row for p in PREVALENCES for n in SIZES for row in measure(n, p, trials)]),
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ standard deviation of the error, estimate less realised accuracy, in percentage 
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from monitor.estimate import ATC, average_confidence_many
 from monitor.records import Floats
+from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences, expected_accuracy, mixed, outcomes
 
 OUTPUT = Path(__file__).parent / "output" / "point_estimates.txt"
@@ -78,13 +78,13 @@ def table(rows: list[Row], trials: int) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--trials", type=int, default=1000)
-    trials = parser.parse_args().trials
-    text = table([measure(n, float(shift), trials) for n in SIZES for shift in SHIFTS], trials)
-    print(text, end="")
-    if trials == 1000:  # another number of trials must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(
+        __doc__,
+        OUTPUT,
+        "trials",
+        1000,
+        lambda trials: table([measure(n, float(shift), trials) for n in SIZES for shift in SHIFTS], trials),
+    )
 
 
 if __name__ == "__main__":

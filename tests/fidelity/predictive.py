@@ -14,7 +14,6 @@ them); NannyML's band, ± 3 standard errors of the reference's accuracy.
 
 from __future__ import annotations
 
-import argparse
 from math import sqrt
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from monitor.estimate.average_confidence import average_confidence_many
 from monitor.estimate.predictive import fit_predictive, predictive_windows
 from monitor.records import Floats
 from monitor.result import Estimate
+from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
 
 OUTPUT = Path(__file__).parent / "output" / "predictive.txt"
@@ -138,13 +138,7 @@ def _cell(cell: Cell) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--references", type=int, default=LIVES)
-    lives = parser.parse_args().references
-    text = table(lives)
-    print(text, end="")
-    if lives == LIVES:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(__doc__, OUTPUT, "references", LIVES, table)
 
 
 if __name__ == "__main__":

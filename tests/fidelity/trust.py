@@ -15,7 +15,6 @@ a bias the lives are 10,000 labels, four times as many as H.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import log, sqrt
@@ -27,6 +26,7 @@ from scipy.special import expit, logit
 from monitor.calibration import CALIBRATORS
 from monitor.labels.trust import PLANNED_LABELS, TrustTest, epsilon_of
 from monitor.records import Floats
+from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
 
 OUTPUT = Path(__file__).parent / "output" / "trust.txt"
@@ -186,13 +186,7 @@ def table(lives: int) -> str:
 
 def main() -> None:
     """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--lives", type=int, default=LIVES)
-    lives = parser.parse_args().lives
-    text = table(lives)
-    print(text, end="")
-    if lives == LIVES:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+    print_and_keep(__doc__, OUTPUT, "lives", LIVES, table)
 
 
 if __name__ == "__main__":
