@@ -1,10 +1,13 @@
 #!/bin/sh
-# Installs what the tests of real services need on Debian or Ubuntu: Prometheus (with promtool), Java, Maven.
+# Installs what the tests of real services need on Debian or Ubuntu: Prometheus (with promtool), Alertmanager,
+# Java, Maven.
 # Idempotent and quiet; run as root, or where sudo needs no password.
 set -eu
 
 missing=""
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
+command -v prometheus-alertmanager >/dev/null || command -v alertmanager >/dev/null ||
+    missing="$missing prometheus-alertmanager"
 command -v java >/dev/null || missing="$missing default-jre-headless"
 command -v mvn >/dev/null || missing="$missing maven"
 [ -z "$missing" ] && exit 0

@@ -16,14 +16,16 @@ with warnings.catch_warnings():
     from connectors.kafka import KafkaSource
     from tests.services.kafka_broker import KafkaBroker
     from tests.services.kafka_reading import make_source
+from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
+from tests.services.webhook import Webhook
 
 Service = TypeVar("Service")
 
 NEEDS = {
     "kafka": {"kafka_broker", "new_kafka_broker"},
-    "prometheus": {"prometheus"},
+    "prometheus": {"prometheus", "alertmanager"},
     "shared_data": {"shared_data"},
 }
 """Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
@@ -89,14 +91,32 @@ def kafka_source() -> Iterator[Callable[..., KafkaSource]]:
 
 
 @pytest.fixture
-def prometheus() -> Iterator[Callable[[Sequence[str]], PrometheusServer]]:
+def prometheus() -> Iterator[Callable[..., PrometheusServer]]:
     """Starts Prometheus servers that scrape the given targets, and stops them after the test."""
     with ExitStack() as stack:
 
-        def new(targets: Sequence[str]) -> PrometheusServer:
-            return stack.enter_context(_or_skip(lambda: PrometheusServer(targets)))
+        def new(targets: Sequence[str], **settings: Any) -> PrometheusServer:
+            return stack.enter_context(_or_skip(lambda: PrometheusServer(targets, **settings)))
 
         yield new
+
+
+@pytest.fixture
+def alertmanager() -> Iterator[Callable[[str], AlertmanagerServer]]:
+    """Starts Alertmanagers with the given configurations, and stops them after the test."""
+    with ExitStack() as stack:
+
+        def new(config: str) -> AlertmanagerServer:
+            return stack.enter_context(_or_skip(lambda: AlertmanagerServer(config)))
+
+        yield new
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    """Takes notifications."""
+    with Webhook() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -95,15 +95,26 @@ class PrometheusServer:
         ``host:port`` to scrape, all in the job ``blindsight``.
     scrape_seconds : int
     metrics_path : str
+    rules : str
+        A rule file's text, evaluated every second; none if empty.
+    alertmanagers : sequence of str
+        ``host:port`` to send alerts to.
     """
 
     def __init__(
-        self, targets: Sequence[str], scrape_seconds: int = 1, metrics_path: str = "/metrics"
+        self,
+        targets: Sequence[str],
+        scrape_seconds: int = 1,
+        metrics_path: str = "/metrics",
+        rules: str = "",
+        alertmanagers: Sequence[str] = (),
     ) -> None:
         self._program = binary("prometheus")
         self._targets = list(targets)
         self._scrape_seconds = scrape_seconds
         self._metrics_path = metrics_path
+        self._rules = rules
+        self._alertmanagers = list(alertmanagers)
         self.port = free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -149,6 +160,11 @@ class PrometheusServer:
             time.sleep(0.2)
         return found
 
+    def alerts(self) -> list[dict[str, Any]]:
+        """Alerts that are pending or firing: `labels`, `state`, …"""
+        found: list[dict[str, Any]] = self._get("/api/v1/alerts")["data"]["alerts"]
+        return found
+
     def targets(self) -> list[dict[str, Any]]:
         """What Prometheus says of its targets: `health`, `lastError`, …"""
         active: list[dict[str, Any]] = self._get("/api/v1/targets")["data"]["activeTargets"]
@@ -160,7 +176,10 @@ class PrometheusServer:
             "global": {
                 "scrape_interval": f"{self._scrape_seconds}s",
                 "scrape_timeout": f"{self._scrape_seconds}s",
+                "evaluation_interval": "1s",
             },
+            "rule_files": ["rules.yml"] if self._rules else [],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": self._alertmanagers}]}]},
             "scrape_configs": [
                 {
                     "job_name": "blindsight",
@@ -169,6 +188,7 @@ class PrometheusServer:
                 }
             ],
         }
+        (self._folder / "rules.yml").write_text(self._rules, encoding="utf-8")
         # JSON is YAML, and needs no package to be written.
         (self._folder / "prometheus.yml").write_text(json.dumps(config))
         return [

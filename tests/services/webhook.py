@@ -1,0 +1,62 @@
+"""Somebody who is paged: an HTTP server that keeps what it is told."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+Notice = dict[str, Any]
+"""A notification as Alertmanager's webhooks have it: `status`, `alerts`, `groupLabels`, …"""
+
+
+class Webhook:
+    """Takes every POST on a free port of 127.0.0.1, and answers 200. A context manager."""
+
+    def __init__(self) -> None:
+        found: list[tuple[str, Notice]] = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                found.append((self.path, json.loads(body)))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *words: Any) -> None:
+                """Nothing on standard error."""
+
+        self._found = found
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Webhook:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+    def told(self, path: str, status: str, **labels: str) -> list[Notice]:
+        """Notifications to a path that hold an alert with this status and these labels, in order."""
+        return [
+            notice
+            for where, notice in list(self._found)
+            if where == path and any(_fits(alert, status, labels) for alert in notice["alerts"])
+        ]
+
+
+def _fits(alert: Mapping[str, Any], status: str, labels: Mapping[str, str]) -> bool:
+    return bool(alert["status"] == status and labels.items() <= alert["labels"].items())
