@@ -6,6 +6,8 @@ from monitor.estimate.average_confidence import (
     average_confidence_many,
     average_confidence_windows,
 )
+from monitor.estimate.bias_filter import BiasFilter, BiasFilterLogic
+from monitor.estimate.bias_law import BiasLaw, biased
 from monitor.estimate.calibration_error import (
     CLASS_ECE_BINS,
     ECE_BINS,
@@ -24,6 +26,8 @@ from monitor.estimate.classification import (
 from monitor.estimate.confusion import confusion_intervals, expected_confusion, failure_prediction
 from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.estimate.doc import DoCFeat
+from monitor.estimate.drift_spectrum import Spectrum, drift_spectrum
+from monitor.estimate.filtered import filtered_interval, law_of_window
 from monitor.estimate.hajek import Excess, WeightedCounts, hajek, weighted_counts
 from monitor.estimate.poisson_binomial import (
     PoissonBinomial,
@@ -48,6 +52,9 @@ __all__ = [
     "ECE_BINS",
     "MOSTLY_UNDEFINED",
     "STANDARD_ERRORS",
+    "BiasFilter",
+    "BiasFilterLogic",
+    "BiasLaw",
     "CalibrationErrorEstimate",
     "ClassificationEstimate",
     "Components",
@@ -57,22 +64,27 @@ __all__ = [
     "LabelledCalibrationError",
     "PoissonBinomial",
     "Predictive",
+    "Spectrum",
     "TrimmedPmf",
     "WeightedCounts",
     "average_confidence",
     "average_confidence_many",
     "average_confidence_windows",
+    "biased",
     "calibration_error",
     "cbpe_sem",
     "classification_details",
     "classification_estimates",
     "confusion_intervals",
+    "drift_spectrum",
     "expected_confusion",
     "failure_prediction",
+    "filtered_interval",
     "fit_predictive",
     "hajek",
     "labelled_calibration_error",
     "labelled_row_sd",
+    "law_of_window",
     "pmf_many",
     "predictive_interval",
     "predictive_windows",
