@@ -99,12 +99,26 @@ class CheckReport:
 
     @property
     def false_alarms_per_week(self) -> float | None:
-        """Of all charts of known traffic together; None where there is none.
+        """Of all charts of models of known traffic together; None where there is none.
 
         Expectations add up whether or not the charts move together, as those of one model do.
         """
         known = [chart.false_alarms_per_week for chart in self.charts]
         return sum(rate for rate in known if rate is not None) if any(r is not None for r in known) else None
+
+    @property
+    def false_alarms_of_groups(self) -> float | None:
+        """Of the charts of groups, which come on top: each name of a group has as many windows again.
+
+        However many values it has, they share the model's answers; see `charted_windows_per_week`, also for
+        what windows that close by age add to it.
+        """
+        known = [
+            len(self.groups.get(chart.task, ())) * chart.false_alarms_per_week
+            for chart in self.charts
+            if chart.false_alarms_per_week is not None
+        ]
+        return sum(known) if known else None
 
 
 Windows = Mapping[str, Mapping[str, int]]

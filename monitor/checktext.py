@@ -67,13 +67,13 @@ def _group_lines(report: CheckReport) -> Iterator[str]:
 
 
 def _total_line(report: CheckReport) -> str:
-    total = report.false_alarms_per_week
+    total, of_groups = report.false_alarms_per_week, report.false_alarms_of_groups
     without = sum(chart.windows_per_day is None for chart in report.charts)
     if total is None:
         return "All charts together: give answers_per_day of the models to have false alarms a week."
-    rest = [f"{without} of unknown traffic"] if without else []
-    rest += ["those of groups"] if report.groups else []
-    return f"All charts together: {figure(total)} a week{', without ' + ' and '.join(rest) if rest else ''}."
+    groups = f", {figure(of_groups)} of them of groups" if of_groups else ""
+    rest = f", without {without} of unknown traffic" if without else ""
+    return f"All charts together: {figure(total + (of_groups or 0.0))} a week{groups}{rest}."
 
 
 def _per_thousand(chart: ChartRate) -> str:

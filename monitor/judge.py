@@ -32,9 +32,12 @@ class JudgeSettings:
     ----------
     task : Task
         The task's section of the configuration.
+    series : str
+        Whom it judges, for the log: `toxicity, erm, region=eu`.
     """
 
     task: Task
+    series: str = ""
 
     @property
     def baseline_windows(self) -> int:
@@ -233,7 +236,8 @@ class Judge:
             self.set_baseline({metric: baseline(points) for metric, points in known.items()})
         except ConfigError as error:
             # Too short for the promise of the charts: as many windows again, then anew.
-            log.warning("The baseline of %d windows does not do yet: %s", self._warmed, error)
+            more = self._settings.baseline_windows
+            self._say_short(f"the baseline waits for {more} windows more, {self._warmed} are too few", error)
 
     def _warm_anew(self, evaluation: Evaluation) -> None:
         """The same for metrics whose baseline is taken anew while others stay."""
@@ -247,9 +251,14 @@ class Judge:
                 self._baselines[metric] = baseline(points)
                 self._charts[metric] = self._settings.chart(metric).build(self._baselines[metric])
             except ConfigError as error:
-                log.warning("The new baseline of %d windows does not do yet: %s", len(points), error)
+                more = self._settings.baseline_windows
+                why = f"the new baseline of {metric} waits for {more} windows more, {len(points)} are too few"
+                self._say_short(why, error)
                 continue
             del self._anew[metric], self._warming[metric]
+
+    def _say_short(self, what: str, error: ConfigError) -> None:
+        log.warning("%s: %s. %s.", self._settings.series, what, error)
 
     def _collect(self, metric: str, evaluation: Evaluation) -> None:
         estimate = evaluation.estimates.get(metric)

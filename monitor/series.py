@@ -10,6 +10,7 @@ import numpy as np
 
 from monitor.calibration.base import confidence_of
 from monitor.config import Task
+from monitor.errors import ConfigError
 from monitor.estimate.hajek import Excess
 from monitor.evaluate import Evaluation, Request, calibrate
 from monitor.inforce import InForce
@@ -59,6 +60,12 @@ class SeriesSettings:
         """How many windows back labelled rows are counted: as many as the join's answers can fill."""
         return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
 
+    @property
+    def judge(self) -> JudgeSettings:
+        """What its judge is built from."""
+        named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
+        return JudgeSettings(self.task, named)
+
     def build(self, reference: Reference | None, resume: Mapping[str, Any] | None = None) -> Series:
         """The series, from the start or from where a snapshot left it.
 
@@ -82,7 +89,7 @@ class Series:
         window = CountWindow(task.window.size, task.window.min_size, task.window.max_age_seconds)
         self._windows: WindowLogic = window.build(state.get("windows"))
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
-        self._judge: Judge = JudgeSettings(task).build(state.get("judge"))
+        self._judge: Judge = settings.judge.build(state.get("judge"))
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
         self.checks = LabelChecks(task.level, state)
         self.duplicates: int = state.get("duplicates", 0)
@@ -91,6 +98,8 @@ class Series:
         self._silent = False
         self.changed = True
         """Whether there is something that no checkpoint has saved yet."""
+        self.without_baseline = ""
+        """Why a group's rows of the reference make no baseline, though there are windows of them."""
         self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
         self._judged_version: str = state.get("judged_version", "")
         self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
@@ -117,7 +126,14 @@ class Series:
         windows = reference_windows(
             self._in_force.view.method, reference, self.settings.group, task, self.settings.positive
         )
-        self._judge.set_baseline(baselines([self._rivals.judged(window) for window in windows]))
+        found = baselines([self._rivals.judged(window) for window in windows])
+        try:
+            self._judge.set_baseline(found)
+        except ConfigError as error:
+            if not self.settings.group:
+                raise
+            # One small group must not keep the agent from starting: the stream's windows make its baseline.
+            self.without_baseline = str(error)
 
     def push(
         self, rows: Rows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]

@@ -76,7 +76,7 @@ def test_groups_come_on_top_a_chart_each_value():
     text = render(found)
     assert text.count("t, each model and value of region, accuracy: 2.7 in 1,000 windows of its own") == 1
     assert text.count("t, each model and value of region, ece: 2.7 in 1,000 windows of its own") == 1
-    assert "All charts together: 7.6 a week, without those of groups." in text
+    assert "All charts together: 15 a week, 7.6 of them of groups." in text
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_model_of_two_tasks_and_a_missing_source_are_told():
 def test_the_example_has_only_the_warning_that_it_explains(pytestconfig):
     found = check(load_config(pytestconfig.rootpath / "config.example.yaml"))
     assert [warning.partition(":")[0] for warning in found.warnings] == ["tasks.toxicity.calibration.method"]
-    assert "All charts together: 3.8 a week, without those of groups." in render(found)
+    assert "All charts together: 7.6 a week, 3.8 of them of groups." in render(found)
 
 
 @pytest.mark.parametrize("kind", ["shewhart", "ewma", "cusum"])
@@ -339,6 +339,7 @@ def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
     assert (shared.windows_per_week, shared.arl0) == (7 * 150 * 2 * 3, 3150)
     assert all(c.false_alarms_per_window == pytest.approx(1 / 3150, rel=1e-5) for c in found.charts)
     assert 3 * found.false_alarms_per_week == pytest.approx(2.0, rel=1e-5), "two thirds are those of groups"
+    assert "All charts together: 2 a week, 1.3 of them of groups." in render(found)
     assert (
         "  t: 2 a week, groups included, shared out over 6,300 windows a week: "
         "an ARL0 of 3,150 windows a chart\n"

@@ -52,6 +52,10 @@ _WIDTHS = np.concatenate([np.linspace(NARROWEST, 0.75, 8), np.linspace(1.0, WIDE
 _ERRORS = 2.7 * np.linspace(0.0, 1.0, 20) ** 1.5
 
 
+_NEVER = 1e13
+"""Windows; a run length beyond what the solver's rounding can tell from any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Chain:
     """The system ``(I - Q) a = 1`` of one set of rules, as a sparse matrix whose entries are linear in
@@ -237,7 +241,9 @@ def _zone_probabilities(error: Floats, width: Floats) -> Floats:
 def _log_rate_table(rules: frozenset[str]) -> RectBivariateSpline:
     """Spline of log(1/ARL) over (error, width): one table serves every number of reference windows."""
     chain = _chain(rules)
-    rows = np.array([-np.log(_arls(chain, np.full(len(_WIDTHS), error), _WIDTHS)) for error in _ERRORS])
+    arls = np.array([_arls(chain, np.full(len(_WIDTHS), error), _WIDTHS) for error in _ERRORS])
+    # nelson7 between narrow limits: so near to never that the system is singular to rounding
+    rows = -np.log(np.where((arls > 0) & (arls < _NEVER), arls, _NEVER))
     # the mirror image is known, and keeps the spline even at error 0, where most of the weight lies
     errors = np.concatenate([-_ERRORS[:0:-1], _ERRORS])
     return RectBivariateSpline(errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0)

@@ -98,10 +98,19 @@ def reference_windows(settings: EngineSettings) -> dict[str, dict[str, int]]:
 
 def _try_series(settings: SeriesSettings, reference: Reference) -> None:
     try:
-        settings.build(reference)
+        built = settings.build(reference)
     except (ValueError, ConfigError) as error:
         who = " ".join(filter(None, ("model", settings.model, settings.group)))
         raise ConfigError(f"tasks.{settings.task_name}.reference, {who}: {error}") from error
+    if built.without_baseline:
+        log.warning(
+            "tasks.%s.reference, %s %s: %s. Its charts wait for the stream's first %d windows.",
+            settings.task_name,
+            settings.model,
+            settings.group,
+            built.without_baseline,
+            settings.judge.baseline_windows,
+        )
 
 
 class Daemon:

@@ -119,6 +119,17 @@ def test_we4_alone_draws_the_textbooks_limits_and_keeps_its_own_rate() -> None:
     assert 1 / false_alarm_rate(Shewhart(arl0=92, rules=("we4",)), INF) == pytest.approx(255.0, rel=1e-3)
 
 
+def test_nelson7_alone_has_one_rate_at_each_reference_and_no_promise_beyond_it() -> None:
+    """Windows of chance 1 − 2·0.1587 until fifteen in a row: (1 − p¹⁵)/(p¹⁵(1 − p)), p = 0.6827, is 963."""
+    assert max_arl0(("nelson7",), INF) == pytest.approx(963.3, abs=0.1)
+    assert 1 / false_alarm_rate(Shewhart(arl0=370, rules=("nelson7",)), INF) == pytest.approx(963.3, abs=0.1)
+    assert 500 < max_arl0(("nelson7",), 20) < max_arl0(("nelson7",), 100) < 963
+    with pytest.raises(
+        ConfigError, match=r"at most 963 windows together, because nelson7 \(fifteen in a row"
+    ):
+        Shewhart(arl0=1000, rules=("nelson7",))
+
+
 def test_out_of_reach_says_what_was_asked_what_is_possible_and_what_to_do() -> None:
     with pytest.raises(ConfigError) as error:
         limits(370, WESTERN_ELECTRIC, 20)

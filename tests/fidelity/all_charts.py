@@ -1,9 +1,13 @@
-"""False alarms and delays of every chart at its defaults: ``python -m tests.fidelity.all_charts``.
+"""False alarms and delays of every chart and set of rules: ``python -m tests.fidelity.all_charts``.
 
 Windows are normal, as the mean of 500 confidences nearly is; `tests.fidelity.arl` has what skewness adds.
 Each chart of the table of kinds is at its defaults (ARL0 370, `we1` where it has rules, shift 1), with
 known limits or on its own reference, the real `build` and the real memory of each series. Shares are the
 textbook's p-chart's own case: the charts of counts see windows with the binomial's variation.
+
+The sets of rules are on `shewhart`: each rule alone, and those that are used together. Asked for is an ARL0
+of 370, or what the set reaches on 20 reference windows where that is less; the order rules alone (nelson3,
+nelson4) have one run length that nothing changes, whatever is asked for.
 
 The run length printed is the harmonic mean, windows over alarms, each alarm starting afresh: what a fleet
 sees, and what `arl0` promises. The delay is the mean number of windows from the first shifted one until
@@ -19,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.charts import CHARTS, Baseline, LimitChart
-from monitor.charts.detectors import CusumDetector, Detector, EwmaDetector
+from monitor.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
 from monitor.charts.latch import LatchedLogic
-from monitor.charts.limits import chosen_limits
+from monitor.charts.limits import chosen_limits, max_arl0
+from monitor.charts.rules import MEMORY, NELSON, RULES, WESTERN_ELECTRIC, broken_rules
 from tests.fidelity.arl import autocorrelated
 
 Floats = NDArray[np.float64]
@@ -29,6 +34,14 @@ SIZE, MEAN = 500, 0.9
 ROW_SD = 0.1889  # of a confidence in the paper's simulated data (tests.fidelity.arl), 0.62 of a label's
 REFERENCES = (math.inf, 20, 100)
 SHIFTS = (0.01, 0.02, 0.03, 0.05)
+RULE_SETS: dict[str, tuple[str, ...]] = {
+    **{rule: (rule,) for rule in RULES},
+    "we1-2": WESTERN_ELECTRIC[:2],
+    "we1-3": WESTERN_ELECTRIC[:3],
+    "we1-4": WESTERN_ELECTRIC,
+    "nelson1-8": NELSON,
+}
+"""By the name that is printed."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,12 @@ class Found:
     windows: float
     error: float
     open_ended: float
+
+
+def ruled(rules: tuple[str, ...]) -> LimitChart:
+    """A `shewhart` chart with these rules, for the largest ARL0 up to 370 that 20 windows promise."""
+    reach = min(max_arl0(rules, m) for m in REFERENCES)
+    return CHARTS["shewhart"](arl0=370.0 if reach >= 370 else float(math.floor(reach)), rules=rules)  # type: ignore[call-arg]
 
 
 def sigma_of(chart: LimitChart) -> float:
@@ -65,6 +84,8 @@ def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, fl
 
 def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]:
     """(series, t) where each series alarms, starting afresh after each alarm: the memories, vectorised."""
+    if isinstance(detector, RunRules) and detector.rules != ("we1",):
+        return _pattern_alarms(detector.rules, threshold, z)
     out = np.zeros(z.shape, dtype=np.bool_)
     up, down = np.zeros(len(z)), np.zeros(len(z))
     for t, y in enumerate(z.T):
@@ -81,11 +102,22 @@ def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]
     return out
 
 
+def _pattern_alarms(rules: tuple[str, ...], threshold: float, z: Floats) -> NDArray[np.bool_]:
+    out = np.zeros(z.shape, dtype=np.bool_)
+    recent = np.zeros((len(z), MEMORY))  # a value at the centre is on no side: as good as no window
+    for t in range(z.shape[1]):
+        recent[:, :-1] = recent[:, 1:]
+        recent[:, -1] = z[:, t]
+        out[:, t] = broken_rules(recent, threshold, rules)[:, :, -1].any(axis=0)
+        recent[out[:, t]] = 0.0
+    return out
+
+
 def in_control(
-    kind: str, m: float, rho: float = 0.0, *, series: int = 2000, windows: int = 2000, seed: int = 0
+    chart: LimitChart, m: float, rho: float = 0.0, *, series: int = 2000, windows: int = 2000, seed: int = 0
 ) -> Found:
     """The harmonic mean run length in control."""
-    chart, rng = CHARTS[kind](), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     before = 0 if math.isinf(m) else int(m)
     z, threshold = standard_windows(chart, m, autocorrelated(rng, series, before + windows, rho))
     each = alarms(chart.detector, threshold, z).mean(axis=1)
@@ -95,10 +127,10 @@ def in_control(
 
 
 def delay(
-    kind: str, m: float, shift: float, *, series: int = 2000, windows: int = 400, seed: int = 0
+    chart: LimitChart, m: float, shift: float, *, series: int = 2000, windows: int = 400, seed: int = 0
 ) -> Found:
     """Windows from a lasting drop by `shift` until the alarm; a run without one counts as long."""
-    chart, rng = CHARTS[kind](), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     before = 0 if math.isinf(m) else int(m)
     z = rng.standard_normal((series, before + windows))
     z[:, before:] -= shift * math.sqrt(SIZE) / sigma_of(chart)
@@ -115,22 +147,32 @@ def cell(found: Found) -> str:
     return f"{'>' if found.open_ended > 0.001 else ' '}{found.windows:7.1f} ±{found.error:5.1f}"
 
 
-def main(series: int = 2000) -> None:
-    """Print both tables."""
-    print(f"{series} charts at their defaults (ARL0 370), windows of {SIZE} rows, normal; seed 0")
-    print("\nIn control: windows over alarms, 2,000 windows each")
+def print_tables(charts: dict[str, LimitChart], series: int, windows: int) -> None:
+    """False alarms of each, then delays."""
+    width = max(map(len, charts)) + 2
+    print(f"\nIn control: windows over alarms, {windows:,} windows each")
     columns = [(m, rho) for rho in (0.0, 0.3) for m in REFERENCES]
     names = [f"m={m:g} rho={rho:g}" for m, rho in columns]
-    print(f"{'':12s} " + " ".join(f"{name:>15s}" for name in names))
-    for kind in CHARTS:
-        cells = [cell(in_control(kind, m, rho, series=series)).replace(">", " ") for m, rho in columns]
-        print(f"{kind:12s} " + " ".join(f"{text:>15s}" for text in cells))
+    print(f"{'':{width}s} {'arl0':>5s} " + " ".join(f"{name:>15s}" for name in names))
+    for name, chart in charts.items():
+        found = [in_control(chart, m, rho, series=series, windows=windows) for m, rho in columns]
+        cells = " ".join(f"{cell(each).replace('>', ' '):>15s}" for each in found)
+        print(f"{name:{width}s} {chart.arl0:5g} {cells}", flush=True)
     print("\nA lasting drop: windows until the alarm, 400 windows at most (> where some had none)")
     for m in REFERENCES:
-        print(f"\n{f'm={m:g}':12s} " + " ".join(f"{f'{100 * shift:g} points':>15s}" for shift in SHIFTS))
-        for kind in CHARTS:
-            cells = [cell(delay(kind, m, shift, series=series)) for shift in SHIFTS]
-            print(f"{kind:12s} " + " ".join(f"{text:>15s}" for text in cells))
+        heads = " ".join(f"{f'{100 * shift:g} points':>15s}" for shift in SHIFTS)
+        print(f"\n{f'm={m:g}':{width}s} {heads}")
+        for name, chart in charts.items():
+            cells = " ".join(f"{cell(delay(chart, m, shift, series=series)):>15s}" for shift in SHIFTS)
+            print(f"{name:{width}s} {cells}", flush=True)
+
+
+def main(series: int = 2000, of_rules: int = 1000) -> None:
+    """Print the tables of charts, then those of rules."""
+    print(f"{series} charts at their defaults (ARL0 370), windows of {SIZE} rows, normal; seed 0")
+    print_tables({kind: chart() for kind, chart in CHARTS.items()}, series, 2000)
+    print(f"\n{of_rules} charts with rules (shewhart), at the ARL0 that is given")
+    print_tables({name: ruled(rules) for name, rules in RULE_SETS.items()}, of_rules, 1000)
 
 
 if __name__ == "__main__":
