@@ -166,8 +166,8 @@ def test_a_reference_of_30_rows_is_refused_with_what_to_do(tmp_path: Path) -> No
     told = command("check", path)
     assert told.returncode == 2
     assert told.stderr == (
-        "blindsight: tasks.t.chart: reference: got 0 windows for a control chart, which needs at least 5 (20 or "
-        "more are good); give more reference rows, or a smaller window.size\n"
+        "blindsight: tasks.t.chart: reference: got 0 windows for a control chart, which needs at least 5 (20 "
+        "or more are good); give more reference rows, or a smaller window.size\n"
     )
 
 
