@@ -12,10 +12,11 @@ from monitor.calibration.isotonic import IsotonicCalibration
 from monitor.labels.estimators.base import Fitted
 from monitor.labels.estimators.inputs import Bools, LabelledScores
 from monitor.labels.estimators.posterior import PosteriorEstimator
-from monitor.labels.estimators.ssme_adjust import Corrections, LabelledRows, draw_coefficients
 from monitor.labels.estimators.ssme_curve import distilled
 from monitor.labels.estimators.ssme_evidence import Evidence, Pooling
-from monitor.labels.estimators.ssme_families import Family, families, log_likelihoods, log_softmax
+from monitor.labels.estimators.ssme_families import log_softmax
+from monitor.labels.estimators.ssme_hypotheses import hypotheses
+from monitor.labels.estimators.ssme_mixture import Mixture, Seen
 from monitor.records import Floats, Ints
 from monitor.result import Reason
 
@@ -44,27 +45,11 @@ _REFUSED = "the fit was refused ({}), so {}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Draw:
-    """One draw of the fit: a particle of a family, and coefficients of the corrections."""
-
-    family: Family
-    particle: int
-    coefficients: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
     """What is kept of a fit."""
 
     pooling: Pooling
-    corrections: Corrections
-    draws: tuple[_Draw, ...]
-
-    def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """(n, K) logits of rows under each draw."""
-        features = self.corrections.features(evidence, _mean_logits(self.draws, evidence))
-        for draw in self.draws:
-            yield draw.family.logits(evidence, draw.particle) + features @ draw.coefficients
+    mixture: Mixture
 
 
 class SSME(PosteriorEstimator):
@@ -76,15 +61,18 @@ class SSME(PosteriorEstimator):
 
     1. *Evidence.* The models' centred log-probabilities are averaged with weights from their agreement
        (`agreement_weights`): copies share a voice, a model that agrees with none has none.
-    2. *Families.* Candidates for the curve from evidence to probability: for two classes normal
-       distributions on the scale of ranks, which no monotone distortion of the scores changes
-       (`RankBinormal`); a softmax with a free scale and free class shares; the mean of the classifiers
-       nearly as it is (`ScaledSoftmax`). 256 particles of each, drawn from priors, are weighed by the
-       likelihood of the labelled rows: Bayesian model averaging. 100 systematic draws are kept.
-    3. *Corrections.* Each draw is corrected by a Bayesian logistic regression on the labelled rows with
-       the draw's logits as offset and shrunk towards no correction (`Corrections`): it bends the curve,
-       and rectifies each model's number of right answers. With few labels it widens the intervals by as
-       much as shapes are usually off; with many it makes the fit follow the labels.
+    2. *Hypotheses.* The mean of the classifiers is right; each classifier is calibrated by itself; neither,
+       but a softmax of the pooled evidence with free scale and class shares is; only its order is to be
+       trusted (normal distributions on the scale of ranks: two classes). Before any label they count as
+       experience says, and by how well the models agree about the classes' shares (`hypotheses`). Each is
+       a set of particles, weighed by the likelihood of the labelled rows: Bayesian model averaging.
+    3. *Corrections.* All hypotheses but the first are corrected by a Bayesian logistic regression on the
+       labelled rows with their logits as offset and shrunk towards no correction (`Corrections`): it
+       bends the curve, and rectifies each model's number of right answers. With few labels it widens the
+       intervals by as much as shapes are usually off; with many it makes the fit follow the labels.
+
+    100 draws are kept, and metrics are medians over them: a hypothesis with more than half of the weight
+    gives the value, the others its interval. `details` holds each hypothesis's weight.
 
     It assumes that the labelled rows were picked at random given the scores (else give `weights`). It
     misleads where most models are wrong together and no labels say so; without labels it rests on the models'
@@ -100,7 +88,8 @@ class SSME(PosteriorEstimator):
     References
     ----------
     Shanmugam et al., *Evaluating multiple models using labeled and unlabeled data* (2025), for the
-    problem and the metrics; Angelopoulos et al., *Prediction-powered inference* (2023), for rectifying.
+    problem and the metrics; Angelopoulos et al., *Prediction-powered inference* (2023), for rectifying;
+    Johnstone and Silverman, *Needles and straw in haystacks* (2004), for medians over a point and a spread.
 
     Examples
     --------
@@ -151,11 +140,12 @@ class SSME(PosteriorEstimator):
         rows = np.flatnonzero(data.labelled)
         known = pooling.evidence(data.scores[rows])
         weights = _label_weights(data, rows)
-        candidates = families(evidence, data.scores, pooling.weights)
-        chosen, shares = _chosen(candidates, known, data.labels[rows], weights, self.rng())
-        self._learnt = _corrected(pooling, evidence, known, chosen, data.labels[rows], weights, self.rng(11))
+        candidates = hypotheses(evidence, data.scores, pooling.weights)
+        seen = Seen(evidence, known, data.labels[rows], weights, pooling.scales)
+        mixture = Mixture.of(candidates, seen, self.draws, self.rng())
+        self._learnt = _Fit(pooling, mixture)
         posterior = data.clamp(self._mean(evidence))
-        return Fitted(posterior, iterations=1, flags=_flags(data), details=shares)
+        return Fitted(posterior, iterations=1, flags=_flags(data), details=mixture.shares)
 
     def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
         data, _ = self._done()
@@ -182,7 +172,7 @@ class SSME(PosteriorEstimator):
 
     def _probabilities(self, evidence: Evidence) -> Iterator[Floats]:
         if self._learnt is not None:
-            for logits in self._learnt.logits(evidence):
+            for logits in self._learnt.mixture.logits(evidence):
                 yield np.exp(log_softmax(logits))
 
 
@@ -200,51 +190,3 @@ def _label_weights(data: LabelledScores, rows: Ints) -> Floats:
     weight = data.weights[rows]
     scaled: Floats = weight * weight.sum() / (weight @ weight)
     return scaled
-
-
-def _chosen(
-    candidates: tuple[Family, ...], known: Evidence, labels: Ints, weights: Floats, rng: np.random.Generator
-) -> tuple[tuple[tuple[Family, int], ...], dict[str, float]]:
-    """Particles drawn systematically from the posterior over all families, and the families' shares."""
-    pairs = [(family, j) for family in candidates for j in range(family.size)]
-    logs = np.concatenate(
-        [np.log(f.prior / f.size) + log_likelihoods(f, known, labels, weights) for f in candidates]
-    )
-    chance = np.exp(logs - logs.max())
-    chance /= chance.sum()
-    places = (np.arange(_DRAWS) + rng.random()) / _DRAWS
-    at = np.minimum(np.searchsorted(np.cumsum(chance), places), len(chance) - 1)
-    shares = {
-        f.name: float(part.sum())
-        for f, part in zip(candidates, np.split(chance, len(candidates)), strict=True)
-    }
-    return tuple(pairs[i] for i in at), shares
-
-
-def _mean_logits(draws: tuple[_Draw, ...], evidence: Evidence) -> Floats:
-    """(n, K) centred mean logits of the draws' families, before corrections."""
-    total = np.zeros((evidence.rows, evidence.classes))
-    for draw in draws:
-        total += draw.family.logits(evidence, draw.particle)
-    total /= len(draws)
-    centred: Floats = total - total.mean(axis=1, keepdims=True)
-    return centred
-
-
-def _corrected(
-    pooling: Pooling,
-    evidence: Evidence,
-    known: Evidence,
-    chosen: tuple[tuple[Family, int], ...],
-    labels: Ints,
-    weights: Floats,
-    rng: np.random.Generator,
-) -> _Fit:
-    plain = tuple(_Draw(family, j, np.empty(0)) for family, j in chosen)
-    corrections = Corrections.of(evidence, _mean_logits(plain, evidence), pooling.scales)
-    features = corrections.features(known, _mean_logits(plain, known))
-    offsets = np.stack([family.logits(known, j) for family, j in chosen])
-    rows = LabelledRows(features, labels, weights)
-    drawn = draw_coefficients(rows, offsets, corrections.prior_scales, rng)
-    draws = tuple(_Draw(family, j, row) for (family, j), row in zip(chosen, drawn, strict=True))
-    return _Fit(pooling, corrections, draws)

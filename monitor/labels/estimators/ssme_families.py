@@ -43,13 +43,10 @@ _SMALLEST_SHARE = 1e-3
 class Family(ABC):
     """Particles of one family."""
 
-    prior: float
-    """Weight of the whole family before any label."""
-
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its key in `_PRIORS`."""
+        """Its key in the fit's details."""
 
     @property
     @abstractmethod
@@ -141,10 +138,9 @@ class RankBinormal(Family):
     separation: Floats
     spread: Floats
     reference: Floats
-    prior: float
 
     @classmethod
-    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, prior: float, seed: int) -> Self:
+    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
         """Draw the particles."""
         odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
         centre, scale = claimed_shares(scores, heard)
@@ -156,7 +152,6 @@ class RankBinormal(Family):
             np.clip(wanted, *_SEPARATIONS),
             np.exp(_SPREAD_SCALE * ndtri(uniform[:, 2])),
             np.sort(odds),
-            prior,
         )
 
     @property
@@ -223,6 +218,8 @@ class ScaledSoftmax(Family):
 
     Parameters
     ----------
+    kind : str
+        Its name.
     slope : (particles,) float64
         b.
     offset : (particles, K) float64
@@ -231,13 +228,13 @@ class ScaledSoftmax(Family):
         Whether x is the centred logarithm of the classifiers' mean score, rather than the pooled evidence.
     """
 
+    kind: str
     slope: Floats
     offset: Floats
-    of_mean: bool
-    prior: float
+    of_mean: bool = False
 
     @classmethod
-    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, prior: float, seed: int) -> Self:
+    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
         """Free scale: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5), shares as `claimed_shares`.
 
         The slope of −0.75 is from simulated suites: evidence that is larger is exaggerated more.
@@ -248,21 +245,28 @@ class ScaledSoftmax(Family):
         usual = min(_SCALE_BASE + _SCALE_SLOPE * np.log(max(size, 1e-6)), _LARGEST_SCALE)
         slope = np.exp(usual + _SCALE_SCALE * ndtri(uniform[:, 0]))
         shares = _drawn_shares(centre, scale, uniform[:, 1:])
-        return cls(slope, _offsets(evidence.pooled, slope, shares), False, prior)
+        return cls("softmax", slope, offsets(evidence.pooled, slope, shares))
 
     @classmethod
-    def of_claims(cls, evidence: Evidence, prior: float, seed: int) -> Self:
+    def near(cls, evidence: Evidence, slope: float, shares: Floats, seed: int) -> Self:
+        """Pooled evidence near a slope and class shares: log b ± 0.1, logits of the shares ± 0.1."""
+        slopes, drawn = _nearby(np.log(slope), shares, seed)
+        return cls("each", slopes, offsets(evidence.pooled, slopes, drawn))
+
+    @classmethod
+    def of_claims(cls, evidence: Evidence, seed: int) -> Self:
         """The mean of the classifiers, nearly as it is: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
-        claims = centred_mean(evidence)
-        centre = np.log(np.clip(evidence.mean.mean(axis=0), _SMALLEST_SHARE, 1.0))
-        uniform = _uniforms(1 + len(centre), seed)
-        slope = np.exp(_CLAIM_SCALE * ndtri(uniform[:, 0]))
-        shares = _drawn_shares(centre, np.full(len(centre), _CLAIM_SCALE), uniform[:, 1:])
-        return cls(slope, _offsets(claims, slope, shares), True, prior)
+        slopes, drawn = _nearby(0.0, evidence.mean.mean(axis=0), seed)
+        return cls("claims", slopes, offsets(centred_mean(evidence), slopes, drawn), of_mean=True)
+
+    @classmethod
+    def of_mean_itself(cls, classes: int) -> Self:
+        """The mean of the classifiers exactly as it is: one particle."""
+        return cls("mean", np.ones(1), np.zeros((1, classes)), of_mean=True)
 
     @property
     def name(self) -> str:
-        return "claims" if self.of_mean else "softmax"
+        return self.kind
 
     @property
     def size(self) -> int:
@@ -271,6 +275,14 @@ class ScaledSoftmax(Family):
     def logits(self, evidence: Evidence, particle: int) -> Floats:
         x = centred_mean(evidence) if self.of_mean else evidence.pooled
         return log_softmax(self.offset[particle] + self.slope[particle] * x)
+
+
+def _nearby(log_slope: float, shares: Floats, seed: int) -> tuple[Floats, Floats]:
+    """(particles,) slopes and (particles, K) class shares within 10 % or so of given ones."""
+    centre = np.log(np.clip(shares, _SMALLEST_SHARE, 1.0))
+    uniform = _uniforms(1 + len(centre), seed)
+    slopes = np.exp(log_slope + _CLAIM_SCALE * ndtri(uniform[:, 0]))
+    return slopes, _drawn_shares(centre, np.full(len(centre), _CLAIM_SCALE), uniform[:, 1:])
 
 
 _SCALE_BASE, _SCALE_SLOPE, _LARGEST_SCALE, _SCALE_SCALE = 0.15, -0.75, 0.3, 0.5
@@ -286,43 +298,34 @@ def centred_mean(evidence: Evidence) -> Floats:
     return centred
 
 
-def _offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
-    """Offsets (particles, K) for which the mean posterior over the rows equals the shares.
+def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
+    """Offsets for which the mean posterior over the rows equals the shares.
 
-    Over evenly picked rows: the shares themselves are known far less well than 256 rows tell.
-    """
-    picked = np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)
-    scaled = slope[:, None, None] * x[picked][None]
-    wanted = np.log(shares)
-    offset = wanted.copy()
-    for _ in range(_OFFSET_STEPS):
-        reached = np.exp(log_softmax(offset[:, None] + scaled)).mean(axis=1)
-        offset += np.clip(1.5 * (wanted - np.log(np.maximum(reached, 1e-12))), -3.0, 3.0)
-    return offset
-
-
-def families(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Family, ...]:
-    """All families that apply to the number of classes.
+    Over 256 evenly picked rows: the shares themselves are known far less well than those tell. The
+    exponentials are taken once; each step then costs two products of matrices.
 
     Parameters
     ----------
-    evidence : Evidence
-        Of the rows fitted on.
-    scores : (n, M, K) float64
-        Of the same rows.
-    heard : (M,) float64
-        The models' weights in the pooled evidence.
+    x : (n, K) float64
+        Centred evidence.
+    slope : (particles,) float64
+    shares : (particles, K) float64
+
+    Returns
+    -------
+    (particles, K) float64
     """
-    softmax = ScaledSoftmax.of(evidence, scores, heard, _PRIORS["softmax"], seed=1)
-    claims = ScaledSoftmax.of_claims(evidence, _PRIORS["claims"], seed=2)
-    if evidence.classes > 2:
-        return softmax, claims
-    return RankBinormal.of(evidence, scores, heard, _PRIORS["binormal"], seed=3), softmax, claims
-
-
-_PRIORS = {"binormal": 0.4, "softmax": 0.3, "claims": 0.3}
-"""Weights of the families before any label; with more than two classes the last two share all of it.
-Development suites at 20 labels, one run a task: 0.7/0.2/0.1 is worse by 0.3 points, 0.2/0.3/0.5 by 0.1."""
+    picked = np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)
+    scaled = slope[:, None, None] * x[picked][None]
+    odds = np.exp(scaled - scaled.max(axis=2, keepdims=True))
+    wanted = np.log(shares)
+    offset = wanted.copy()
+    for _ in range(_OFFSET_STEPS):
+        raised = np.exp(offset - offset.max(axis=1, keepdims=True))
+        inverse = 1.0 / np.maximum((odds @ raised[:, :, None])[:, :, 0], 1e-300)
+        reached = raised * (inverse[:, None, :] @ odds)[:, 0] / len(picked)
+        offset += np.clip(1.5 * (wanted - np.log(np.maximum(reached, 1e-12))), -3.0, 3.0)
+    return offset
 
 
 def log_likelihoods(family: Family, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
