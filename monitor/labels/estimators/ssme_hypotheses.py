@@ -16,7 +16,7 @@ from monitor.labels.estimators.ssme_families import (
 )
 from monitor.records import Floats
 
-_ONE_MODEL = {"mean": 0.35, "claims": 0.15, "softmax": 0.25, "binormal": 0.25}
+_ONE_MODEL = {"mean": 0.4, "claims": 0.14, "softmax": 0.23, "binormal": 0.23}
 _TWO_CLASSES = {"mean": 0.03, "claims": 0.05, "each": 0.5, "softmax": 0.05, "binormal": 0.7}
 _MORE_CLASSES = {"mean": 0.03, "claims": 0.4, "each": 0.4, "softmax": 0.3}
 """Weights before any label, up to a factor; `_UNANIMOUS` are multiplied by `shares_agree`. Chosen on the

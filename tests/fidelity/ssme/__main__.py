@@ -39,7 +39,7 @@ def _civilcomments(options: argparse.Namespace) -> str:
 def _suite(options: argparse.Namespace) -> str:
     runs = options.runs or SUITE_RUNS
     tasks = [task for task in suite.tasks(options.split) if not options.tasks or task.name in options.tasks]
-    found = suite_table.lines(tasks, options.estimators, options.labels, runs)
+    found = suite_table.lines(tasks, options.estimators, options.labels, runs, options.processes)
     parts = [suite_table.summary_table(found), suite_table.coverage_table(found, METRICS)]
     rivals = [tag for tag in ("ensemble", "labelled") if tag in options.estimators]
     if "ssme" in options.estimators and rivals:
@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--estimators", nargs="+", choices=sorted(ESTIMATORS), default=_default_estimators())
     parser.add_argument("--split", choices=("development", "reporting"), default="reporting")
     parser.add_argument("--tasks", nargs="+", default=[])
+    parser.add_argument("--processes", type=int, default=1, help="that share the suite's tasks")
     parser.add_argument(
         "--keep", action="store_true", help="write the tables even of a run that is not whole"
     )

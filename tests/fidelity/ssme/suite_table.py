@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 import numpy as np
 
 from tests.fidelity.ssme.compare import SHOWN, Measured, known_mean, measure
-from tests.fidelity.ssme.suite import Task
+from tests.fidelity.ssme.suite import Split, Task
+from tests.fidelity.ssme.suite import tasks as suite_tasks
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,28 @@ class Line:
         return float(gap.mean()) / spread if spread > 0 else 0.0
 
 
-def lines(tasks: Sequence[Task], tags: Sequence[str], labels: Sequence[int], runs: int) -> list[Line]:
-    """Measure every task at every number of labels."""
-    return [Line(task, count, measure(task.pool, tags, count, runs)) for task in tasks for count in labels]
+def lines(
+    tasks: Sequence[Task], tags: Sequence[str], labels: Sequence[int], runs: int, processes: int = 1
+) -> list[Line]:
+    """Measure every task at every number of labels, tasks spread over processes."""
+    jobs = [(task.split, task.name, tuple(tags), tuple(labels), runs) for task in tasks]
+    if processes == 1:
+        found = [_measured(job) for job in jobs]
+    else:
+        with get_context("spawn").Pool(processes) as pool:
+            found = pool.map(_measured, jobs, chunksize=1)
+    return [
+        Line(task, count, one)
+        for task, by_count in zip(tasks, found, strict=True)
+        for count, one in zip(labels, by_count, strict=True)
+    ]
+
+
+def _measured(job: tuple[Split, str, tuple[str, ...], tuple[int, ...], int]) -> list[Mapping[str, Measured]]:
+    """One task, found again by its name: its maker cannot be sent to another process."""
+    split, name, tags, labels, runs = job
+    task = next(task for task in suite_tasks(split) if task.name == name)
+    return [measure(task.pool, tags, count, runs) for count in labels]
 
 
 def task_table(found: Sequence[Line], metric: str, runs: int) -> str:

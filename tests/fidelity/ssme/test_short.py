@@ -159,3 +159,24 @@ def test_the_speed_table_measures_a_process_of_its_own() -> None:
     assert numbers[:3] == [200, 2, 2]
     assert len(numbers) == 7
     assert all(number >= 0 for number in numbers)
+
+
+def test_tasks_spread_over_processes_give_the_same_numbers() -> None:
+    chosen = [task for task in tasks("development") if task.name in ("2c-1m", "3c-1m")]
+    alone, spread = (suite_table.lines(chosen, ["ensemble"], [20], 2, processes) for processes in (1, 2))
+    assert [(x.task.name, x.labels) for x in alone] == [(x.task.name, x.labels) for x in spread]
+    for one, two in zip(alone, spread, strict=True):
+        np.testing.assert_array_equal(one.found["ensemble"].error, two.found["ensemble"].error)
+
+
+def test_one_calibrated_model_is_left_at_its_word() -> None:
+    """Three tasks, six runs of 20 labels, median over the runs: labels alone are off by 4 points or more, the
+    model's own word by half a one, and `ssme` by no more than half a point beyond that."""
+    chosen = [task for task in tasks("reporting") if task.name in ("2c-1m", "3c-1m", "9c-1m")]
+    for line in suite_table.lines(chosen, ["ssme", "ensemble", "labelled"], [20], 6):
+        ours, word, labelled = (
+            100 * np.median(line.found[tag].mean_error("accuracy"))
+            for tag in ("ssme", "ensemble", "labelled")
+        )
+        assert ours < word + 0.5
+        assert ours < 0.5 * labelled
