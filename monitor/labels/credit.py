@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from monitor.labels.columns import NO_LABEL, Matches, Pairs, weights
-from monitor.labels.table import KeyedRing, repeats
+from monitor.labels.repeats import repeats
+from monitor.labels.table import KeyedRing
 from monitor.records import NO_ID
 
 

@@ -37,7 +37,8 @@ from monitor.labels.columns import (
     keys_of,
 )
 from monitor.labels.credit import give_labels
-from monitor.labels.table import LARGEST, KeyedRing, repeats
+from monitor.labels.repeats import repeats
+from monitor.labels.table import LARGEST, KeyedRing
 from monitor.records import NO_ID, Floats, Ints, Keys, LabelBatch
 from monitor.view import LabelOutcome
 

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from monitor.labels.columns import Horizon, Matches, answer_keys, model_code
-from monitor.labels.table import KeyedRing, repeats
+from monitor.labels.repeats import repeats
+from monitor.labels.table import KeyedRing
 from monitor.records import NO_ID, Floats, Ints, Keys
 
 _BLOCK = 50_000  # answers looked through at a time, newest first

@@ -9,7 +9,7 @@ nanoseconds a row, where a dictionary of Python objects would take 150 bytes and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -20,52 +20,29 @@ from monitor.records import Ints, Keys
 _FIRST_CAPACITY = 1024
 _ENTRIES_PER_ROW = 4  # table entries for each ring row: at most 60 % of them fill up between rebuilds
 _FULLEST = 0.6
-_SLOTS_PER_KEY = 8
 _GROWTH = 4  # doubling would cost a stream that fills the ring half as much again as all its insertions
 _BLOCK = 8192  # rows entered at a time into a new table: their temporary columns stay in the cache
+
+_STEP = 1024  # rows moved into a new table with each call, beside two for each row that comes
 
 LARGEST = 500_000_000
 """Rows that a ring may hold at most."""
 _EMPTY = np.int32(0)
 
 
-def repeats(keys: Keys) -> tuple[Ints, Ints, Ints]:
-    """Which rows repeat the key of an earlier one.
+class _Moving(NamedTuple):
+    """A table that is being replaced: how many of its rows the new one has, and how many there were."""
 
-    Only rows that share a slot of a scratch table are sorted, an eighth of them where all keys differ:
-    sorting them all costs more than everything else that the join does with an answer.
+    table: NDArray[np.int32]
+    done: int
+    rows: int
 
-    Parameters
-    ----------
-    keys : (n,) uint64
-        Scrambled, or small numbers in no particular order: the low bits must spread.
 
-    Returns
-    -------
-    rows, previous, first : (r,) int64
-        The rows, those of one key together and in order; for each the nearest earlier row with its
-        key, and the first.
-
-    Examples
-    --------
-    >>> rows, previous, first = repeats(np.array([5, 7, 5, 9, 5], dtype=np.uint64))
-    >>> rows.tolist(), previous.tolist(), first.tolist()
-    ([2, 4], [0, 2], [0, 0])
-    """
-    slots = 1 << (len(keys) * _SLOTS_PER_KEY).bit_length()
-    slot = (keys & np.uint64(slots - 1)).astype(np.int64)
-    rows = np.arange(len(keys), dtype=np.int32)
-    owner = np.empty(slots, dtype=np.int32)  # read only where it was written
-    owner[slot] = rows
-    lost = owner[slot] != rows
-    owner[slot[lost]] = -1
-    shared = np.flatnonzero(owner[slot] < 0)
-    order = shared[np.argsort(keys[shared], kind="stable")]
-    again = np.flatnonzero(keys[order[1:]] == keys[order[:-1]]) + 1
-    starts = np.ones(len(order), dtype=bool)
-    starts[again] = False
-    first = order[starts][np.cumsum(starts) - 1]
-    return order[again], order[again - 1], first[again]
+def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
+    """The column with room for more rows, of which no page is touched before it is used."""
+    longer = np.zeros((capacity, *column.shape[1:]), dtype=column.dtype)
+    longer[: len(column)] = column
+    return longer
 
 
 class KeyedRing:
@@ -137,6 +114,7 @@ class KeyedRing:
     def nbytes(self) -> int:
         """Bytes that the columns, the keys and the table take."""
         parts: list[NDArray[Any]] = [self._keys, self._table, *self._columns.values()]
+        parts += [] if self._moving is None else [self._moving.table]
         return sum(part.nbytes for part in parts)
 
     def __getitem__(self, column: str) -> NDArray[Any]:
@@ -155,17 +133,24 @@ class KeyedRing:
         found = np.full(len(keys), -1, dtype=np.int64)
         if not self._added:
             return found
-        active = np.flatnonzero(keys)
-        place = (keys[active] & self._mask).astype(np.int64)
+        self._look_up(self._table, keys, np.flatnonzero(keys), found)
+        if self._moving is not None:
+            missing = np.flatnonzero((found < 0) & (keys != 0))
+            self._look_up(self._moving.table, keys, missing, found)
+        return found
+
+    def _look_up(self, table: NDArray[np.int32], keys: Keys, active: Ints, found: Ints) -> None:
+        """Write into `found` the rows of the keys at the places `active`, as far as the table knows them."""
+        mask = np.uint64(len(table) - 1)
+        place = (keys[active] & mask).astype(np.int64)
         while len(active):
-            entry = self._table[place]
+            entry = table[place]
             row = entry.astype(np.int64) - 1
             hit = (self._keys[row] == keys[active]) & (entry != _EMPTY)
             found[active[hit]] = row[hit]
             going = (entry != _EMPTY) & ~hit
             active = active[going]
-            place = (place[going] + 1) & np.int64(self._mask)
-        return found
+            place = (place[going] + 1) & np.int64(mask)
 
     def add(self, keys: Keys, values: Mapping[str, NDArray[Any]]) -> Ints:
         """Add rows with new, distinct keys; return where they stand.
@@ -185,6 +170,7 @@ class KeyedRing:
         for name, column in values.items():
             self._write(self._columns[name], start, column)
         self._enter(keys, rows)
+        self._move(2 * len(keys) + _STEP)
         return rows
 
     def _write(self, column: NDArray[Any], start: int, values: NDArray[Any]) -> None:
@@ -338,6 +324,7 @@ class KeyedRing:
         self._table = np.zeros(size, dtype=np.int32)
         self._mask = np.uint64(size - 1)
         self._used = 0
+        self._moving: _Moving | None = None
 
     def _make_room(self, rows: int) -> None:
         needed = min(self._added + rows, self._limit)
@@ -347,19 +334,36 @@ class KeyedRing:
             self._rebuild()
 
     def _grow(self, needed: int) -> None:
-        """While nothing was overwritten yet: rows keep their places."""
+        """While nothing was overwritten yet: rows keep their places.
+
+        The new table is filled a few rows at a time, with the rows that follow: entering a million at once
+        would hold up the stream. Until then what it lacks is looked up in the old one.
+        """
+        self._move(len(self))
         capacity = min(self._limit, max(needed, _GROWTH * self._capacity))
-        self._keys = np.concatenate([self._keys, np.zeros(capacity - self._capacity, dtype=np.uint64)])
-        for name, column in self._columns.items():
-            more = np.zeros((capacity - self._capacity, *column.shape[1:]), dtype=column.dtype)
-            self._columns[name] = np.concatenate([column, more])
+        self._keys = _longer(self._keys, capacity)
+        self._columns = {name: _longer(column, capacity) for name, column in self._columns.items()}
         self._capacity = capacity
-        self._rebuild()
+        old = self._table
+        self._new_table()
+        self._moving = _Moving(old, 0, len(self))
+
+    def _move(self, rows: int) -> None:
+        """Enter so many more of the rows that only the old table knows."""
+        if self._moving is None:
+            return
+        start, stop = self._moving.done, min(self._moving.done + rows, self._moving.rows)
+        self._enter_kept(start, stop)
+        self._moving = None if stop == self._moving.rows else self._moving._replace(done=stop)
 
     def _rebuild(self) -> None:
-        # Forgotten rows all have the key 0: entering them would search through one ever longer cluster.
-        rows = np.flatnonzero(self._keys[: len(self)])
         self._new_table()
+        self._enter_kept(0, len(self))
+
+    def _enter_kept(self, first: int, stop: int) -> None:
+        """Enter the rows from `first` to below `stop`."""
+        # Forgotten rows all have the key 0: entering them would search through one ever longer cluster.
+        rows = first + np.flatnonzero(self._keys[first:stop])
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
             self._enter(self._keys[block], block)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from monitor.config import Task
 from monitor.labels.columns import answer_keys
-from monitor.labels.table import LARGEST, KeyedRing, repeats
+from monitor.labels.repeats import repeats
+from monitor.labels.table import LARGEST, KeyedRing
 from monitor.records import NO_ID, Batch, Floats, Ints, Keys, id_keys
 
 _SECONDS_A_DAY = 86_400.0

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from monitor.labels import table
-from monitor.labels.table import KeyedRing, repeats
+from monitor.labels.repeats import repeats
+from monitor.labels.table import KeyedRing
 from monitor.records import mix
 from tests.plain_state import same, through_msgpack
 
@@ -227,3 +228,26 @@ def test_changes_to_rows_that_nobody_saves_are_not_remembered() -> None:
     assert again is not None
     assert again.changed is not None
     assert again.changed["rows"].tolist() == [*range(50), 60]
+
+
+def test_while_the_table_is_moved_into_a_larger_one_every_row_is_found_and_no_forgotten_one() -> None:
+    rng = np.random.default_rng(3)
+    keys = np.unique(rng.integers(1, 2**63, 40_000, dtype=np.uint64))
+    rng.shuffle(keys)
+    ring = KeyedRing({"label": np.int32}, capacity=30_000)
+    gone = np.zeros(len(keys), dtype=bool)
+    moving = 0
+    for stop in range(37, len(keys), 37):
+        start = stop - 37
+        ring.add(keys[start:stop], {"label": np.arange(start, stop)})
+        if ring._moving is None and start % 5:
+            continue
+        moving += ring._moving is not None
+        oldest = max(0, stop - 30_000)
+        forgotten = rng.integers(oldest, stop, 2)
+        ring.forget(ring.find(keys[forgotten][~gone[forgotten]]))
+        gone[forgotten] = True
+        found = ring.find(keys[:stop])
+        expected = np.where(gone[:stop] | (np.arange(stop) < oldest), -1, np.arange(stop) % 30_000)
+        assert found.tolist() == expected.tolist()
+    assert moving > 10, "it is looked at while a table is moved"
