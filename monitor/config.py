@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from monitor.config_chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
 from monitor.config_labels import Labels
-from monitor.config_sinks import KafkaSink, OptionValue, Rejects, Reports
+from monitor.config_sinks import Alertmanager, KafkaSink, OptionValue, Rejects, Reports
 from monitor.config_task import (
     Bound,
     Calibration,
@@ -34,6 +34,7 @@ from monitor.section import CrossCheckError, Problem, Section, demand, listen_ad
 
 __all__ = [
     "RULES",
+    "Alertmanager",
     "Bound",
     "Calibration",
     "ChartConfig",
@@ -194,6 +195,9 @@ class Config(Section):
     )
     store: StoreConfig | None = Field(
         default=None, description="The durable state; without it a restart begins anew."
+    )
+    alertmanager: Alertmanager | None = Field(
+        default=None, description="Alerts, told to Alertmanager directly; none if absent."
     )
     export: Export = Field(default=Export(), description="What people and Prometheus look at.")
 

@@ -49,6 +49,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "reports": Consequence.RESTART,
     "rejects": Consequence.RESTART,
     "store": Consequence.RESTART,
+    "alertmanager": Consequence.RESTART,
     "export": Consequence.RESTART,
 }
 """The consequence of a change below each key; the longest key that fits holds."""

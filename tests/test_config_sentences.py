@@ -61,9 +61,10 @@ BASE = {
         "kafka": {"brokers": ["b"], "topic": "r", "options": {"client_id": "x"}},
     },
     "store": {"path": "state"},
+    "alertmanager": {"urls": ["http://a"], "labels": {"job": "b"}},
     "export": {"listen": "127.0.0.1:0"},
 }
-NAMES = {"tasks": "t", "models": "m", "options": "client_id"}
+NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job"}
 
 
 def resolve(node):
@@ -131,7 +132,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 32
+    assert len(SECTIONS) == 33
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 

@@ -356,6 +356,7 @@ def base(folder: Path) -> dict[str, Any]:
         reports={"path": "windows.ndjson"},
         rejects={"path": "rejects.ndjson"},
         store={"path": "state"},
+        alertmanager={"urls": ["http://127.0.0.1:1"], "labels": {"job": "b"}},
     )
 
 
@@ -378,6 +379,20 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "store.path": ("store.path", lambda c: c["store"].update(path="other")),
     "store.every_seconds": ("store.every_seconds", lambda c: c["store"].update(every_seconds=7)),
     "store.keep_reports": ("store.keep_reports", lambda c: c["store"].update(keep_reports=2000)),
+    "alertmanager.urls": ("alertmanager.urls", lambda c: c["alertmanager"].update(urls=["http://a"])),
+    "alertmanager.resend_seconds": (
+        "alertmanager.resend_seconds",
+        lambda c: c["alertmanager"].update(resend_seconds=5),
+    ),
+    "alertmanager.labels.*": (
+        "alertmanager.labels.job",
+        lambda c: c["alertmanager"]["labels"].update(job="c"),
+    ),
+    "alertmanager.runbooks": ("alertmanager.runbooks", lambda c: c["alertmanager"].update(runbooks="r")),
+    "alertmanager.external_url": (
+        "alertmanager.external_url",
+        lambda c: c["alertmanager"].update(external_url="http://a"),
+    ),
     "export.listen": ("export.listen", lambda c: c["export"].update(listen="127.0.0.1:1")),
     "export.max_series": ("export.max_series", lambda c: c["export"].update(max_series=500)),
 }

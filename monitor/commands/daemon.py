@@ -17,7 +17,7 @@ from monitor.agent import Agent
 from monitor.check import check, unmatched_models
 from monitor.classorder import refuse_reversed_classes
 from monitor.commands.journal import Journal, JournalSinks
-from monitor.commands.outputs import reject_queues, report_queues, retention
+from monitor.commands.outputs import alert_pushers, reject_queues, report_queues, retention
 from monitor.commands.state import open_state
 from monitor.config import Config
 from monitor.configfile import load_config
@@ -143,12 +143,14 @@ class Daemon:
         refitter = Refitter(RefitWorker(), self._refit_limits)
         self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)
         metrics = registry(self.view, config.export.max_series)
+        self._pushers = alert_pushers(config, self.agent.view)
         self.server = HttpServer(build_app(self.view, metrics, render_page), config.export.listen)
 
     def view(self) -> AgentView:
         """The agent as it is now, with the HTTP side that shows it."""
         found = self.agent.view()
-        return replace(found, sinks=(*found.sinks, self.server.view))
+        pushers = [pusher.view for pusher in self._pushers]
+        return replace(found, sinks=(*found.sinks, *pushers, self.server.view))
 
     def _refit_limits(self, task: str) -> Limits:
         """As the configuration in force has them; those of a reload hold from the next refit on."""
@@ -176,6 +178,9 @@ class Daemon:
                     stack.callback(self._retention.stop)
                     self._retention.start()
                 self.agent.start()
+                for pusher in self._pushers:
+                    stack.callback(pusher.stop)
+                    pusher.start()
             except (SourceError, SinkError) as error:
                 raise ConfigError(str(error)) from error
             stack.callback(self._drain)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from connectors.build import build_lines_topic, build_rejects_topic
 from monitor.config import Config
+from monitor.export.push.pusher import AlertPusher
 from monitor.export.queued import QueuedSink
 from monitor.export.rejects import QUEUED_REJECTS, Rejected, RejectWriter
 from monitor.export.rejectsfile import RejectsRetention
 from monitor.export.reports import QUEUED_REPORTS, ReportWriter
+from monitor.view import AgentView
 
 
 def report_queues(config: Config) -> list[QueuedSink[bytes]]:
@@ -32,6 +35,20 @@ def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
     if config.rejects and config.rejects.kafka:
         found.append(QueuedSink(build_rejects_topic(config.rejects.kafka), QUEUED_REJECTS))
     return found
+
+
+def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPusher]:
+    """One for each Alertmanager that is told directly."""
+    settings = config.alertmanager
+    if settings is None:
+        return []
+    names = (
+        [f"alertmanager_{i}" for i in range(len(settings.urls))] if settings.urls[1:] else ["alertmanager"]
+    )
+    page = f"http://{config.export.listen}/"
+    return [
+        AlertPusher(url, settings, view, page, name) for url, name in zip(settings.urls, names, strict=True)
+    ]
 
 
 def retention(config: Config) -> RejectsRetention | None:

@@ -1,0 +1,1 @@
+"""Alerts straight to Alertmanager, for places where no Prometheus evaluates rules."""

@@ -1,0 +1,159 @@
+"""Tells one Alertmanager of the alerts that are on, again and again, by its API of version 2."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from monitor.config_sinks import Alertmanager
+from monitor.errors import SinkError
+from monitor.export.push.holding import holding, rule
+from monitor.export.push.ledger import Ledger, Told
+from monitor.view import AgentView, SinkView
+
+log = logging.getLogger("blindsight")
+
+_LOOK_SECONDS = 1.0
+_TIMEOUT_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 30.0
+_SHOWN_CHARACTERS = 200
+
+
+class AlertPusher:
+    """A thread that looks at the agent every second, and keeps one Alertmanager informed.
+
+    It waits for nobody and nobody waits for it. Nothing is queued: what is told is how things stand, so
+    that after an outage Alertmanager hears of everything that is on, and of what ended meanwhile.
+
+    Parameters
+    ----------
+    url : str
+        Of the Alertmanager, without ``/api/v2/alerts``.
+    settings : Alertmanager
+    view : callable
+        Gives the newest view.
+    page : str
+        Address of the agent's page, for `generatorURL`.
+    name : str
+        The label `sink` of the metrics.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: Alertmanager,
+        view: Callable[[], AgentView],
+        page: str,
+        name: str = "alertmanager",
+    ) -> None:
+        self._url = url
+        self._settings = settings
+        self._look_at = view
+        self._page = page
+        self._name = name
+        self._ledger = Ledger(settings.resend_seconds)
+        # No proxy of the environment: nothing goes where the configuration does not say.
+        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+        self._delivered = self._waiting = 0
+        self._trouble: str | None = None
+        self._failing_since: float | None = None
+        self._wait = _LOOK_SECONDS
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"blindsight-{name}", daemon=True)
+
+    @property
+    def view(self) -> SinkView:
+        """How it stands, as one of the agent's sinks; items are alerts."""
+        return SinkView(self._name, self._waiting, self._delivered, 0, self._trouble, self._failing_since)
+
+    def start(self) -> None:
+        """Begin; an Alertmanager that is away is waited for."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, within a second or so. What is on stays on for four intervals: a restart is no recovery."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(2 * _LOOK_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._wait):
+            try:
+                self._step(time.time())
+            except SinkError as error:
+                self._failed(str(error))
+            except Exception as error:
+                log.exception("alertmanager.urls: telling %s has failed; it is tried again.", self._url)
+                self._failed(str(error))
+
+    def _step(self, now: float) -> None:
+        view = self._look_at()
+        closed = {(s.task, s.model, s.group): s.windows_closed for s in view.engine.series}
+        self._ledger.look(holding(view), closed, now)
+        due = self._ledger.due(now)
+        self._waiting = self._ledger.waiting
+        if due:
+            self._post([self._body(told) for told in due])
+            self._ledger.delivered(due, now)
+            self._delivered += len(due)
+            self._waiting = self._ledger.waiting
+            self._succeeded()
+
+    def _body(self, told: Told) -> dict[str, Any]:
+        return {
+            "labels": {**self._settings.labels, **dict(told.identity)},
+            "annotations": {
+                "summary": rule(told.name).summary,
+                "description": told.text,
+                "runbook_url": f"{self._settings.runbooks.rstrip('/')}/{told.name}.md",
+            },
+            "startsAt": _rfc3339(told.starts),
+            "endsAt": _rfc3339(told.ends),
+            "generatorURL": self._settings.external_url or self._page,
+        }
+
+    def _post(self, alerts: Sequence[dict[str, Any]]) -> None:
+        request = urllib.request.Request(
+            f"{self._url.rstrip('/')}/api/v2/alerts",
+            data=json.dumps(alerts).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with self._open(request, timeout=_TIMEOUT_SECONDS):
+                pass
+        except urllib.error.HTTPError as error:
+            with error:
+                said = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace").strip()
+            raise SinkError(
+                f"alertmanager.urls: {self._url} refuses the alerts ({error.code}: {said}); correct labels, "
+                "or the address"
+            ) from error
+        except OSError as error:
+            why = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise SinkError(
+                f"alertmanager.urls: {self._url} does not answer ({why}); start it, or correct the address"
+            ) from error
+
+    def _failed(self, why: str) -> None:
+        if self._trouble is None:
+            self._failing_since = time.time()
+            log.warning("%s; it is tried again, with all that is on by then", why)
+        self._trouble = why
+        self._wait = min(2 * self._wait, _LONGEST_WAIT_SECONDS)
+
+    def _succeeded(self) -> None:
+        if self._trouble is not None:
+            log.warning("%s takes alerts again", self._url)
+        self._trouble = self._failing_since = None
+        self._wait = _LOOK_SECONDS
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,366 @@
+"""Alerts straight to Alertmanager: what holds, when it is told, and a real Alertmanager that is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor.charts.base import Verdict
+from monitor.config import Config
+from monitor.config_sinks import Alertmanager
+from monitor.configfile import config_from
+from monitor.errors import ConfigError
+from monitor.export.push.holding import BREACHED, NO_WINDOW, UNTRUSTED, Condition, holding
+from monitor.export.push.ledger import RESOLVED_SECONDS, Ledger
+from monitor.export.push.pusher import AlertPusher
+from monitor.trustview import Bias, Trust
+from monitor.view import (
+    AgentView,
+    ChartView,
+    EngineView,
+    ObjectiveState,
+    ObjectiveView,
+    SeriesState,
+    SeriesView,
+)
+from tests.daemon import DaemonProcess, configuration
+from tests.export.test_prometheus import WATCHED
+from tests.services.alertmanager_server import AlertmanagerServer, example
+from tests.services.process import free_ports, wait_until
+from tests.services.webhook import Webhook
+from tests.test_alerts_end_to_end import DEGRADED, Stream
+
+RESEND = 60.0
+CALM = dataclasses.replace(
+    WATCHED,
+    state=SeriesState.IN_CONTROL,
+    charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, (), False)),),
+    objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
+    trust=Trust(True, 1.0, 1200, None),
+)
+LOW = dataclasses.replace(CALM, objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),))
+
+
+def view(*series: SeriesView) -> AgentView:
+    return AgentView(engine=EngineView(series=series))
+
+
+def names(*series: SeriesView) -> list[str]:
+    return [each.name.removeprefix("Blindsight") for each in holding(view(*series))]
+
+
+# ── what holds ──
+
+
+def test_nothing_holds_of_a_model_that_does_well() -> None:
+    assert names(CALM) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"objectives": LOW.objectives}, ["ObjectiveBreached", "ObjectiveAtRisk"]),
+        ({"objectives": LOW.objectives, "group": "region=eu"}, ["ObjectiveAtRisk"]),
+        ({"objectives": (ObjectiveView("ece", 0.1, False, ObjectiveState.AT_RISK),)}, ["ObjectiveAtRisk"]),
+        ({"objectives": (ObjectiveView("ece", 0.1, False, None),)}, []),
+        ({"charts": WATCHED.charts}, ["OutOfControl"]),
+        ({"trust": Trust(False, 23.5, 1200, Bias(-0.05, -0.08, -0.02, 0.95, 310))}, ["EstimateUntrusted"]),
+        ({"trust": None}, []),
+        ({"state": SeriesState.SILENT}, ["NoWindowClosed"]),
+        ({"state": SeriesState.SILENT, "group": "region=eu"}, []),
+        ({"state": SeriesState.WARMING_UP, "objectives": LOW.objectives, "charts": ()}, []),
+        ({"state": SeriesState.SILENT, "objectives": LOW.objectives, "charts": ()}, []),
+    ],
+)
+def test_what_holds_has_the_names_of_the_rules(change: dict[str, Any], expected: list[str]) -> None:
+    assert names(dataclasses.replace(CALM, **change)) == expected
+
+
+def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
+    breached = next(holding(view(LOW)))
+    assert dict(breached.identity) == {
+        "alertname": BREACHED,
+        "severity": "critical",
+        "task": "toxicity",
+        "model": "erm",
+        "metric": "accuracy",
+    }
+    assert breached.text == (
+        "accuracy of model erm, task toxicity: the objective is at least 90.0%, by the interval pooled over "
+        "the last windows it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%)."
+    )
+
+
+# ── when it is told ──
+
+
+def breach(windows: int, patient: bool = True) -> Condition:
+    who = (("task", "t"), ("model", "m"), ("metric", "accuracy"))
+    return Condition(BREACHED if patient else UNTRUSTED, who, f"after {windows}", windows, patient)
+
+
+class Talk:
+    """A ledger whose Alertmanager takes everything at once; what it was told of, look by look."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(RESEND)
+        self.look([], 0, 0.0)
+
+    def look(self, conditions: Sequence[Condition], windows: int, now: float) -> list[tuple[float, float]]:
+        self.ledger.look(conditions, {("t", "m", ""): windows}, now)
+        due = self.ledger.due(now)
+        if due:
+            self.ledger.delivered(due, now)
+        return [(told.starts, told.ends) for told in due]
+
+
+def test_one_window_is_a_blip() -> None:
+    talk = Talk()
+    assert talk.look([breach(7)], 7, 1.0) == []
+    assert talk.look([breach(7)], 7, 500.0) == []
+    assert talk.look([], 8, 501.0) == []
+    assert talk.look([breach(9)], 9, 502.0) == []
+
+
+def test_two_windows_are_an_alert_that_is_told_again_and_again() -> None:
+    talk = Talk()
+    talk.look([breach(7)], 7, 1.0)
+    assert talk.look([breach(8)], 8, 2.0) == [(2.0, 242.0)]
+    assert talk.look([breach(9)], 9, 61.9) == []
+    assert talk.look([breach(9)], 9, 62.0) == [(2.0, 302.0)]
+
+
+def test_it_ends_after_two_windows_without_and_its_end_is_told_for_five_minutes() -> None:
+    talk = Talk()
+    talk.look([breach(7)], 7, 1.0)
+    talk.look([breach(8)], 8, 2.0)
+    assert talk.look([], 9, 3.0) == [], "one good window is a blip, too"
+    assert talk.look([], 10, 4.0) == [(2.0, 4.0)]
+    assert talk.look([], 10, 63.9) == []
+    assert talk.look([], 10, 64.0) == [(2.0, 4.0)]
+    talk.look([], 10, 4.0 + RESOLVED_SECONDS)
+    assert talk.look([], 10, 4.1 + RESOLVED_SECONDS + RESEND) == []
+
+
+def test_an_alert_that_flaps_stays_one() -> None:
+    talk = Talk()
+    talk.look([breach(7)], 7, 1.0)
+    talk.look([breach(8)], 8, 2.0)
+    told = [talk.look([breach(n)] if n % 2 else [], n, float(n)) for n in range(9, 40)]
+    assert [each for each in told if each] == []
+
+
+def test_what_needs_no_patience_is_told_at_once() -> None:
+    talk = Talk()
+    assert talk.look([breach(7, patient=False)], 7, 1.0) == [(1.0, 241.0)]
+    assert talk.look([], 7, 2.0) == [(1.0, 2.0)]
+
+
+def test_what_holds_at_the_start_held_before() -> None:
+    ledger = Ledger(RESEND)
+    ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
+    assert len(ledger.due(1.0)) == 1
+
+
+def test_a_series_that_is_gone_ends_its_alerts() -> None:
+    talk = Talk()
+    talk.look([breach(7)], 7, 1.0)
+    talk.look([breach(8)], 8, 2.0)
+    talk.ledger.look([], {}, 3.0)
+    assert [told.ends for told in talk.ledger.due(3.0)] == [3.0]
+
+
+def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:
+    ledger = Ledger(RESEND)
+    ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
+    assert ledger.waiting == 1
+    ledger.look([], {("t", "m", ""): 9}, 5.0)
+    assert [(told.starts, told.ends) for told in ledger.due(1000.0)] == [(1.0, 5.0)]
+    ledger.look([], {("t", "m", ""): 9}, 1000.0)
+    assert len(ledger.due(1000.0)) == 1, "an end is not forgotten before it was told"
+    ledger.delivered(ledger.due(1000.0), 1000.0)
+    assert ledger.waiting == 0
+
+
+# ── a real Alertmanager ──
+
+NewAlertmanager = Callable[[str], AlertmanagerServer]
+
+
+class Agent:
+    """Something that shows whatever view a test puts into it."""
+
+    def __init__(self, *series: SeriesView) -> None:
+        self.series = series
+
+    def __call__(self) -> AgentView:
+        return view(*self.series)
+
+
+def pusher(url: str, agent: Agent, **settings: Any) -> AlertPusher:
+    chosen = Alertmanager(**{"urls": [url], "resend_seconds": 1.0, **settings})
+    return AlertPusher(url, chosen, agent, "http://127.0.0.1:9109/")
+
+
+def test_alertmanager_hears_of_an_alert_and_of_its_end(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver, agent = alertmanager(example(webhook.url)), Agent(LOW)
+    push = pusher(
+        receiver.url + "/", agent, labels={"job": "b", "cluster": "eu"}, runbooks="https://w.example/r/"
+    )
+    push.start()
+    try:
+        wait_until(lambda: bool(webhook.told("/pager", "firing")), 20, "it pages")
+        [alert] = receiver.alerts(alertname=BREACHED)
+        assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
+        assert alert["annotations"]["summary"] == "A model does not meet its objective."
+        assert alert["annotations"]["runbook_url"] == "https://w.example/r/BlindsightObjectiveBreached.md"
+        assert alert["generatorURL"] == "http://127.0.0.1:9109/"
+        later = [receiver.alerts(alertname=BREACHED)[0]]
+        wait_until(
+            lambda: receiver.alerts(alertname=BREACHED)[0]["endsAt"] > later[0]["endsAt"],
+            20,
+            "it is told again",
+        )
+        assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == alert["startsAt"]
+        agent.series = (dataclasses.replace(CALM, windows_closed=LOW.windows_closed + 2),)
+        wait_until(lambda: bool(webhook.told("/pager", "resolved")), 20, "its end is told")
+    finally:
+        push.stop()
+    assert len(webhook.told("/pager", "firing")) == 1
+    assert push.view.trouble is None
+    assert push.view.delivered >= 3
+
+
+def test_an_alertmanager_that_is_away_hears_of_everything_when_it_is_back(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    receiver.kill()
+    agent = Agent(LOW)
+    push = pusher(receiver.url, agent)
+    push.start()
+    try:
+        wait_until(lambda: push.view.trouble is not None, 20, "it is missed")
+        assert push.view.trouble == (
+            f"alertmanager.urls: {receiver.url} does not answer ([Errno 111] Connection refused); start it, "
+            "or correct the address"
+        )
+        assert push.view.waiting == 2
+        receiver.start()
+        wait_until(lambda: bool(receiver.alerts(alertname=BREACHED)), 40, "it is told")
+        wait_until(lambda: push.view.trouble is None and push.view.waiting == 0, 20, "all is told")
+    finally:
+        push.stop()
+    assert push.view.failing_since is None
+
+
+def test_an_alertmanager_that_refuses_is_quoted(alertmanager: NewAlertmanager, webhook: Webhook) -> None:
+    receiver = alertmanager(example(webhook.url))
+    push = pusher(receiver.url, Agent(LOW), external_url="not an address")
+    push.start()
+    try:
+        wait_until(lambda: push.view.trouble is not None, 20, "it refuses")
+    finally:
+        push.stop()
+    assert re.match(
+        r"alertmanager\.urls: http://\S+ refuses the alerts \(4\d\d: .*uri.*\); correct labels",
+        str(push.view.trouble),
+    )
+
+
+def test_a_failing_push_is_a_sink_that_is_down_and_holds_nothing_up(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    config = configuration(
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
+        alertmanager={"urls": [f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/b"]},
+        task={"objective": {"accuracy": {"min": 0.85}, "windows": 3}},
+    )
+    stream = Stream(tmp_path / "in.ndjson")
+    stream.add(800, "m")
+    stream.add(600, "m", weights=DEGRADED)
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(0.0, "sink_up", sink="alertmanager_0")
+        daemon.until_value(0.0, "sink_up", sink="alertmanager_1")
+        daemon.until_value(14.0, "windows_closed_total", model="m")
+        assert daemon.get("/-/ready")[0] == 200
+        assert daemon.end()[0] == 0
+
+
+def test_a_restart_neither_ends_an_alert_nor_pages_again(
+    tmp_path: Path, alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    config = configuration(
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
+        store={"path": "state"},
+        alertmanager={"urls": [receiver.url], "resend_seconds": 10},
+        task={"objective": {"accuracy": {"min": 0.85}, "windows": 3}},
+    )
+    stream = Stream(tmp_path / "in.ndjson")
+    stream.add(800, "m")
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(8.0, "windows_closed_total", model="m")
+        stream.add(600, "m", weights=DEGRADED)
+        wait_until(lambda: bool(webhook.told("/pager", "firing", model="m")), 30, "it pages")
+        daemon.until_value(14.0, "windows_closed_total", model="m")
+        [before] = receiver.alerts(alertname=BREACHED)
+        daemon.end(signal.SIGKILL)
+    with DaemonProcess(tmp_path, config) as daemon:
+        wait_until(
+            lambda: receiver.alerts(alertname=BREACHED)[0]["updatedAt"] > before["updatedAt"],
+            30,
+            "it is told again",
+        )
+        assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == before["startsAt"]
+        stream.add(1200, "m")
+        wait_until(lambda: bool(webhook.told("/pager", "resolved", model="m")), 30, "its end is told")
+    assert len(webhook.told("/pager", "firing", alertname=BREACHED)) == 1
+
+
+# ── the configuration ──
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            {"urls": ["localhost:9093"]},
+            "alertmanager.urls: expected addresses such as 'http://127.0.0.1:9093', without a user, a query "
+            "and /api/v2/alerts, got 'localhost:9093'",
+        ),
+        ({"urls": ["http://u:p@a"]}, "alertmanager.urls: expected addresses"),
+        ({"urls": ["http://a/api/v2/alerts"]}, "alertmanager.urls: expected addresses"),
+        (
+            {"urls": ["http://a", "http://a"]},
+            "alertmanager.urls: expected each name once, got 'http://a' 2 times",
+        ),
+        (
+            {"urls": ["http://a"], "labels": {"severity": "info"}},
+            "alertmanager.labels: expected names of letters, digits and underscores other than alertname, "
+            "severity, task, model, group, metric, which the alerts have themselves, got 'severity'",
+        ),
+        ({"urls": ["http://a"], "labels": {"a-b": "c"}}, "alertmanager.labels: expected names of letters"),
+    ],
+)
+def test_a_section_that_cannot_be_used_is_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config_from({"tasks": {"t": {}}, "alertmanager": section})
+
+
+def test_an_alertmanager_behind_a_path_is_allowed() -> None:
+    config = Config(tasks={"t": {}}, alertmanager={"urls": ["https://a.example:9093/am/"]})
+    assert config.alertmanager is not None
+    assert config.alertmanager.labels == {"job": "blindsight"}
+
+
+def test_the_name_of_the_alert_on_silence_is_the_rule_of_windows() -> None:
+    [found] = holding(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
+    assert (found.name, found.patient) == (NO_WINDOW, False)
