@@ -107,14 +107,14 @@ def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
             undefined[metric] += realised is None
             unknown[metric] += not isinstance(estimate, Estimate)
             if realised is not None and isinstance(estimate, Estimate):
-                kept[metric].append(_judged(found[metric], estimate, realised, sd[metric]))
+                kept[metric].append(judged(found[metric], estimate, realised, sd[metric]))
     return [
-        Row(metric, n, prevalence, trials, len(rows), *_means(rows), undefined[metric], unknown[metric])
+        Row(metric, n, prevalence, trials, len(rows), *means(rows), undefined[metric], unknown[metric])
         for metric, rows in kept.items()
     ]
 
 
-def _judged(
+def judged(
     found: ClassificationEstimate, estimate: Estimate, realised: float, row_sd: float
 ) -> tuple[float, ...]:
     """Whether both intervals hold the realised value, the mass inside, and both widths."""
@@ -127,7 +127,10 @@ def _judged(
     return inside, mass, covered, estimate.upper - estimate.lower, band.upper - band.lower
 
 
-def _means(rows: list[tuple[float, ...]]) -> list[float]:
+def means(rows: list[tuple[float, ...]]) -> list[float]:
+    """Of each column; NaN without rows."""
+    if not rows:
+        return [nan] * 5
     found: list[float] = np.mean(np.array(rows, dtype=np.float64).reshape(-1, 5), axis=0).tolist()
     return found
 
@@ -140,14 +143,18 @@ def table(rows: list[Row]) -> str:
         f"{'prev %':>6s} {'n':>5s} {'metric':18s} {'cover':>6s} {'mass':>6s} {'±3 err':>6s} {'sem':>6s} "
         f"{'width':>6s} {'sem width':>9s} {'undef':>6s} {'unknown':>7s}",
     ]
-    for r in rows:
-        mass = f"{'-':>6s}" if np.isnan(r.mass) else f"{100 * r.mass:6.2f}"
-        lines.append(
-            f"{100 * r.prevalence:6.0f} {r.n:5d} {r.metric:18s} {100 * r.cover:6.2f} {mass} "
-            f"{100 * r.allowed:6.2f} {100 * r.sem:6.2f} {100 * r.width:6.2f} {100 * r.sem_width:9.2f} "
-            f"{r.undefined:6d} {r.unknown:7d}"
-        )
+    lines += [f"{100 * row.prevalence:6.0f} {row_text(row)}" for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def row_text(r: Row) -> str:
+    """A row from its window size on, in percent."""
+    mass = f"{'-':>6s}" if np.isnan(r.mass) else f"{100 * r.mass:6.2f}"
+    return (
+        f"{r.n:5d} {r.metric:18s} {100 * r.cover:6.2f} {mass} "
+        f"{100 * r.allowed:6.2f} {100 * r.sem:6.2f} {100 * r.width:6.2f} {100 * r.sem_width:9.2f} "
+        f"{r.undefined:6d} {r.unknown:7d}"
+    )
 
 
 def main() -> None:
