@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from monitor.calibration import calibration_from_snapshot
-from monitor.calibration.auto import log_loss
-from monitor.calibration.base import Calibration
-from monitor.calibration.ssme import SSMECalibration
 from monitor.labels import ESTIMATORS, METRICS, SSME, LabelEstimator
 from monitor.records import Floats
+from monitor.refit.curves import calibrations
 from monitor.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.refit.tags import companions
 from monitor.result import Reason, Result, Unknown
@@ -92,7 +88,10 @@ def refit(job: RefitJob) -> RefitResult:
         job.number,
         job.sequence,
         job.time,
-        models={name: _of_model(job, fits, at, chief, tags) for at, name in enumerate(job.models)},
+        models={
+            name: ModelRefit(_estimates(job, fits, at, tags), curve)
+            for at, (name, curve) in enumerate(zip(job.models, _curves(job, chief), strict=True))
+        },
         rows=len(job.labels),
         labelled=int((job.labels >= 0).sum()),
         prevalence=tuple(chief.prevalence.tolist()),
@@ -148,20 +147,23 @@ def _unfit(fit: LabelEstimator) -> str | None:
     return None
 
 
-def _of_model(
-    job: RefitJob, fits: dict[str, LabelEstimator | str], at: int, chief: LabelEstimator, tags: Sequence[str]
-) -> ModelRefit:
-    estimates = tuple(
+def _curves(job: RefitJob, chief: LabelEstimator) -> list[dict[str, Any] | None]:
+    return calibrations(job, chief) if job.calibrate and isinstance(chief, SSME) else [None] * len(job.models)
+
+
+def _estimates(
+    job: RefitJob, fits: dict[str, LabelEstimator | str], at: int, tags: Sequence[str]
+) -> tuple[MetricEstimate, ...]:
+    return tuple(
         MetricEstimate(metric, tag, _estimate(fits[tag], metric, at, job.level))
         for metric in job.metrics
         for tag in tags
-        if metric in METRICS and metric in ESTIMATORS[tag].metrics
     )
-    answered = not np.isnan(job.scores[:, at]).all()
-    return ModelRefit(estimates, _curve(job, chief, at) if job.calibrate and answered else None)
 
 
 def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> Result:
+    if metric not in METRICS:
+        return Unknown(Reason.NOT_DEFINED)
     if isinstance(fit, str):
         return Unknown(FAILED if fit.startswith(FAILED) else fit)
     try:
@@ -171,34 +173,3 @@ def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> 
     except Exception:
         log.exception("The estimator %s failed to estimate %s.", fit.tag, metric)
         return Unknown(FAILED)
-
-
-def _curve(job: RefitJob, fit: LabelEstimator, at: int) -> dict[str, Any] | None:
-    """The distilled calibration of one model that some row has scores of, or its reference's."""
-    if not isinstance(fit, SSME):
-        return None
-    curve = SSMECalibration.of(fit.calibration(at))
-    reference = job.references[at] if job.references else None
-    if reference is not None and not _favoured(curve, calibration_from_snapshot(reference), job, at):
-        return dict(reference)
-    return dict(curve.snapshot())
-
-
-def _favoured(curve: Calibration, reference: Calibration, job: RefitJob, at: int) -> bool:
-    """Whether the model's labelled rows speak for a new curve beyond what it learnt of them by heart.
-
-    Bayes' information criterion for a curve that was shifted and stretched: its log-likelihood must be
-    larger by ln n. Without this, a curve from some tens of labels would replace one from thousands,
-    and every refit would move the estimates under the control charts.
-    """
-    rows = np.flatnonzero((job.labels >= 0) & ~np.isnan(job.scores[:, at, 0]))
-    if not len(rows):
-        return False
-    scores, labels = np.asarray(job.scores[rows, at], dtype=np.float64), job.labels[rows]
-    weights = job.weights[rows] / job.weights[rows].mean()
-    # No curve knows a chance below that of one surprise among its labels: a zero is not infinitely wrong.
-    least = 1.0 / (len(rows) + 2)
-    new, old = (
-        log_loss(np.clip(one.apply(scores), least, 1.0 - least), labels, least) for one in (curve, reference)
-    )
-    return float(weights @ (old - new)) > math.log(len(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.fidelity.refit import OUTPUT, simulated
+from tests.fidelity.refit import DRAWS, OUTPUT, simulated
 
 
 def printed() -> dict[str, list[float]]:
@@ -22,11 +22,16 @@ def test_where_calibration_has_drifted_ssme_is_closer(tmp_path: Path) -> None:
 
 
 def test_the_full_run_had_ssme_closer_wherever_calibration_had_drifted() -> None:
+    """Windows, means over 20 of them, root mean square: the reference's and those of `ssme`, in turn."""
     found = printed()
-    assert set(found) == {"simulated", "steady", "flights"}
+    draws = {f"flights_{draw}" for draw in DRAWS}
+    assert set(found) == {"simulated", "steady", "flights", *draws}
     for name in ("simulated", "flights"):
-        _, _, isotonic_means, ssme_means, isotonic_square, ssme_square = found[name]
-        assert ssme_means < isotonic_means, name  # the lasting error
-        assert ssme_square < isotonic_square, name
-    assert found["simulated"][1] < found["simulated"][0]
-    assert found["steady"][1] < found["steady"][0] + 0.5, "what refits cost where nothing has drifted"
+        assert all(ssme < isotonic for isotonic, ssme in pairs(found[name])), name
+    means = [pairs(found[name])[1] for name in draws]
+    assert all(ssme < isotonic for isotonic, ssme in means), "the lasting error, in every draw of labels"
+    assert all(ssme < isotonic + 0.15 for isotonic, ssme in pairs(found["steady"])), "where nothing drifted"
+
+
+def pairs(cells: list[float]) -> list[tuple[float, float]]:
+    return list(zip(cells[::2], cells[1::2], strict=True))

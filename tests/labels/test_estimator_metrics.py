@@ -52,6 +52,9 @@ def by_scikit_learn(scores: Floats, labels: Ints, predicted: Ints, positive: int
         found["average_precision"] = witness.average_precision_score(truth, scores, average="macro")
         parts = witness.precision_recall_fscore_support(labels, predicted, average="macro")
     found.update(zip(("precision", "recall", "f1"), parts[:3], strict=True))
+    # Each class's specificity is the recall of "another class".
+    asked = [positive] if classes == 2 else range(classes)
+    found["specificity"] = np.mean([witness.recall_score(labels != k, predicted != k) for k in asked])
     return found
 
 
@@ -173,7 +176,7 @@ def test_label_noise_of_some_labelled_rows_is_taken_off_in_part() -> None:
 @pytest.mark.parametrize(
     ("labels", "predicted", "nan"),
     [
-        ([1] * 30, [1] * 30, {"auroc", "average_precision"}),
+        ([1] * 30, [1] * 30, {"auroc", "average_precision", "specificity"}),
         ([0] * 30, [1] * 30, {"auroc", "average_precision", "recall", "f1"}),
         ([0, 1] * 15, [0] * 30, {"precision"}),
     ],

@@ -13,6 +13,7 @@ import pytest
 from monitor import Estimate, Unknown
 from monitor.labels import ESTIMATORS, METRICS, LabelEstimator
 from monitor.records import Floats, Ints
+from monitor.result import Reason
 
 ROWS = 160
 TAGS = sorted(ESTIMATORS)
@@ -243,6 +244,17 @@ def test_a_model_that_never_answers_has_no_rows(tag: str) -> None:
         Unknown("no rows"),
         Unknown("not defined for this task"),
     }
+
+
+@pytest.mark.parametrize("labelled", [0, 40])
+@pytest.mark.parametrize("tag", TAGS)
+def test_rows_that_no_model_answered_are_a_reason_and_no_nan(tag: str, labelled: int) -> None:
+    scores, labels = problem(labelled=labelled)
+    fit = new(tag).fit(np.full_like(scores, np.nan), labels)
+    assert fit.refused == Reason.NO_ROWS
+    assert np.isfinite(fit.prevalence).all()
+    assert fit.posterior.shape == (ROWS, 2)
+    assert {found for _, _, found in answers(fit, 3)} == {Unknown(Reason.NO_ROWS)}
 
 
 @pytest.mark.parametrize("tag", TAGS)

@@ -109,7 +109,9 @@ def test_the_share_of_classes_follows_the_weights() -> None:
     assert fit.posterior[2] == pytest.approx([0.25, 0.75])
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "precision", "recall", "f1", "auroc", "average_precision"])
+@pytest.mark.parametrize(
+    "metric", ["accuracy", "precision", "recall", "specificity", "f1", "auroc", "average_precision"]
+)
 def test_intervals_cover_at_100_labels(metric: str) -> None:
     """400 samples of 100 labels; at a true coverage of 95 % fewer than 92 % have a chance of 0.6 %."""
     big_scores, big_labels = made(200_000, 99)

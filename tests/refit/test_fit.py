@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.calibration import (
-    IsotonicCalibrator,
-    SSMECalibration,
-    calibration_from_snapshot,
-    confidence_of,
-)
+from monitor.calibration import SSMECalibration, calibration_from_snapshot, confidence_of
 from monitor.labels import ESTIMATORS, LabelEstimator
 from monitor.records import Floats
 from monitor.refit import fit as fit_module
@@ -78,6 +73,14 @@ def test_no_calibration_where_none_is_asked_for_or_no_row_has_scores_of_the_mode
     done = refit(asked)
     assert [m.calibration is None for m in done.models.values()] == [False, True, False]
     assert by_name(done, "b")["accuracy", "ssme"] == Unknown(Reason.NO_ROWS)
+
+
+def test_every_metric_of_the_configuration_is_defined_and_another_says_that_it_is_not() -> None:
+    done = refit(job(metrics=("specificity", "nonsense"), rows=400))
+    found = by_name(done, "a")
+    for tag in ("ssme", "ensemble", "labelled"):
+        assert isinstance(found["specificity", tag], Estimate)
+        assert found["nonsense", tag] == Unknown(Reason.NOT_DEFINED)
 
 
 def test_a_calibration_alone_is_fitted_without_estimates() -> None:
@@ -225,31 +228,4 @@ def test_rows_that_none_of_the_models_answered_publish_no_nan(models: int, label
         done = refit(
             replace(whole, scores=np.full_like(whole.scores, np.nan), predicted=whole.predicted * 0 - 1)
         )
-    assert done.refused == f"ssme: {Reason.NO_ROWS}" or np.isfinite(done.prevalence).all()
-
-
-def test_a_reference_keeps_its_calibration_until_the_labels_speak_against_it() -> None:
-    asked = job(rows=2000, labelled=300)
-    scores, truth = simulated(3000, 3)
-    references = tuple(
-        IsotonicCalibrator().fit(old.astype(np.float64), old.argmax(axis=1), truth).snapshot()
-        for old in scores.swapaxes(0, 1)
-    )
-    steady = refit(replace(asked, references=(*references[:2], None)))
-    found = [model.calibration for model in steady.models.values()]
-    assert found[:2] == list(references[:2])
-    assert found[2] is not None
-    assert found[2]["method"] == "ssme"  # without a reference there is nothing to beat
-    wrong = np.random.default_rng(1).random(300) < 0.25
-    labels = asked.labels.copy()
-    labels[:300] = np.where(wrong, 1 - labels[:300], labels[:300])
-    drifted = refit(replace(asked, references=references, labels=labels))
-    methods = [model.calibration and model.calibration["method"] for model in drifted.models.values()]
-    assert methods == ["ssme"] * 3
-
-
-def test_without_labels_a_reference_keeps_its_calibration() -> None:
-    scores, truth = simulated(3000, 1)
-    reference = IsotonicCalibrator().fit(scores[:, 0].astype(float), scores[:, 0].argmax(1), truth).snapshot()
-    done = refit(replace(job(models=1, labelled=0), references=(reference,)))
-    assert done.models["a"].calibration == reference
+    assert done.refused == f"ssme: {Reason.NO_ROWS}"

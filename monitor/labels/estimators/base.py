@@ -64,8 +64,8 @@ class LabelEstimator(ABC):
         Of everything random: the same input and seed give the same numbers, whatever the order of the
         rows and of the models.
     positive : int, optional
-        Of two classes, the one that precision, recall, F1, AUROC, average precision and `class_ece`
-        are about; the last if absent. With more classes those are means over the classes.
+        Of two classes, the one that precision, recall, F1, specificity, AUROC, average precision and
+        `class_ece` are about; the last if absent. With more classes those are means over the classes.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class LabelEstimator(ABC):
             )
         self._data, self._fitted = data, None
         self._forget()
-        self._fitted = self._fit(data) if data.rows else _nothing(data)
+        self._fitted = self._fit(data) if data.present.any() else _nothing(data)
         return self
 
     def estimate(
@@ -237,7 +237,7 @@ class LabelEstimator(ABC):
 
     @abstractmethod
     def _fit(self, data: LabelledScores) -> Fitted:
-        """Learn from at least one row."""
+        """Learn from at least one row that a model answered."""
 
     @abstractmethod
     def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
@@ -302,4 +302,5 @@ class LabelEstimator(ABC):
 
 
 def _nothing(data: LabelledScores) -> Fitted:
-    return Fitted(np.empty((0, data.classes)), converged=False, refused=Reason.NO_ROWS)
+    """No rows, or none that any model answered: whatever labels there are, they are of no model's answer."""
+    return Fitted(data.clamp(data.mean_of_models()), converged=False, refused=Reason.NO_ROWS)

@@ -27,7 +27,7 @@ class Labelled(LabelEstimator):
 
     Intervals, each for the population that the labels are a sample of:
 
-    * accuracy, precision, recall: Wilson's, of their counts;
+    * accuracy, precision, recall, specificity: Wilson's, of their counts;
     * F1 = 2J / (1 + J): Wilson's for J, the share of right ones among all rows that are of the class or
       were predicted to be;
     * AUROC: Newcombe's score interval, which does not collapse at an AUROC of 1;
@@ -112,7 +112,7 @@ class Labelled(LabelEstimator):
         of_class, acted = labels == self._positive(), predicted == self._positive()
         if metric == "auroc":
             return newcombe_ends(value, _effective(weight[of_class]), _effective(weight[~of_class]), level)
-        trials = {"precision": acted, "f1": acted | of_class}.get(metric, of_class)
+        trials = {"precision": acted, "f1": acted | of_class, "specificity": ~of_class}.get(metric, of_class)
         if metric != "f1":
             return wilson_interval(value, _effective(weight[trials]), level)
         low, high = wilson_interval(value / (2.0 - value), _effective(weight[trials]), level)

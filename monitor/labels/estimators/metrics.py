@@ -36,6 +36,7 @@ METRICS = (
     "precision",
     "recall",
     "f1",
+    "specificity",
 )
 """Every metric that `estimate` knows by name; an estimator may define fewer."""
 
@@ -246,7 +247,7 @@ class ModelRows:
         -------
         (len(METRICS), draws) float64
             NaN where a metric is not defined. With more than two classes AUROC, average precision,
-            precision, recall and F1 are means over the classes for which they are defined.
+            precision, recall, F1 and specificity are means over the classes for which they are defined.
         """
         if not len(self.rows):
             return np.full((len(METRICS), len(posterior)), np.nan)
@@ -291,24 +292,25 @@ class ModelRows:
 
 
 def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
-    """Accuracy, precision, recall and F1 of confusion matrices.
+    """Accuracy, precision, recall, F1 and specificity of confusion matrices.
 
     Parameters
     ----------
     confusion : (draws, K, K) float64
         True class by predicted class, in any unit.
     classes : tuple of int
-        Those that precision, recall and F1 are averaged over.
+        Those that all but the accuracy are averaged over.
 
     Returns
     -------
-    (4, draws) float64
-        NaN where nothing was predicted (precision) or nothing is of the class (recall), in all classes.
+    (5, draws) float64
+        NaN where nothing was predicted (precision), nothing is of the class (recall, F1) or everything is
+        (specificity), in all classes.
 
     Examples
     --------
     >>> counted_metrics(np.array([[[50.0, 10.0], [5.0, 35.0]]]), (1,)).round(3).ravel().tolist()
-    [0.85, 0.778, 0.875, 0.824]
+    [0.85, 0.778, 0.875, 0.824, 0.833]
     """
     total = confusion.sum(axis=(1, 2))
     right = np.diagonal(confusion, axis1=1, axis2=2)[:, list(classes)]
@@ -318,8 +320,10 @@ def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
         precision = np.where(acted > small, right / acted, np.nan)
         recall = np.where(true > small, right / true, np.nan)
         f1 = np.where(true > small, 2 * right / (true + acted), np.nan)
+        others = total[:, None] - true
+        specificity = np.where(others > small, 1.0 - (acted - right) / others, np.nan)
     accuracy = np.trace(confusion, axis1=1, axis2=2) / total
-    by_class = np.stack([precision, recall, f1])
+    by_class = np.stack([precision, recall, f1, specificity])
     return np.concatenate([accuracy[None], _mean_of_defined(np.moveaxis(by_class, 2, 0))])
 
 
