@@ -1,4 +1,4 @@
-"""The short form of `tests.fidelity.refit`: simulated drift over 20,000 rows; and what it printed in full."""
+"""The short form of `tests.fidelity.refit`: simulated drift over 60,000 rows; and what it printed in full."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def printed() -> dict[str, list[float]]:
 
 def test_where_calibration_has_drifted_ssme_is_closer(tmp_path: Path) -> None:
     """Without drift the labels' own noise costs little; in full see the output."""
-    drifted = simulated(tmp_path, rows=20_000, shrink=0.4, seed=1)
-    assert drifted.labels > 150
-    assert drifted.ssme[0] < 0.75 * drifted.isotonic[0]
-    assert drifted.ssme[1] < 0.75 * drifted.isotonic[1]
+    drifted = simulated(tmp_path, rows=60_000, shrink=0.3, seed=1)
+    assert drifted.labels > 500
+    # Some 600 labels of a drift that goes on: it is followed late, and in part.
+    assert all(ssme < 0.95 * isotonic for isotonic, ssme in zip(drifted.isotonic, drifted.ssme, strict=True))
 
 
 def test_the_full_run_had_ssme_closer_wherever_calibration_had_drifted() -> None:
