@@ -38,7 +38,7 @@ BIAS = {
 }
 """Standard deviation of a metric's error from the fit's shape, beyond what the draws carry, times (number of
 labels + 50) to the power of 0.6: about the smallest for which 95 % intervals cover that on average over
-the development suite, at 20, 100 and 400 labels. That of specificity is set beside those of recall and F1, not measured."""
+the development suite, at 20, 100 and 400 labels. That of specificity is set as recall's, not measured."""
 
 _BIAS_LABELS, _BIAS_POWER = 50.0, 0.6
 
