@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from monitor.report import WindowReport
 from monitor.result import Estimate, Result, Unknown
 from monitor.rivals import RivalFits
 from monitor.view import AgentView
+from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.streams import CLASSES, Rig, answers, lines, task
 
 ALL = ["average_confidence", "cbpe_sem", "doc", "atc"]
@@ -33,9 +35,14 @@ def reference(rows: int = 1000, over: float = 0.0) -> Reference:
     for record in records:
         if rng.random() < over:
             record["label"] = CLASSES[int(rng.random() < 0.5)]
+    return split(records)
+
+
+def split(records: list[dict[str, Any]]) -> Reference:
+    """What the daemon makes of a reference file."""
     decode = Rig(task()).decode
     values = [msgspec.json.encode(record) for record in records]
-    [batch] = decode([RawMessages(values, "r", list(range(rows)))]).batches
+    [batch] = decode([RawMessages(values, "r", list(range(len(values))))]).batches
     return split_by_model(batch)["erm"]
 
 
@@ -257,3 +264,53 @@ def test_estimators_of_confidences_alone_need_no_classes() -> None:
     fits = RivalFits.of(known, CALIBRATORS["none"]().fit(confidence, known.predicted, right), settings)
     assert fits.row_sd == {"accuracy": pytest.approx((right == 0).std())}
     assert RivalFits.from_snapshot(fits.snapshot()) == fits
+
+
+def test_a_reload_that_names_them_has_them_from_the_next_window_on() -> None:
+    known, records = reference(over=0.2), stream(200)
+    found, whole = rig(known, estimators=["average_confidence"]), rig(known)
+    assert list(said(found.feed(records[:150])[0])) == ["average_confidence"]
+    found.engine, closed = found.engine.reconfigured(whole.settings, ())
+    assert closed == []
+    found.settings = whole.settings
+    [report] = found.feed(records[150:])
+    assert said(report) == said(whole.feed(records)[1])
+
+
+def test_the_daemon_exports_them_and_goes_on_with_the_same_fits_after_a_restart(tmp_path: Path) -> None:
+    known = answers(np.random.default_rng(1), 1000, labelled=True, start=1.6e9)
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(known))
+    records = stream(400)
+    (tmp_path / "in.ndjson").write_bytes(ndjson(records[:250]))
+    given = {
+        "estimators": ALL,
+        "reference": {"path": "reference.ndjson"},
+        "chart": {"sigmas": 3, "estimator": "doc"},
+    }
+    source = {"kind": "file", "path": "in.ndjson", "follow": True}
+    config = configuration(
+        task=given, sources=[source], store={"path": "state"}, reports={"path": "windows.ndjson"}
+    )
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(2, "windows_closed_total", task="t", model="erm")
+        daemon.end()
+    with DaemonProcess(tmp_path, config) as again:
+        again.until_value(50, "answers_pending", task="t", model="erm")
+        with (tmp_path / "in.ndjson").open("ab") as file:
+            file.write(ndjson(records[250:]))
+        again.until_value(4, "windows_closed_total", task="t", model="erm")
+        scraped = again.metrics()
+        again.end()
+    written = read_windows(tmp_path / "windows.ndjson")
+    in_one = rig(split(known), **(given | {"calibration": {"method": "isotonic"}}))
+    expected = [msgspec.json.decode(line) for line in lines(in_one.feed(records))]
+    assert len(written) == 4
+    for one, other in zip(written, expected, strict=True):
+        by_tag = {e["estimator"]: e for e in one["estimates"]}
+        assert [by_tag[tag] for tag in ALL] == [e for e in other["estimates"] if e["estimator"] in ALL]
+        assert one["charts"] == other["charts"]
+    for tag in ALL:
+        last = next(e for e in written[-1]["estimates"] if e["estimator"] == tag)
+        who = {"task": "t", "model": "erm", "metric": "accuracy", "estimator": tag}
+        assert scraped.value("estimate_ratio", **who) == pytest.approx(last["value"], abs=1e-6)
+        assert scraped.value("estimate_lower_ratio", **who) == pytest.approx(last["lower"], abs=1e-6)
