@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from monitor.config import Task
 from monitor.reference import Reference
+from monitor.windowview import PREDICTIVE
 
 FEW_ROWS = 1000
 """Below so many labelled rows the mean confidence alone is uncertain by two points and more."""
@@ -82,9 +83,10 @@ def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
     if n < FEW_ROWS:
         right = float((reference.predicted == reference.labels).mean())
         points = 200 * math.sqrt(max(right * (1 - right), 1 / n) / n)
+        known = "is in every interval" if task.interval == PREDICTIVE else "the exact interval does not know"
         yield (
             f"{n} labelled rows carry the calibration: chance alone makes every estimate uncertain by "
-            f"{points:.0f} points (two standard errors), which the exact interval does not know; "
+            f"{points:.0f} points (two standard errors), which {known}; "
             f"give {FEW_ROWS:,} or more"
         )
     if (reference.scores == reference.scores[0]).all():

@@ -210,6 +210,12 @@ class Task(Section):
         "then, and the first two bring the others along.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
+    interval: Literal["predictive", "poisson_binomial"] = Field(
+        default="predictive",
+        description="What the intervals of average_confidence hold: predictive, also the calibration's own "
+        "error and what varies between windows, as far as a labelled reference shows it; poisson_binomial, "
+        "chance alone.",
+    )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
     objective: Objective = Field(default=Objective(), description="What the models owe; none if absent.")
     labels: Labels = Field(default=Labels(), description="The join of labels to predictions.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,8 +27,17 @@ from monitor.estimate.classification import (
     classification_details,
 )
 from monitor.estimate.poisson_binomial import TrimmedPmf
+from monitor.estimate.predictive import Predictive
+from monitor.estimate.shared_error import Exposure
 from monitor.records import Floats, Ints
-from monitor.result import Reason, Result, Unknown
+from monitor.result import Estimate, Reason, Result, Unknown
+from monitor.widen import (
+    accuracy_exposure,
+    error_exposure,
+    metric_exposure,
+    widened_accuracy,
+    widened_result,
+)
 
 AVERAGE_CONFIDENCE = "average_confidence"
 
@@ -52,6 +61,9 @@ class Request:
         Of three classes or more; per_class is macro, with each class by itself beside it.
     seed : int
         Of the bootstrap; windows that are pooled must have different ones.
+    predictive : Predictive or None
+        The calibration's error, and what varies between windows; None for exact intervals, which take the
+        calibrated scores for right.
     """
 
     scores: Floats
@@ -62,6 +74,7 @@ class Request:
     level: float
     seed: int
     average: str = "macro"
+    predictive: Predictive | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +97,12 @@ class Evaluation:
         Of each row.
     classes : mapping of (str, int) to Estimate or Unknown
         By metric and class, where each is estimated by itself.
+    exposures : mapping of str to Exposure
+        By metric, how far it moves with what the rows share; empty with exact intervals.
+    predictive : Predictive or None
+        As in the request.
+
+    The distributions are those of chance alone: windows share the rest, which is put on their pool.
     """
 
     estimates: Mapping[str, Result]
@@ -93,6 +112,8 @@ class Evaluation:
     others: Mapping[str, ClassificationEstimate] = field(default_factory=dict)
     confidence: Floats = field(default_factory=lambda: np.zeros(0))
     classes: Mapping[tuple[str, int], Result] = field(default_factory=dict)
+    exposures: Mapping[str, Exposure] = field(default_factory=dict)
+    predictive: Predictive | None = None
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
@@ -145,7 +166,36 @@ def _assemble(request: Request, confidence: Floats, accuracy: Result, pmf: Trimm
         if found.standard_error is not None:
             errors[metric] = found
             row_sd[metric] = found.standard_error * math.sqrt(len(confidence))
-    return Evaluation(estimates, row_sd, pmf, errors, others, confidence, _classes(request))
+    every = Evaluation(estimates, row_sd, pmf, errors, others, confidence, _classes(request, confidence))
+    return every if request.predictive is None else _widened(every, request)
+
+
+def _widened(found: Evaluation, request: Request) -> Evaluation:
+    """The same with predictive intervals."""
+    model, estimates, exposures = request.predictive, dict(found.estimates), {}
+    assert model is not None
+    for metric, result in found.estimates.items():
+        exposure = _exposure(metric, model, request, found)
+        if exposure is None or not isinstance(result, Estimate):
+            continue
+        exposures[metric], variance = exposure, model.variance_of([exposure])
+        if metric == "accuracy" and found.accuracy is not None:
+            estimates[metric] = widened_accuracy(found.accuracy, result.value, variance, result.level)
+        else:
+            estimates[metric] = widened_result(result, variance, exposure.lean / exposure.weight)
+    return replace(found, estimates=estimates, exposures=exposures, predictive=model)
+
+
+def _exposure(metric: str, model: Predictive, request: Request, found: Evaluation) -> Exposure | None:
+    """None where the metric is unknown."""
+    if metric in found.others:
+        return metric_exposure(model, found.confidence, request.predicted, found.others[metric])
+    if metric in found.errors and request.calibrated is not None:
+        column, bins = _judged(metric, request)
+        return error_exposure(model, request.scores, request.calibrated, request.predicted, column, bins)
+    if metric == "accuracy" and len(found.confidence):
+        return accuracy_exposure(model, found.confidence, request.predicted)
+    return None
 
 
 def _others(request: Request) -> dict[str, ClassificationEstimate]:
@@ -153,14 +203,23 @@ def _others(request: Request) -> dict[str, ClassificationEstimate]:
     return _details(request, "micro" if request.average == "micro" else "macro")
 
 
-def _classes(request: Request) -> dict[tuple[str, int], Result]:
-    """The same of each class by itself, of three or more."""
+def _classes(request: Request, confidence: Floats) -> dict[tuple[str, int], Result]:
+    """The same of each class by itself, of three or more, with the intervals asked for."""
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
         return {}
     found = _details(request, "class")
     metrics = dict.fromkeys(name.partition("[")[0] for name in found)
-    return {(metric, k): found[f"{metric}[{k}]"].result for metric in metrics for k in range(width)}
+    every = {(metric, k): found[f"{metric}[{k}]"] for metric in metrics for k in range(width)}
+    return {of: _of_class(each, request, confidence) for of, each in every.items()}
+
+
+def _of_class(found: ClassificationEstimate, request: Request, confidence: Floats) -> Result:
+    model = request.predictive
+    exposure = metric_exposure(model, confidence, request.predicted, found) if model else None
+    if model is None or exposure is None or not isinstance(found.result, Estimate):
+        return found.result
+    return widened_result(found.result, model.variance_of([exposure]))
 
 
 def _details(request: Request, average: Average) -> dict[str, ClassificationEstimate]:
@@ -183,14 +242,17 @@ def _error(metric: str, request: Request) -> CalibrationErrorEstimate:
     """The calibration error of the predicted class, or of the positive (or top) class."""
     if request.calibrated is None:
         return CalibrationErrorEstimate(Unknown(Reason.NOT_CALIBRATED))
-    width = request.scores.shape[1]
-    if metric == "ece":
-        column, bins = request.predicted, ECE_BINS
-    elif width == 1:
+    if metric != "ece" and request.scores.shape[1] == 1:
         return CalibrationErrorEstimate(Unknown(Reason.NOT_DEFINED))
-    elif width == 2:
-        column, bins = np.full(len(request.predicted), request.positive), CLASS_ECE_BINS
-    else:
-        column, bins = request.scores.argmax(axis=1), CLASS_ECE_BINS
+    column, bins = _judged(metric, request)
     raw, calibrated = confidence_of(request.scores, column), confidence_of(request.calibrated, column)
     return calibration_error(raw, calibrated, bins=bins, level=request.level, seed=request.seed)
+
+
+def _judged(metric: str, request: Request) -> tuple[Ints, int]:
+    """The class whose scores a calibration error is of, row by row, and its number of bins."""
+    if metric == "ece":
+        return request.predicted, ECE_BINS
+    if request.scores.shape[1] == 2:
+        return np.full(len(request.predicted), request.positive), CLASS_ECE_BINS
+    return request.scores.argmax(axis=1), CLASS_ECE_BINS

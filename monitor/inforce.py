@@ -9,8 +9,10 @@ from typing import Any
 from monitor.calibration import Uncalibrated, calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.config import Task
+from monitor.estimate.predictive import Predictive
 from monitor.reference import Reference
 from monitor.view import CalibrationView
+from monitor.windowview import EXACT, PREDICTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +23,17 @@ class InForce:
     ----------
     calibration : Calibration
     view : CalibrationView
+    predictive : Predictive or None
+        Its error, and what varies between windows; None where intervals are to be exact, or nothing is
+        known of it.
     """
 
     calibration: Calibration
     view: CalibrationView
+    predictive: Predictive | None = None
 
     @classmethod
-    def at_start(cls, task: Task, reference: Reference | None, fits: int) -> InForce:
+    def at_start(cls, task: Task, reference: Reference | None, fits: int, group: str = "") -> InForce:
         """The one fitted on the reference, or none where there is none.
 
         Parameters
@@ -36,6 +42,8 @@ class InForce:
         reference : Reference or None
         fits : int
             How often a calibration was fitted before.
+        group : str
+            Of the series.
 
         Raises
         ------
@@ -53,14 +61,28 @@ class InForce:
             foreign=False,
             fitted_time=float(reference.time[-1]) if fitted else None,
         )
-        return cls(calibration, view)
+        return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
 
     @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> InForce:
-        """The one that a snapshot holds."""
+    def from_snapshot(
+        cls, state: Mapping[str, Any], task: Task, reference: Reference | None, group: str = ""
+    ) -> InForce:
+        """The one that a snapshot holds; what it lacks for the intervals of `task`, from the reference."""
         calibration = calibration_from_snapshot(state["fit"])
         view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
-        return cls(calibration, view)
+        saved = state.get("predictive")
+        if saved is None:
+            return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
+        kept = Predictive.from_snapshot(saved) if task.interval == PREDICTIVE else None
+        return cls(calibration, view).with_predictive(kept)
+
+    def with_predictive(self, predictive: Predictive | None) -> InForce:
+        """The same calibration with these intervals."""
+        short = None if predictive is None or predictive.components else predictive.rows
+        interval = EXACT if predictive is None else PREDICTIVE
+        return InForce(
+            self.calibration, replace(self.view, interval=interval, short_reference=short), predictive
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """The calibration with what is said of it."""
@@ -70,12 +92,35 @@ class InForce:
             "version": view.version,
             "foreign": view.foreign,
             "fitted_time": view.fitted_time,
+            "predictive": None if self.predictive is None else self.predictive.snapshot(),
         }
 
     def of_another_version(self) -> InForce:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""
         return replace(self, view=replace(self.view, foreign=True)) if self.view.version else self
 
-    def followed_by(self, calibration: Calibration, time: float, fits: int) -> InForce:
-        """The next fit, which rests on answers up to this time; `fits` as in `at_start`."""
-        return InForce(calibration, CalibrationView(calibration.method, fits + 1, False, time))
+    def followed_by(
+        self, calibration: Calibration, time: float, fits: int, predictive: Predictive | None = None
+    ) -> InForce:
+        """The next fit.
+
+        Parameters
+        ----------
+        calibration : Calibration
+        time : float
+            Of the newest answer that it rests on.
+        fits : int
+            As in `at_start`.
+        predictive : Predictive, optional
+            Its error, where that is known: see `Predictive.refitted_on`. Else it is taken to be that of the
+            reference's fit, which a fit on more rows has less of.
+        """
+        view = CalibrationView(calibration.method, fits + 1, False, time)
+        return InForce(calibration, view).with_predictive(predictive or self.predictive)
+
+
+def _learnt(task: Task, reference: Reference | None, group: str, number: int) -> Predictive | None:
+    """What the reference says, where it is asked for and there is one."""
+    if task.interval != PREDICTIVE or reference is None:
+        return None
+    return replace(reference.predictive(task.calibration.reference_method, group), number=number)

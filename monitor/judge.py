@@ -268,7 +268,8 @@ class Judge:
 
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():
-            verdict = objective.update(self._poolable(metric, evaluation, size))
+            item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
+            verdict = objective.update(item, exposure, evaluation.predictive)
             self._standing[metric] = verdict.state
             lower, upper = verdict.lower, verdict.upper
             self._pooled[metric] = None if lower is None or upper is None else (lower, upper)

@@ -17,6 +17,9 @@ import numpy as np
 from monitor.config import Bound
 from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.estimate.poisson_binomial import TrimmedPmf
+from monitor.estimate.predictive import Predictive
+from monitor.estimate.shared_error import Exposure
+from monitor.estimate.widening import mid_p_interval, widened, widened_interval
 from monitor.records import Floats
 from monitor.view import ObjectiveState
 
@@ -95,8 +98,8 @@ def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, flo
     windows' draws, draw by draw, and its central quantiles; for a metric that is no mean of rows (an
     `ece`) this is the mean of the windows' values, not the value of all rows at once.
 
-    Misleads where the windows' errors are not independent: a calibration that is off is off alike in
-    all of them, and pooling does not show it.
+    It is of chance alone. A calibration that is off is off alike in all windows: `ObjectiveLogic.update`
+    puts that on top, where it is known.
 
     Parameters
     ----------
@@ -192,7 +195,8 @@ class Objective:
         """
         if resume is None:
             return ObjectiveLogic(self)
-        return ObjectiveLogic(self, [_restored(item) for item in resume["items"]], resume["next"])
+        shared = [each and Exposure.from_snapshot(each) for each in resume.get("exposures", ())]
+        return ObjectiveLogic(self, [_restored(item) for item in resume["items"]], resume["next"], shared)
 
 
 class ObjectiveLogic:
@@ -201,36 +205,74 @@ class ObjectiveLogic:
     A window costs about log2(`windows`) convolutions, not `windows` of them.
     """
 
-    def __init__(self, settings: Objective, items: Sequence[Poolable | None] = (), place: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Objective,
+        items: Sequence[Poolable | None] = (),
+        place: int = 0,
+        exposures: Sequence[Exposure | None] = (),
+    ) -> None:
         self._settings = settings
+        self._exposures: deque[Exposure | None] = deque(exposures, maxlen=settings.windows)
         self._items: deque[Poolable | None] = deque(items, maxlen=settings.windows)
         self._place = place % settings.windows
         self._pool = _Pool(settings.windows, self._items, self._place)
 
-    def update(self, item: Poolable | None) -> ObjectiveVerdict:
-        """Take the next window, None where its estimate is unknown, and judge."""
+    def update(
+        self, item: Poolable | None, exposure: Exposure | None = None, model: Predictive | None = None
+    ) -> ObjectiveVerdict:
+        """Take the next window and judge.
+
+        Parameters
+        ----------
+        item : CountPmf, CountRatio or Draws, or None
+            Of chance alone. None where its estimate is unknown.
+        exposure : Exposure, optional
+            How far it moves with what its rows share.
+        model : Predictive, optional
+            The calibration's error and what varies between windows, which are put on the windows together
+            as on one longer one; the pooled interval is chance alone without it.
+        """
         self._items.append(item)
+        self._exposures.append(exposure)
         self._pool.put(self._place, item)
         self._place = (self._place + 1) % self._settings.windows
         total = self._pool.total
         if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
-        lower, upper = _interval(total, self._settings.level)
+        lower, upper = self._ends(total, model)
         state = judge(self._settings.bound, lower, upper)
         return ObjectiveVerdict(state, lower, upper, len(self._items) - self._items.count(None), _rows(total))
+
+    def _ends(self, total: Poolable, model: Predictive | None) -> tuple[float, float]:
+        known = [one for one in self._exposures if one is not None]
+        level = self._settings.level
+        if model is None or not known:
+            return _interval(total, level)
+        variance = model.variance_of(known)
+        if isinstance(total, Draws | CountRatio):
+            lean = sum(one.lean for one in known) / sum(one.weight for one in known)
+            lower, upper = widened_interval(total.value, *_interval(total, level), variance, level)
+            return max(lower - lean, 0.0), upper
+        k_low, k_high = mid_p_interval(
+            widened(TrimmedPmf(total.offset, total.mass, total.n), total.n**2 * variance), level
+        )
+        return k_low / total.n, k_high / total.n
 
     def clear(self) -> None:
         """Forget every window, as where a new version of the model begins: the next one is the first."""
         self._items.clear()
+        self._exposures.clear()
         self._place = 0
         self._pool = _Pool(self._settings.windows, (), 0)
 
     def snapshot(self) -> dict[str, Any]:
         """The pooled windows, oldest first, as plain numbers and lists; `Objective.build` takes it back."""
+        shared = [one and one.snapshot() for one in self._exposures]
         return {
             "items": [None if item is None else _stored(item) for item in self._items],
             "next": self._place,
-        }
+        } | ({"exposures": shared} if any(shared) else {})
 
 
 class _Pool:

@@ -12,6 +12,8 @@ from monitor.calibration import CALIBRATORS, AutoCalibrator, Choice, choose
 from monitor.calibration.base import Calibration, cross_fit_in_time
 from monitor.charts.base import Baseline
 from monitor.config import Task
+from monitor.estimate.predictive import Predictive
+from monitor.estimate.predictive_fit import FEWEST_ROWS, Folded
 from monitor.evaluate import Evaluation, Request, evaluate
 from monitor.records import Batch, Floats, Ints
 from monitor.result import Estimate
@@ -71,6 +73,36 @@ class Reference:
         if AutoCalibrator.method not in self._fits:
             self._fits[AutoCalibrator.method] = choose(self.scores, self.predicted, self.labels)
         found: Choice = self._fits[AutoCalibrator.method]
+        return found
+
+    def predictive(self, method: str, group: str = "") -> Predictive:
+        """The error of later windows under this calibration, of the model or of one group of it.
+
+        A group of fewer than `FEWEST_ROWS` rows varies as the model does, as far as anyone can tell.
+
+        Raises
+        ------
+        ValueError
+            The reference cannot carry the method, with the reason.
+        """
+        if method == AutoCalibrator.method:
+            method = self.choice().method
+        rows = self.groups.get(group)
+        group = group if rows is not None and len(rows) >= FEWEST_ROWS else ""
+        key = f"{method}, predictive {group}"
+        if key not in self._fits:
+            found = self._folded(method).predictive(self.scores.shape[1], among=rows if group else None)
+            whole = group and found.components is None
+            self._fits[key] = self.predictive(method) if whole else found
+        answer: Predictive = self._fits[key]
+        return answer
+
+    def _folded(self, method: str) -> Folded:
+        key = f"{method}, folded"
+        if key not in self._fits:
+            calibrator = CALIBRATORS[method]()
+            self._fits[key] = Folded.of(calibrator, self.scores, self.predicted, self.labels)
+        found: Folded = self._fits[key]
         return found
 
     def cross_fitted(self, method: str) -> Floats | None:

@@ -26,6 +26,7 @@ class Consequence(StrEnum):
 CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.estimators": Consequence.AT_ONCE,
     "tasks.*.level": Consequence.AT_ONCE,
+    "tasks.*.interval": Consequence.AT_ONCE,
     "tasks.*.objective": Consequence.AT_ONCE,
     "tasks.*.labels": Consequence.AT_ONCE,
     "tasks.*.ssme": Consequence.AT_ONCE,

@@ -27,6 +27,7 @@ from monitor.view import (
     Rebaselined,
 )
 from monitor.windows import ClosedBy
+from monitor.windowview import EXACT
 
 NOT_A_NUMBER = "not a number"
 """Reason given where an estimator answered NaN or an infinity: an error of the estimator, told as such."""
@@ -155,8 +156,8 @@ def to_json(report: WindowReport) -> bytes:
 
     The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
     rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
-    (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own,
-    `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
+    (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own, `interval`
+    where its intervals are exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
 
     Parameters
     ----------
@@ -263,8 +264,9 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
 
 
 def _calibration(view: CalibrationView) -> dict[str, Any]:
-    found = {"method": view.method, "version": view.version}
-    return found | {"foreign": True} if view.foreign else found
+    found: dict[str, Any] = {"method": view.method, "version": view.version}
+    found |= {"foreign": True} if view.foreign else {}
+    return found if view.interval == EXACT else found | {"interval": view.interval}
 
 
 def _estimate(e: MetricEstimate) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from monitor.view import (
     ObjectiveView,
     Rebaselined,
 )
+from monitor.windowview import EXACT
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -69,7 +70,11 @@ def from_json(line: bytes) -> WindowReport:
         start_time=_seconds(read["start_time"]),
         end_time=_seconds(read["end_time"]),
         calibration=CalibrationView(
-            calibration["method"], calibration["version"], calibration.get("foreign", False), None
+            calibration["method"],
+            calibration["version"],
+            calibration.get("foreign", False),
+            None,
+            calibration.get("interval", EXACT),
         ),
         estimates=tuple(map(_read_estimate, read["estimates"])),
         classes=tuple(map(_read_class, read.get("classes", ()))),

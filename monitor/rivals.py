@@ -133,7 +133,8 @@ class Rivals:
             if tag == "atc":
                 row_sd["accuracy"] = math.sqrt(result.value * (1.0 - result.value))
         estimates = {**evaluation.estimates, "accuracy": result}
-        return replace(evaluation, estimates=estimates, row_sd=row_sd, accuracy=counts)
+        exposures = {metric: each for metric, each in evaluation.exposures.items() if metric != "accuracy"}
+        return replace(evaluation, estimates=estimates, row_sd=row_sd, accuracy=counts, exposures=exposures)
 
     def snapshot(self) -> dict[str, Any]:
         """The fits, for the series' snapshot."""

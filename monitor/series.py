@@ -108,7 +108,9 @@ class Series:
         self._reported = Reported(task, settings.model, settings.group, self.tally, state)
         saved = state.get("calibration")
         self._in_force = (
-            InForce.from_snapshot(saved) if saved else InForce.at_start(task, reference, self._fits)
+            InForce.from_snapshot(saved, task, reference, settings.group)
+            if saved
+            else InForce.at_start(task, reference, self._fits, settings.group)
         )
         self._rivals = Rivals(task, reference, self._in_force.calibration, state)
         if saved is None and reference is not None:
@@ -243,6 +245,7 @@ class Series:
             level=self.settings.task.level,
             seed=window.number,
             average=self.settings.task.average,
+            predictive=self._in_force.predictive,
         )
 
     @property

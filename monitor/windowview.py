@@ -74,6 +74,10 @@ class Rebaselined:
     reason: str
 
 
+EXACT, PREDICTIVE = "poisson_binomial", "predictive"
+"""What intervals hold: chance alone, or the calibration's error and what varies between windows too."""
+
+
 @dataclass(frozen=True, slots=True)
 class CalibrationView:
     """The calibration that windows of a series use.
@@ -88,12 +92,18 @@ class CalibrationView:
         It was fitted on answers of another version of the model.
     fitted_time : float or None
         Newest record that it was fitted on, seconds since the epoch.
+    interval : {"poisson_binomial", "predictive"}
+        What the intervals that rest on it hold.
+    short_reference : int or None
+        Rows of a reference that is too short to learn what varies between windows; None where it is not.
     """
 
     method: str
     version: int
     foreign: bool
     fitted_time: float | None
+    interval: str = EXACT
+    short_reference: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ def test_thirty_rows_are_told_with_their_uncertainty() -> None:
     points = 200 * np.sqrt(right * (1 - right) / 30)
     assert warnings_of(scores, labels) == [
         "tasks.t.reference, model m: 30 labelled rows carry the calibration: chance alone makes every "
-        f"estimate uncertain by {points:.0f} points (two standard errors), which the exact interval does "
-        "not know; give 1,000 or more"
+        f"estimate uncertain by {points:.0f} points (two standard errors), which is in every interval; "
+        "give 1,000 or more"
     ]
     assert warnings_of(scores, labels, calibration={"method": "none"}) == []
 

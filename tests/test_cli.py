@@ -192,7 +192,8 @@ def test_a_reference_that_cannot_carry_its_calibration_is_refused_before_the_sta
 
 
 def test_standard_input_that_is_closed(folder: Path) -> None:
-    config = write_configuration(folder, configuration(sources=[{"kind": "stdin"}]))
+    settings = configuration(task={"interval": "poisson_binomial"}, sources=[{"kind": "stdin"}])
+    config = write_configuration(folder, settings)
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" "$@" <&-', sys.executable, "-m", "monitor.cli", "run", str(config)],
         capture_output=True,

@@ -220,7 +220,10 @@ def test_the_example_shows_the_defaults_unless_it_says_otherwise():
         key for section in ("window", "chart", "labels", "calibration", "reference", "ssme")
         for key in default[section] if given[section][key] != default[section][key]
     ]  # fmt: skip
-    differs += [key for key in ("metrics", "estimators", "level", "max_series") if given[key] != default[key]]
+    differs += [
+        key for key in ("metrics", "estimators", "level", "interval", "max_series")
+        if given[key] != default[key]
+    ]  # fmt: skip
     assert differs == ["arl0", "max_answers", "max_bytes"]  # arl0: 370 is what its absence means
     assert any("max_answers: 3000000" in line and "default 1000000" in line for line in lines)
 

@@ -180,6 +180,10 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         {}, {"level": 0.8}, rows(150), rows(100, start=1.72e9),
         lambda reports, _: reports[-1].estimates[0].result.level,
     ),
+    "tasks.*.interval": (
+        {"reference": {"path": "reference.ndjson"}}, {"interval": "poisson_binomial"},
+        rows(150), rows(100, start=1.72e9), lambda reports, _: reports[-1].calibration.interval,
+    ),
     "tasks.*.estimators": (
         {}, {"estimators": ["average_confidence"]}, rows(150), rows(100, start=1.72e9),
         lambda reports, _: [e.estimator for e in reports[-1].estimates],
@@ -218,6 +222,7 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
 
 SEEN = {
     "tasks.*.level": (0.95, 0.8),
+    "tasks.*.interval": ("predictive", "poisson_binomial"),
     "tasks.*.estimators": (["average_confidence", "realised"], ["average_confidence"]),
     "tasks.*.objective.windows": ("met", "breached"),
     "tasks.*.labels.horizon_days": (50, 0),

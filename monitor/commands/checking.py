@@ -14,6 +14,7 @@ from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import layouts
 from monitor.export.reports import why_not_writable
+from monitor.intervalcheck import interval_sentences
 
 
 def check_file(path: str) -> str:
@@ -32,7 +33,8 @@ def check_file(path: str) -> str:
     settings = engine_settings(config)
     report = check(config, reference_windows(settings))
     weak = calibration_warnings(settings.tasks, settings.references)
-    text = render(replace(report, warnings=(*report.warnings, *weak, *_unwritable(config))))
+    intervals = interval_sentences(settings.tasks, settings.references)
+    text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *_unwritable(config))))
     chosen = choice_lines(settings.tasks, settings.references)
     return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
 

@@ -27,6 +27,7 @@ from monitor.export.http import HttpServer, build_app
 from monitor.export.page import render_page
 from monitor.export.prometheus import registry
 from monitor.export.sinks import AgentSinks, SinkSet
+from monitor.intervalcheck import interval_sentences
 from monitor.reference import FEWEST_WINDOWS, Reference
 from monitor.refit.fit import refit
 from monitor.refit.worker import Limits, RefitWorker
@@ -137,6 +138,8 @@ class Daemon:
         self._retention = retention(config)
         for warning in unmatched_models(config, reference_windows(settings)):
             log.warning("%s.", warning)
+        for said in interval_sentences(settings.tasks, settings.references):
+            log.info("%s.", said)
         engine = settings.build() if self._state is None else self._state.engine
         journal.resume(engine.view())
         kept = None if self._state is None else self._state.kept

@@ -15,9 +15,9 @@ from monitor.pictures import Alarm, Histories
 from monitor.records import Floats
 
 WHY = (
-    "Why: the exact interval is right only where the calibrated confidences are. These flights have "
-    "concept drift: what a delay at the gate means for the arrival changes with the season and the "
-    "weather, the flights of one window share that weather, and no confidence shows it. Without labels "
+    "Why: these flights have concept drift. What a delay at the gate means for the arrival changes with "
+    "the season and the weather, and no confidence shows it. The intervals hold as much of it as windows of "
+    "the winter showed, which is why they are so wide; what comes later is in none. Without labels "
     "that cannot be seen; it is why the realised accuracy stands beside every estimate."
 )
 
@@ -147,13 +147,18 @@ def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
         worst = found.worst
         gap = 100 * (worst.estimate - worst.realised)
         yield (
-            f"{found.model}: its {100 * found.level:.0f} % intervals held the true accuracy in only "
+            f"{found.model}: its {100 * found.level:.0f} % intervals held the true accuracy in {_only(found)}"
             f"{100 * found.covered:.0f} % of {found.windows} windows. Worst in {worst.name}: estimated "
             f"{100 * worst.estimate:.1f} %, turned out {100 * worst.realised:.1f} % "
             f"({abs(gap):.1f} points too {'high' if gap > 0 else 'low'}). Off by {100 * found.error:.1f} "
             "points a window on average; always saying the reference's accuracy is off by "
             f"{100 * found.error_of_reference:.1f}. {_alarms(found.alarms)}"
         )
+
+
+def _only(found: ModelSummary) -> str:
+    """A word where the intervals held less often than they promise, by more than a percent's rounding."""
+    return "only " if found.covered < found.level - 0.01 else ""
 
 
 def _alarms(alarms: Mapping[str, Sequence[Alarm]]) -> str:

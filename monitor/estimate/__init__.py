@@ -38,10 +38,10 @@ from monitor.estimate.poisson_binomial import (
 )
 from monitor.estimate.predictive import (
     Predictive,
-    fit_predictive,
     predictive_interval,
     predictive_windows,
 )
+from monitor.estimate.predictive_fit import fit_predictive
 from monitor.estimate.proportion import wilson
 from monitor.estimate.variance_components import Components, variance_components
 

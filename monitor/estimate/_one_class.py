@@ -76,18 +76,47 @@ class OneClass:
             return self.ranking.auroc(self.chance)
         if metric == "average_precision":
             return self.ranking.average_precision(self.chance)
-        p, a = self.chance, self.acted.astype(np.float64)
+        above, below = self._shares(metric)
+        total, n = float(below.sum()), len(below)
+        if total <= 0.0:
+            return 0.0, np.zeros(n)
+        value = min(float(above.sum()) / total, 1.0)
+        return value, (above - value * below) * (n / total)
+
+    def slope(self, metric: str) -> Floats:
+        """(n,) derivative of the value by each row's chance; 0 where the metric is undefined."""
+        if metric == "auroc":
+            return self.ranking.auroc_slope(self.chance)
+        if metric == "average_precision":
+            return self.ranking.average_precision_slope(self.chance)
+        total = self.total(metric)
+        if total <= 0.0:
+            return np.zeros(len(self.chance))
+        a = self.acted.astype(np.float64)
         above, below = {
+            "precision": (a, 0.0),
+            "recall": (a, 1.0),
+            "specificity": (a - 1.0, -1.0),
+            "f1": (2.0 * a, 1.0),
+        }[metric]
+        slope: Floats = (above - self.expected(metric)[0] * below) / total
+        return slope
+
+    def total(self, metric: str) -> float:
+        """What windows count for where they are pooled: the expected denominator; rows for a ranking."""
+        if metric in ("accuracy", "auroc", "average_precision"):
+            return float(len(self.chance))
+        return float(self._shares(metric)[1].sum())
+
+    def _shares(self, metric: str) -> tuple[Floats, Floats]:
+        """What each row adds to the expected numerator and denominator."""
+        p, a = self.chance, self.acted.astype(np.float64)
+        return {
             "precision": (p * a, a),
             "recall": (p * a, p),
             "specificity": ((1.0 - p) * (1.0 - a), 1.0 - p),
             "f1": (2.0 * p * a, p + a),
         }[metric]
-        total = float(below.sum())
-        if total <= 0.0:
-            return 0.0, np.zeros(len(p))
-        value = min(float(above.sum()) / total, 1.0)
-        return value, (above - value * below) * (len(p) / total)
 
     def drawn(self, metric: str, positive: Bools) -> Floats:
         """(draws,) values of drawn labels (draws, n); NaN where a draw leaves the metric undefined."""

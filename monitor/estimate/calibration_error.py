@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from monitor.estimate._bootstrap import centered_interval, resampled_sums
 from monitor.estimate.equal_count import EqualCountBins, equal_count_bins, label_noise_bias
@@ -122,6 +122,41 @@ def calibration_error(
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     draws = np.abs(cut.sums(runs)).sum(axis=1) / totals
     return _with_draws(value, draws, level, n)
+
+
+def calibration_error_slope(
+    raw: Floats, calibrated: Floats, bins: int
+) -> tuple[Floats, NDArray[np.int64], Floats]:
+    """What each row's calibrated chance moves the calibration error by.
+
+    Parameters
+    ----------
+    raw, calibrated : (n,) float64
+        n at least `bins`.
+    bins : int
+
+    Returns
+    -------
+    slope : (n,) float64
+        Minus the sign of the gap of the row's bin, over n: the gap's absolute value has no derivative at 0.
+    place : (n,) int64
+        The bin of each row.
+    gaps : (bins,) float64
+        Mean raw score less mean calibrated chance.
+
+    Examples
+    --------
+    >>> slope, place, gaps = calibration_error_slope(np.array([0.9, 0.5]), np.array([0.8, 0.6]), 2)
+    >>> slope.tolist(), place.tolist(), gaps.round(2).tolist()
+    ([-0.5, 0.5], [1, 0], [-0.1, 0.1])
+    """
+    n = len(raw)
+    order = np.lexsort((calibrated, raw))
+    edges = np.arange(bins + 1) * n // bins
+    place = np.empty(n, dtype=np.int64)
+    place[order] = np.repeat(np.arange(bins), np.diff(edges))
+    gaps: Floats = np.bincount(place, raw - calibrated, minlength=bins) / np.diff(edges)
+    return -np.sign(gaps)[place] / n, place, gaps
 
 
 def _with_draws(value: float, draws: Floats, level: float, n: int) -> CalibrationErrorEstimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from monitor.estimate._one_class import COUNTED, OneClass, whole_accuracy
 from monitor.estimate.confusion import checked_rows
 from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
 from monitor.estimate.poisson_binomial import checked_level, checked_probabilities
+from monitor.estimate.shared_error import by_confidence
 from monitor.records import Floats, Ints
 from monitor.result import Estimate, Reason, Result, Unknown
 
@@ -43,6 +44,11 @@ class ClassificationEstimate:
     draws : (1000,) float64 or None
         Else the values in the draws of labels; in the place of those that leave it undefined others come
         again, so that windows can be averaged draw by draw.
+    slope : (n,) float64 or None
+        What each row's confidence moves the estimate by, to first order; None where it is unknown, and of
+        the accuracy (1/n each).
+    weight : float
+        What the window counts for where windows are pooled: the expected denominator, or the rows.
     """
 
     result: Result
@@ -50,6 +56,8 @@ class ClassificationEstimate:
     row_sd: float | None = None
     counts: CountRatio | None = None
     draws: Floats | None = None
+    slope: Floats | None = None
+    weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +69,13 @@ class _Window:
     ranking: Floats
     level: float
     seed: int
+    order: Ints
+
+    def by_confidence(self, column: int, slope: Floats) -> Floats:
+        """(n,) derivatives by each row's confidence, as rows came, of one by the chance of a class."""
+        found = np.empty(len(slope))
+        found[self.order] = by_confidence(self.scores, self.predicted, column, slope)
+        return found
 
 
 def classification_estimates(
@@ -193,7 +208,7 @@ def _checked(
         raise ValueError(f"ranking must have the shape of scores, {chances.shape}, got {by.shape}")
     checked_level(level)
     order = np.lexsort((acted, *by.T, *chances.T))
-    return _Window(chances[order], acted[order], by[order], level, seed)
+    return _Window(chances[order], acted[order], by[order], level, seed, order)
 
 
 def _check_choices(metrics: Sequence[str], positive: int | None, average: str, width: int) -> None:
@@ -274,6 +289,9 @@ def _of_class(window: _Window, metrics: Sequence[str], k: int) -> dict[str, Clas
             found[metric] = _drawn(*one.expected(metric), draws[metric][0], window)
         else:
             found[metric] = _counted(metric, one.counts(metric), one.expected(metric)[1], window)
+        if metric != "accuracy" and isinstance(found[metric].result, Estimate):
+            slope = window.by_confidence(k, one.slope(metric))
+            found[metric] = replace(found[metric], slope=slope, weight=one.total(metric))
     return found
 
 
@@ -293,18 +311,27 @@ def _averaged(window: _Window, metrics: Sequence[str], average: str) -> dict[str
         if metric == "accuracy":
             found[metric] = _accuracy(window)
             continue
-        value, influence = _macro([one.expected(metric) for one in classes], drawn[metric])
+        used = _defined(drawn[metric])
+        value, influence = _macro([classes[k].expected(metric) for k in used])
         found[metric] = _drawn(value, influence, _mean_of_defined(drawn[metric]), window)
+        if used:
+            slopes = [window.by_confidence(k, classes[k].slope(metric)) for k in used]
+            slope: Floats = np.mean(slopes, axis=0)
+            found[metric] = replace(found[metric], slope=slope, weight=float(len(window.predicted)))
     return found
 
 
-def _macro(expected: Sequence[tuple[float, Floats]], drawn: Floats) -> tuple[float, Floats]:
-    """The mean over the classes for which most draws define the metric; NaN where there is none."""
-    known = np.isnan(drawn).mean(axis=1) <= MOSTLY_UNDEFINED
-    used = [each for each, defined in zip(expected, known.tolist(), strict=True) if defined]
-    if not used:
+def _defined(drawn: Floats) -> list[int]:
+    """The classes for which most draws define the metric."""
+    found: list[int] = np.flatnonzero(np.isnan(drawn).mean(axis=1) <= MOSTLY_UNDEFINED).tolist()
+    return found
+
+
+def _macro(expected: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
+    """The mean over classes; NaN where there is none."""
+    if not expected:
         return float("nan"), np.zeros(0)
-    values, influences = zip(*used, strict=True)
+    values, influences = zip(*expected, strict=True)
     return float(np.mean(values)), np.mean(influences, axis=0)
 
 
@@ -323,10 +350,15 @@ def _micro(window: _Window, metric: str) -> ClassificationEstimate:
     if metric == "specificity":
         # Each wrong answer is one false positive among n(K − 1) pairs that are negative.
         shifted = counts.shifted(n * (width - 2), n * (width - 1))
-        return _counted(metric, shifted, influence / (width - 1), window)
+        found = _counted(metric, shifted, influence / (width - 1), window)
+        return replace(found, slope=np.full(n, 1.0 / (n * (width - 1))), weight=float(n))
     if metric not in RANKED:
-        return _counted(metric, counts, influence, window)
+        found = _counted(metric, counts, influence, window)
+        return replace(found, slope=np.full(n, 1.0 / n), weight=float(n))
     pairs = OneClass(window.scores.ravel(), np.zeros(n * width, dtype=bool), window.ranking.ravel())
     value, each = pairs.expected(metric)
     drawn = drawn_values(window.scores, [pairs], None, [metric], window.seed)[metric][0]
-    return _drawn(value, each.reshape(n, width).sum(axis=1) / width, drawn, window)
+    slopes = pairs.slope(metric).reshape(n, width).T
+    slope: Floats = np.sum([window.by_confidence(k, of) for k, of in enumerate(slopes)], axis=0)
+    found = _drawn(value, each.reshape(n, width).sum(axis=1) / width, drawn, window)
+    return replace(found, slope=slope, weight=float(n)) if isinstance(found.result, Estimate) else found

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.records import Floats
+from monitor.records import Floats, Ints
 
 SHORTEST_BLOCK = 25
 """Rows: shorter ones hold hardly a wrong answer of a good model."""
@@ -108,7 +108,13 @@ class Spectrum:
         return cls(dict(state["contrasts"]), state["beyond"], state["rows"])
 
 
-def drift_spectrum(confidence: Floats, right: NDArray[np.bool_], folds: int) -> Spectrum:
+def drift_spectrum(
+    confidence: Floats,
+    right: NDArray[np.bool_],
+    folds: int,
+    where: NDArray[np.bool_] | None = None,
+    among: Ints | None = None,
+) -> Spectrum:
     """Measure the contrasts of a reference in time order.
 
     Parameters
@@ -117,6 +123,8 @@ def drift_spectrum(confidence: Floats, right: NDArray[np.bool_], folds: int) -> 
         Of all rows, each contiguous fold calibrated by the others. Few folds show more octaves.
     right : (N,) bool
     folds : int
+    where, among
+        As in `monitor.estimate.variance_components.variance_components`.
 
     Returns
     -------
@@ -131,14 +139,41 @@ def drift_spectrum(confidence: Floats, right: NDArray[np.bool_], folds: int) -> 
     >>> found.contrasts[50] < 0.1, found.contrasts[400] > 0.3
     (True, True)
     """
-    lengths, raw, precision = _contrasts(confidence, right, folds)
+    errors = errors_in_folds(confidence, right, folds, where, among)
+    lengths, raw, precision = _contrasts(*errors)
+    rows = len(errors[0])
     if not lengths:
-        return Spectrum({}, 0.0, len(right))
+        return Spectrum({}, 0.0, rows)
     near = np.tri(len(lengths), k=1, dtype=bool) & np.tri(len(lengths), k=1, dtype=bool).T
     smooth = _shrunk(near @ (raw * precision), near @ precision)
     last = slice(-_LONGEST, None)
     beyond = _shrunk((raw * precision)[last].sum(keepdims=True), precision[last].sum(keepdims=True))
-    return Spectrum(dict(zip(lengths, smooth.tolist(), strict=True)), float(beyond[0]), len(right))
+    return Spectrum(dict(zip(lengths, smooth.tolist(), strict=True)), float(beyond[0]), rows)
+
+
+def errors_in_folds(
+    confidence: Floats,
+    right: NDArray[np.bool_],
+    folds: int,
+    where: NDArray[np.bool_] | None = None,
+    among: Ints | None = None,
+) -> tuple[Floats, Floats, Ints]:
+    """Each row's error and its variance by chance, and where the folds begin and end.
+
+    Parameters and shapes are those of `drift_spectrum`.
+
+    Examples
+    --------
+    >>> errors_in_folds(np.full(4, 0.5), np.array([True, True, False, False]), 2, among=np.array([1, 2, 3]))
+    (array([ 0.5, -0.5, -0.5]), array([0.25, 0.25, 0.25]), array([0, 1, 3]))
+    """
+    error, variance = right - confidence, confidence * (1 - confidence)
+    if where is not None:
+        error, variance = np.where(where, error, 0.0), np.where(where, variance, 0.0)
+    edges: Ints = np.arange(folds + 1) * len(right) // folds
+    if among is not None:
+        error, variance, edges = error[among], variance[among], np.searchsorted(among, edges)
+    return error, variance, edges
 
 
 def _shrunk(total: Floats, precision: Floats) -> Floats:
@@ -149,13 +184,13 @@ def _shrunk(total: Floats, precision: Floats) -> Floats:
     return found
 
 
-def _contrasts(confidence: Floats, right: NDArray[np.bool_], folds: int) -> tuple[list[int], Floats, Floats]:
+def _contrasts(errors: Floats, variance: Floats, edges: Ints) -> tuple[list[int], Floats, Floats]:
     """For each block length: S, and 2 / the square of its error where nothing drifts."""
-    edges = np.arange(folds + 1) * len(right) // folds
-    sums = [np.r_[0.0, (right - confidence).cumsum()], np.r_[0.0, (confidence * (1 - confidence)).cumsum()]]
+    sums = [np.r_[0.0, column.cumsum()] for column in (errors, variance)]
     lengths, raw, precision, m = [], [], [], SHORTEST_BLOCK
-    while 2 * m <= edges[1]:
-        starts = np.concatenate([np.arange(a, b - 2 * m + 1, 2 * m) for a, b in pairwise(edges)])
+    while 2 * m <= np.diff(edges).max():
+        ends = pairwise(edges.tolist())
+        starts = np.concatenate([np.arange(a, b - 2 * m + 1, 2 * m) for a, b in ends])
         (error, other), (first, second) = (
             (column[starts + m] - column[starts], column[starts + 2 * m] - column[starts + m])
             for column in sums

@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike
 from monitor.estimate.bias_filter import BiasFilterLogic
 from monitor.estimate.bias_law import BiasLaw, biased
 from monitor.estimate.poisson_binomial import checked_level, checked_probabilities, trimmed_pmf_many
-from monitor.estimate.predictive import Predictive, mid_p_interval
+from monitor.estimate.predictive import Predictive
+from monitor.estimate.widening import mid_p_interval
 from monitor.records import Floats
 from monitor.result import Estimate, Reason, Result, Unknown
 

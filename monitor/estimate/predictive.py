@@ -1,5 +1,4 @@
-"""The predictive interval of the accuracy: chance, the calibration's error, and what varies between
-windows.
+"""The predictive interval: chance, the calibration's error, and what varies between windows.
 
 The exact Poisson-binomial interval takes the confidences for right. On a reference of 1,000 rows they
 are off by more than a window of 5,000 rows varies by chance, and on real streams the accuracy moves
@@ -7,15 +6,21 @@ between windows for reasons that no confidence shows. Two variances are added, i
 answers of n rows:
 
 * **calibration:** the reference is drawn anew 200 times (its rows with replacement, each answer right
-  with its confidence), a rising curve is fitted to each draw over bins of equal count, and what the
-  draws' curves say of the window's mean confidence has a variance, `v_cal`, of which only the curves'
-  main directions are kept;
+  with its confidence), a rising curve is fitted to each draw over bins of equal count, for each predicted
+  class by itself, and what the draws' curves say of the window's mean confidence has a variance, `v_cal`,
+  of which only the curves' main directions are kept;
 * **between windows:** `I² · D(n)`, the larger of `monitor.estimate.variance_components` and
   `monitor.estimate.drift_spectrum`.
 
 The exact distribution is convolved with a normal of variance `a = I² · D(n) + n² · v_cal`, by
 multiplying its transform by exp(−a ω² / 2), and cut at 0 and n; the limits are its mid-p quantiles,
 which cover the level and not more wherever a window has more than a few answers in doubt.
+
+Any other metric is widened by the variance of its linearisation. It may hang on the answers of one
+predicted class only, as precision does, or on both in opposite directions, so that what varies between
+windows is learnt for the answers of each predicted class, and for all together: where the total varies by
+less, or more, than its parts would if they had nothing in common, that is their correlation (the same for
+all pairs of classes).
 
 It misleads on drift: what the reference did not show is in no variance
 (`tests/fidelity/output/predictive.txt` says how far it falls). It is no calibration: a bias that lasts
@@ -24,34 +29,29 @@ is told by the test of trust.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.fft import irfft, next_fast_len, rfft, rfftfreq
 
-from monitor.calibration.base import Calibrator, confidence_of, cross_fit_in_time
-from monitor.calibration.isotonic import pool_adjacent_violators
+from monitor.estimate.curves import bootstrap_curves
 from monitor.estimate.poisson_binomial import (
     TrimmedPmf,
     checked_level,
     checked_probabilities,
     trimmed_pmf_many,
 )
-from monitor.estimate.variance_components import Components, variance_components
+from monitor.estimate.shared_error import Exposure, together
+from monitor.estimate.variance_components import Components
+from monitor.estimate.widening import mid_p_interval, widened
 from monitor.records import Floats, Ints
 from monitor.result import Estimate, Reason, Result, Unknown
 
-CURVES = 200
-BINS = 400
-FOLDS = (2, 4, 8, 16)
-FEWEST_IN_FOLD = 100
-"""Rows, for a block length or two to fit into a fold."""
 
-_LEFT_OUT = 1e-3  # of the curves' variance
-_DEVIATIONS = 8.0  # of the normal that are computed: beyond it 1e-15 is left
+def _one_stratum() -> Ints:
+    return np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,20 +60,34 @@ class Predictive:
 
     Parameters
     ----------
-    edges : (bins - 1,) float64
-        Confidences between which the bins lie, rising.
-    directions : (r, bins) float64
+    edges : tuple of float64 arrays
+        For each stratum (the answers of a predicted class), confidences between which its bins lie, rising.
+    directions : (r, bins) array of float
         How the curves vary: the covariance of two bins is the sum over r of their products.
     components : Components or None
         None where the reference is too short: only the calibration's error is known then, and the
         interval holds as long as nothing but chance moves the accuracy.
+    strata : (K,) int64
+        By predicted class, its stratum.
+    by_stratum : tuple of Components or None
+        As `components`, of the answers of one stratum; None or absent where that of all serves.
+    rows : int
+        Of the reference.
+    number : int
+        Tells it from those of other calibrations of the series.
     """
 
-    edges: Floats
-    directions: Floats
+    edges: tuple[Floats, ...]
+    directions: NDArray[Any]
     components: Components | None
+    strata: Ints = field(default_factory=_one_stratum)
+    by_stratum: tuple[Components | None, ...] = ()
+    rows: int = 0
+    number: int = 0
 
-    def variance(self, confidence: Floats, weights: Floats | None = None) -> float:
+    def variance(
+        self, confidence: Floats, weights: Floats | None = None, predicted: Ints | None = None
+    ) -> float:
         """Variance of `Σ w·chance` of the rows beyond chance, for any weights: what any metric needs.
 
         A metric that is a ratio of such sums is widened by that of its linearisation: precision, for one,
@@ -85,175 +99,195 @@ class Predictive:
             Calibrated.
         weights : (n,) float64, optional
             1/n if absent: the accuracy.
+        predicted : (n,) int64, optional
+            Class acted on. All 0 if absent.
 
         Returns
         -------
         float
             In the square of the sum's unit.
         """
-        n = len(confidence)
-        if not n:
+        if not len(confidence):
             return 0.0
-        if weights is None:
-            weights = np.full(n, 1 / n)
-        bins = np.searchsorted(self.edges, confidence, side="right")
-        shares = np.bincount(bins, weights, minlength=len(self.edges) + 1)
-        found = float(((self.directions @ shares) ** 2).sum())
+        classes = np.zeros(len(confidence), dtype=np.int64) if predicted is None else predicted
+        return self.variance_of([self.exposure(confidence, classes, weights)])
+
+    def exposure(
+        self, confidence: Floats, predicted: Ints, slope: Floats | None = None, weight: float = 1.0
+    ) -> Exposure:
+        """How far a metric of n rows moves with what they share.
+
+        Parameters
+        ----------
+        confidence : (n,) float64
+            n at least 1.
+        predicted : (n,) int64
+        slope : (n,) float64, optional
+            What each row's confidence moves the metric by. Of the accuracy if absent, 1/n each.
+        weight : float
+            What the window counts for among others.
+        """
+        n = len(confidence)
+        slopes = np.full(n, 1.0 / n) if slope is None else slope
+        stratum = self.strata[np.minimum(predicted, len(self.strata) - 1)]
+        shares = np.bincount(self._bins(confidence, stratum), slopes, minlength=self.directions.shape[1])
+        along = np.asarray(weight * (self.directions @ shares), dtype=np.float64)
+        spread: Floats = confidence * (1 - confidence)
+        if slope is None:
+            information: Floats = np.array([float(spread.sum())])
+            moved: Floats = np.array([float(spread.mean())])
+        else:
+            many = len(self.edges)
+            information = np.bincount(stratum, spread, minlength=many).astype(np.float64)
+            moved = np.bincount(stratum, slopes * spread, minlength=many).astype(np.float64)
+        return Exposure(self.number, weight, n, along, weight * moved, information)
+
+    def curve_variances(
+        self, confidence: Floats, predicted: Ints, slope: Floats, place: Ints, places: int
+    ) -> Floats:
+        """Variance by the calibration's own error of `Σ slope·confidence` over the rows of each place.
+
+        Parameters
+        ----------
+        confidence, slope : (n,) float64
+        predicted : (n,) int64
+        place : (n,) int64
+            From 0 to `places` - 1.
+        places : int
+
+        Returns
+        -------
+        (places,) float64
+        """
+        many = self.directions.shape[1]
+        bins = self._bins(confidence, self.strata[np.minimum(predicted, len(self.strata) - 1)])
+        shares = np.bincount(place * many + bins, slope, minlength=places * many).reshape(places, many)
+        found: Floats = ((shares @ self.directions.T) ** 2).sum(axis=1).astype(np.float64)
+        return found
+
+    def variance_of(self, exposures: Sequence[Exposure]) -> float:
+        """Variance of a metric of several windows together, in the square of its unit.
+
+        Windows of one calibration share its error; those of different ones are taken to have errors of
+        their own. What varies between windows is that of one window as long as all of them. Windows from
+        before the classes were told apart as they are now are passed over.
+
+        Parameters
+        ----------
+        exposures : sequence of Exposure
+            Of the same metric; at least one.
+        """
+        exposures = [one for one in exposures if len(one.moved) == len(exposures[-1].moved)]
+        weight = sum(one.weight for one in exposures)
+        if weight <= 0:
+            return 0.0
+        curves = sum(float(one.along @ one.along) for one in together(exposures))
+        n = sum(one.rows for one in exposures)
+        moved: Floats = np.sum([one.moved for one in exposures], axis=0)
+        information: Floats = np.sum([one.information for one in exposures], axis=0)
+        return (curves + self._between(moved, information, n)) / weight**2
+
+    def _between(self, moved: Floats, information: Floats, n: int) -> float:
+        """Variance of what biases between windows move, by stratum or all alike."""
         if self.components is None:
-            return found
-        spread = confidence * (1 - confidence)
-        moved = float((weights * spread).sum())
-        return found + moved**2 * self.components.of_bias(n, float(spread.sum()))
+            return 0.0
+        total = float(information.sum())
+        whole = self.components.of_bias(n, total)
+        if len(moved) == 1:
+            return float(moved[0]) ** 2 * whole
+        sd = np.array([np.sqrt(self._of(k).of_bias(n, float(i))) for k, i in enumerate(information)])
+        parts = information * sd
+        own, alike = float(parts @ parts), float(parts.sum()) ** 2
+        shared = 1.0
+        if alike > own:
+            shared = (whole * total**2 - own) / (alike - own)
+            shared = min(max(shared, -1 / max(int(np.count_nonzero(parts)) - 1, 1)), 1.0)
+        apart, along = float(((moved * sd) ** 2).sum()), float(moved @ sd) ** 2
+        return (1 - shared) * apart + shared * along
+
+    def _of(self, stratum: int) -> Components:
+        found = self.by_stratum[stratum] if self.by_stratum else None
+        assert self.components is not None
+        return found or self.components
+
+    def _bins(self, confidence: Floats, stratum: Ints) -> Ints:
+        """The bin of each row among those of all strata."""
+        first = np.cumsum([0, *(len(edges) + 1 for edges in self.edges)])
+        if len(self.edges) == 1:
+            return np.asarray(np.searchsorted(self.edges[0], confidence, side="right"))
+        found = np.empty(len(confidence), dtype=np.int64)
+        for k, edges in enumerate(self.edges):
+            own = stratum == k
+            found[own] = first[k] + np.searchsorted(edges, confidence[own], side="right")
+        return found
+
+    def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
+        """That of a calibration fitted on other rows: its own error, and what the reference says varies.
+
+        Parameters
+        ----------
+        confidence : (n,) float64
+            Of the rows that the new calibration was fitted on, by it.
+        predicted : (n,) int64
+        number : int
+        seed : int
+        """
+        stratum = self.strata[np.minimum(predicted, len(self.strata) - 1)]
+        edges, directions = bootstrap_curves(
+            confidence, stratum, len(self.edges), np.random.default_rng(seed)
+        )
+        return replace(self, edges=edges, directions=directions, number=number)
 
     def snapshot(self) -> dict[str, Any]:
         """As arrays and plain values."""
-        components = self.components and self.components.snapshot()
-        return {"edges": self.edges, "directions": self.directions, "components": components}
+        return {
+            "edges": list(self.edges),
+            "directions": self.directions,
+            "components": _plain(self.components),
+            "strata": self.strata,
+            "by_stratum": [_plain(each) for each in self.by_stratum],
+            "rows": self.rows,
+            "number": self.number,
+        }
 
     @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> Predictive:
+    def from_snapshot(cls, state: Mapping[str, Any]) -> Self:
         """What `snapshot` gave."""
-        kept = state["components"]
-        return cls(state["edges"], state["directions"], kept and Components.from_snapshot(kept))
+        return cls(
+            tuple(state["edges"]),
+            state["directions"],
+            _restored(state["components"]),
+            state["strata"],
+            tuple(map(_restored, state["by_stratum"])),
+            state["rows"],
+            state["number"],
+        )
 
 
-def fit_predictive(
-    calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, seed: int = 0
-) -> Predictive:
-    """Learn both variances from a labelled reference in time order.
-
-    Parameters
-    ----------
-    calibrator, scores, predicted, labels
-        As in `Calibrator.fit`.
-    seed : int
-
-    Returns
-    -------
-    Predictive
-        Without components where the reference is too short to be folded (fewer than 200 rows), or a
-        part of it too poor to calibrate the rest.
-
-    Raises
-    ------
-    ValueError
-        As `Calibrator.fit`.
-
-    Examples
-    --------
-    >>> from monitor.calibration import CALIBRATORS
-    >>> rng = np.random.default_rng(3)
-    >>> chance = rng.beta(9, 1, 1000)
-    >>> wrong = (rng.random(1000) > chance).astype(int)
-    >>> zeros = np.zeros(1000, dtype=int)
-    >>> found = fit_predictive(CALIBRATORS["isotonic"](), chance[:, None], zeros, wrong)
-    >>> 0.005 < found.variance(chance) ** 0.5 < 0.03
-    True
-    """
-    fitted = calibrator.fit(scores, predicted, labels)
-    confidence = confidence_of(fitted.apply(scores), predicted)
-    right = labels == 0 if scores.shape[1] == 1 else labels == predicted
-    folded = {}
-    for folds in FOLDS:
-        if len(labels) < folds * FEWEST_IN_FOLD:
-            break
-        try:
-            crossed = cross_fit_in_time(calibrator, scores, predicted, labels, folds)
-        except ValueError:  # a fold holds all rows of one class
-            continue
-        folded[folds] = confidence_of(crossed, predicted)
-    edges, directions = _curves(confidence, np.random.default_rng(seed))
-    return Predictive(edges, directions, variance_components(folded, right) if folded else None)
+def _plain(components: Components | None) -> dict[str, Any] | None:
+    return components.snapshot() if components else None
 
 
-def _curves(confidence: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Edges of bins of about equal count, and the main directions in which bootstrap curves vary."""
-    order = np.sort(confidence)
-    n, bins = len(order), min(BINS, len(order))
-    edges = np.unique(order[np.arange(1, bins) * n // bins])
-    place = np.searchsorted(edges, confidence, side="right")
-    count = np.bincount(place, minlength=len(edges) + 1).astype(np.float64)
-    mean = np.bincount(place, confidence, minlength=len(edges) + 1) / np.maximum(count, 1)
-    curves = np.empty((CURVES, len(count)))
-    for curve in curves:
-        drawn = rng.multinomial(n, count / n)
-        hits = rng.binomial(drawn, np.clip(mean, 0.0, 1.0))
-        kept = np.flatnonzero(drawn)
-        starts, values = pool_adjacent_violators(hits[kept] / drawn[kept], drawn[kept].astype(np.float64))
-        fitted = np.repeat(values, np.diff(np.append(starts, len(kept))))
-        curve[:] = np.interp(np.arange(len(count)), kept, fitted)
-    _, sizes, rows = np.linalg.svd((curves - curves.mean(axis=0)) / np.sqrt(CURVES - 1), full_matrices=False)
-    left = 1 - (sizes**2).cumsum() / max(float((sizes**2).sum()), 1e-300)
-    many = int(np.searchsorted(-left, -_LEFT_OUT)) + 1
-    found: Floats = sizes[:many, None] * rows[:many]
-    return edges, found
-
-
-def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
-    """A distribution of a count convolved with a normal of mean 0, cut at 0 and n.
-
-    Parameters
-    ----------
-    pmf : TrimmedPmf
-    variance : float
-        Of the normal, in counts², 0 or more.
-
-    Returns
-    -------
-    TrimmedPmf
-        What would lie outside 0 to n is at the nearer end.
-
-    Examples
-    --------
-    >>> sharp = TrimmedPmf(offset=50, mass=np.array([1.0]), n=100)
-    >>> wide = widened(sharp, 25.0)
-    >>> wide.interval(0.95), round(float(wide.mass.sum()), 9)
-    ((40, 60), 1.0)
-    """
-    if variance <= 0:
-        return pmf
-    reach = int(np.ceil(_DEVIATIONS * np.sqrt(variance))) + 1
-    length = len(pmf.mass) + 2 * reach
-    size = next_fast_len(length, real=True)
-    omega = 2 * np.pi * rfftfreq(size)
-    smooth = irfft(rfft(np.pad(pmf.mass, reach), size) * np.exp(-variance * omega**2 / 2), size)[:length]
-    mass = np.maximum(smooth, 0.0)  # a normal narrower than half a count leaves ripples
-    counts = np.clip(np.arange(length) + pmf.offset - reach, 0, pmf.n)
-    low = int(counts[0])
-    folded = np.bincount(counts - low, mass)
-    return TrimmedPmf(low, folded / folded.sum(), pmf.n)
-
-
-def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
-    """The counts whose mid-p lies within the level: P(less) + P(this) / 2.
-
-    Exact limits hold at least the level, these about the level: where both tails leave a count out, half
-    of it would have belonged inside.
-
-    Examples
-    --------
-    >>> mid_p_interval(TrimmedPmf(offset=0, mass=np.array([0.04, 0.48, 0.48]), n=2), 0.95)
-    (1, 2)
-    """
-    tail = (1 - level) / 2
-    middle = pmf.mass.cumsum() - pmf.mass / 2
-    inside = np.flatnonzero((middle >= tail) & (middle <= 1 - tail))
-    if not len(inside):  # one count holds nearly everything
-        inside = np.array([int(pmf.mass.argmax())])
-    return pmf.offset + int(inside[0]), pmf.offset + int(inside[-1])
+def _restored(state: Mapping[str, Any] | None) -> Components | None:
+    return Components.from_snapshot(state) if state else None
 
 
 def predictive_windows(
-    confidences: list[NDArray[np.float64]], model: Predictive, level: float = 0.95
+    confidences: Sequence[ArrayLike],
+    model: Predictive,
+    level: float = 0.95,
+    predicted: Sequence[Ints] | None = None,
 ) -> list[tuple[Result, TrimmedPmf | None]]:
     """The accuracy of many windows with predictive intervals, and the distributions behind them.
 
     Parameters
     ----------
-    confidences : list of (n,) float64
+    confidences : sequence of (n,) array of float
         Calibrated, one array a window.
     model : Predictive
     level : float
+    predicted : sequence of (n,) int64, optional
+        Classes acted on; all 0 if absent, as of models that give a confidence.
 
     Returns
     -------
@@ -268,7 +302,7 @@ def predictive_windows(
 
     Examples
     --------
-    >>> model = Predictive(np.zeros(0), np.zeros((1, 1)), Components(0.0, {1000.0: 0.1}, 10_000))
+    >>> model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, {1000.0: 0.1}, 10_000))
     >>> (found, _), = predictive_windows([np.full(500, 0.9)], model)
     >>> found.value, found.lower, found.upper
     (0.9..., 0.838, 0.962)
@@ -279,11 +313,25 @@ def predictive_windows(
     for n in {len(one) for one in checked} - {0}:
         places = [i for i, one in enumerate(checked) if len(one) == n]
         for i, pmf in zip(places, trimmed_pmf_many(np.stack([checked[i] for i in places])), strict=True):
-            wide = widened(pmf, n**2 * model.variance(checked[i]))
-            low, high = mid_p_interval(wide, level)
-            mean = float(checked[i].mean())
-            found[i] = Estimate(mean, min(low / n, mean), max(high / n, mean), level, n), wide
+            classes = None if predicted is None else predicted[i]
+            wide = widened(pmf, n**2 * model.variance(checked[i], None, classes))
+            found[i] = mid_p_estimate(float(checked[i].mean()), wide, level), wide
     return found
+
+
+def mid_p_estimate(value: float, wide: TrimmedPmf, level: float) -> Estimate:
+    """An accuracy with the mid-p limits of its widened distribution, moved to the value where it is outside.
+
+    Parameters
+    ----------
+    value : float
+        The mean confidence.
+    wide : TrimmedPmf
+        Of the number of right answers.
+    level : float
+    """
+    low, high = mid_p_interval(wide, level)
+    return Estimate(value, min(low / wide.n, value), max(high / wide.n, value), level, wide.n)
 
 
 def predictive_interval(confidence: ArrayLike, model: Predictive, level: float = 0.95) -> Result:

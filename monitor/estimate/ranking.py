@@ -113,6 +113,31 @@ class Ranking:
         influence = chance * (precision - value) + chance * below[0] - below[1]
         return min(max(value, 0.0), 1.0), influence * (n / positives)
 
+    def auroc_slope(self, chance: Floats) -> Floats:
+        """(n,) derivative of `auroc`'s value by each row's chance; 0 where one class has none."""
+        positives, negatives = float(chance.sum()), float((1.0 - chance).sum())
+        below = positives * negatives - float(chance @ (1.0 - chance))
+        if below <= 0.0:
+            return np.zeros(len(chance))
+        beaten = negatives - self._reached(1.0 - chance) + self._tied(1.0 - chance) / 2
+        beating = self._reached(chance) - self._tied(chance) / 2
+        value = self.auroc(chance)[0]
+        own = 1.0 - 2.0 * chance  # derivative of p (1 − p)
+        slope: Floats = (beaten - beating - own / 2 - value * (negatives - positives - own)) / below
+        return slope
+
+    def average_precision_slope(self, chance: Floats) -> Floats:
+        """(n,) derivative of `average_precision`'s value by each row's chance; 0 where it is undefined."""
+        positives = float(chance.sum())
+        if positives <= 0.0:
+            return np.zeros(len(chance))
+        rows = self._back(np.asarray(self.ends + 1, dtype=np.float64))
+        share = chance / rows
+        passing = float(share.sum()) - self._reached(share) + self._tied(share)
+        above = self._reached(chance) / rows + (1.0 - 2.0 * chance) / rows + passing
+        slope: Floats = (above - self.average_precision(chance)[0]) / positives
+        return slope
+
     def _tied(self, values: Floats) -> Floats:
         """(n,) sums over each row's group of tied rows."""
         sums = np.cumsum(values[self.order])[self.ends]

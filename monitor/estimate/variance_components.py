@@ -34,8 +34,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from monitor.estimate.drift_spectrum import SHORTEST_BLOCK, SHORTEST_REFERENCE, Spectrum, drift_spectrum
-from monitor.records import Floats
+from monitor.estimate.drift_spectrum import (
+    SHORTEST_BLOCK,
+    SHORTEST_REFERENCE,
+    Spectrum,
+    drift_spectrum,
+    errors_in_folds,
+)
+from monitor.records import Floats, Ints
 
 LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 """Rows over which a bias is forgotten; those above a quarter of the reference are left out."""
@@ -52,7 +58,7 @@ def remembered(n: float, length: float) -> float:
     >>> round(remembered(1, 1000), 3), round(remembered(10_000, 1000), 3)
     (1.0, 0.18)
     """
-    x = n / length
+    x = n / length  # 0 for what is never forgotten
     if x < 1e-4:  # cancellation would eat the digits
         return 1 - x / 3
     return float(2 * (x - 1 + np.exp(-x)) / x**2)
@@ -132,7 +138,13 @@ class Components:
         return cls(state["dispersion"], dict(state["variances"]), state["rows"], spectrum)
 
 
-def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) -> Components | None:
+def variance_components(
+    folded: Mapping[int, Floats],
+    right: NDArray[np.bool_],
+    where: NDArray[np.bool_] | None = None,
+    among: Ints | None = None,
+    lasting: bool = False,
+) -> Components | None:
     """Fit what varies to a reference in time order.
 
     Parameters
@@ -141,6 +153,14 @@ def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) 
         By number of folds, the confidences of all rows, each contiguous fold calibrated by the others:
         `monitor.calibration.base.cross_fit_in_time`.
     right : (N,) bool
+    where : (N,) bool, optional
+        Rows that bring their errors; the others only pass the time, as those of another predicted class.
+        All if absent.
+    among : (m,) int64, optional
+        The rows of a group, rising: blocks are of them, and what is learnt is of windows of the group.
+    lasting : bool
+        Whether there may be a bias that is never forgotten, as where nothing was calibrated, or not on
+        the rows of this group. It counts as a variance: its square.
 
     Returns
     -------
@@ -155,12 +175,14 @@ def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) 
     >>> stable.of_bias(500, 45.0) < 0.02
     True
     """
-    n = len(right)
+    n = len(right) if among is None else len(among)
     lengths = [length for length in LENGTHS if length <= max(n / 4, LENGTHS[0])]
+    lengths += [np.inf] if lasting else []
     rows, excesses, weights = [], [], []
     for folds, confidence in folded.items():
-        for m, ratio, blocks, information in _mean_squares(confidence, right, folds):
-            rest = float((confidence * (1 - confidence)).sum()) * (1 - 1 / folds)
+        rest = float(errors_in_folds(confidence, right, folds, where)[1].sum()) * (1 - 1 / folds)
+        errors = errors_in_folds(confidence, right, folds, where, among)
+        for m, ratio, blocks, information in _mean_squares(*errors):
             far = n * (1 - 1 / folds)
             rows.append([1.0, *(information * (remembered(m, k) + remembered(far, k)) for k in lengths)])
             excesses.append(ratio - 1 - information / max(rest, 1.0))
@@ -171,20 +193,18 @@ def variance_components(folded: Mapping[int, Floats], right: NDArray[np.bool_]) 
     found, _ = nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
     kept = {k: float(t) for k, t in zip(lengths, found[1:], strict=True) if t > 0}
     fewest = min(folded)
-    spectrum = drift_spectrum(folded[fewest], right, fewest) if n >= SHORTEST_REFERENCE else None
+    spectrum = None
+    if n >= SHORTEST_REFERENCE:
+        spectrum = drift_spectrum(folded[fewest], right, fewest, where, among)
     return Components(float(found[0]), kept, n, spectrum)
 
 
-def _mean_squares(
-    confidence: Floats, right: NDArray[np.bool_], folds: int
-) -> list[tuple[int, float, int, float]]:
+def _mean_squares(error: Floats, variance: Floats, edges: Ints) -> list[tuple[int, float, int, float]]:
     """For each block length: mean of R² / I over blocks inside folds, how many, and their mean I."""
-    edges = np.arange(folds + 1) * len(right) // folds
-    error, variance = right - confidence, confidence * (1 - confidence)
+    sums = [np.r_[0.0, column.cumsum()] for column in (error, variance)]
     found, m = [], SHORTEST_BLOCK
-    while m <= edges[1]:
-        starts = np.concatenate([np.arange(a, b - m + 1, m) for a, b in pairwise(edges)])
-        sums = [np.r_[0.0, column.cumsum()] for column in (error, variance)]
+    while m <= np.diff(edges).max():
+        starts = np.concatenate([np.arange(a, b - m + 1, m) for a, b in pairwise(edges.tolist())])
         total, information = (column[starts + m] - column[starts] for column in sums)
         if len(starts) >= FEWEST_BLOCKS and information.sum() > 0:
             # A ratio of means: blocks of certain answers have next to no I to divide by.

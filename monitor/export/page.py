@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from monitor import __version__
+from monitor.intervalcheck import short_sentence
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.report import finite, rfc3339
 from monitor.result import Estimate, Result, TooFew, Unknown
@@ -173,7 +174,9 @@ def _progress(one: SeriesView) -> str:
 
 def _calibration(one: SeriesView) -> str:
     foreign = ", of another version" if one.calibration.foreign else ""
-    return f"calibration {_text(one.calibration.method)}{foreign}"
+    rows = one.calibration.short_reference
+    short = "" if rows is None else f" · the interval {short_sentence(rows)}"
+    return f"calibration {_text(one.calibration.method)}{foreign}{short}"
 
 
 def _audit(one: SeriesView) -> str:

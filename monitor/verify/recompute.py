@@ -11,6 +11,7 @@ import numpy as np
 from monitor.calibration import Uncalibrated, calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.config import Task
+from monitor.estimate.predictive import Predictive
 from monitor.evaluate import AVERAGE_CONFIDENCE, Request, calibrate, evaluate
 from monitor.records import Ints
 from monitor.report import WindowReport, rfc3339, to_json
@@ -18,6 +19,7 @@ from monitor.series import SeriesSettings
 from monitor.store.history import Line
 from monitor.verify.rows import Rows
 from monitor.view import CalibrationView, MetricEstimate
+from monitor.windowview import PREDICTIVE
 
 _LAST_DECIMAL = 1.01e-6
 """Rows of several partitions come in another order than they did: a sum may round to the other side."""
@@ -37,14 +39,16 @@ class Calibrations:
 
     def why_not(self, line: Line) -> str:
         """Why a window's calibration is not there; ``""`` where it is."""
-        if not line.calibration["version"]:
+        wanted = line.calibration["version"]
+        if not wanted and not _predictive(line):
             return ""
         saved = self._saved.get(line.series)
-        wanted = line.calibration["version"]
         if saved is None:
             return "its series is no longer in the store"
         if (saved["version"], saved["fit"]["method"]) != (wanted, line.calibration["method"]):
             return f"its calibration, version {wanted}, is no longer in the store"
+        if _predictive(line) and not saved.get("predictive"):
+            return "what its predictive intervals rest on is no longer in the store"
         return ""
 
     def of(self, line: Line, task: Task) -> Calibration:
@@ -55,8 +59,19 @@ class Calibrations:
             self._built[line.series] = calibration_from_snapshot(self._saved[line.series]["fit"])
         return self._built[line.series]
 
+    def predictive(self, line: Line) -> Predictive | None:
+        """What widens the intervals of a window; None where they are exact."""
+        saved = self._saved.get(line.series, {}).get("predictive")
+        return Predictive.from_snapshot(saved) if saved and _predictive(line) else None
 
-def compared(line: Line, task: Task, rows: Rows, calibration: Calibration) -> list[tuple[str, str, str]]:
+
+def _predictive(line: Line) -> bool:
+    return line.calibration.get("interval") == PREDICTIVE
+
+
+def compared(
+    line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None = None
+) -> list[tuple[str, str, str]]:
     """The fields that differ: name, as reported, as recomputed.
 
     Parameters
@@ -67,12 +82,14 @@ def compared(line: Line, task: Task, rows: Rows, calibration: Calibration) -> li
         Those that the positions name, first uses only.
     calibration : Calibration
         The one that the line names.
+    predictive : Predictive or None
+        What goes with it, where the line's intervals are predictive.
     """
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
     found = _times(line, rows) + _positions(line, rows)
     tolerance = _LAST_DECIMAL if len(line.positions) > 1 else 0.0
-    again = {each["metric"]: each for each in _estimates(line, task, rows, calibration)}
+    again = {each["metric"]: each for each in _estimates(line, task, rows, calibration, predictive)}
     for reported in line.estimates:
         if reported["estimator"] != AVERAGE_CONFIDENCE:
             continue
@@ -120,7 +137,9 @@ def _told(ends: Sequence[int]) -> str:
     return "; ".join(f"{first} to {last}" for first, last in zip(ends[::2], ends[1::2], strict=True))
 
 
-def _estimates(line: Line, task: Task, rows: Rows, calibration: Calibration) -> list[dict[str, Any]]:
+def _estimates(
+    line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None
+) -> list[dict[str, Any]]:
     """The label-free estimates of the metrics that the line has, as a line would hold them."""
     reported = [each for each in line.estimates if each["estimator"] == AVERAGE_CONFIDENCE]
     metrics = tuple(each["metric"] for each in reported)
@@ -134,6 +153,7 @@ def _estimates(line: Line, task: Task, rows: Rows, calibration: Calibration) -> 
         level=level,
         seed=line.window,
         average=task.charted_average,
+        predictive=predictive,
     )
     [evaluation] = evaluate([request])
     report = WindowReport(

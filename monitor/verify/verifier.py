@@ -177,7 +177,8 @@ class Verifier:
     def _compare(self, line: Line, task: Task, rows: Rows) -> None:
         found = self.findings
         calibration = self._calibrations.of(line, task)
-        every = [compared(line, task, each, calibration) for each in self._readings(line, rows)]
+        predictive = self._calibrations.predictive(line)
+        every = [compared(line, task, each, calibration, predictive) for each in self._readings(line, rows)]
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
         found.realised += sum(e["estimator"] != "average_confidence" for e in line.estimates)

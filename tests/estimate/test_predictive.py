@@ -12,19 +12,18 @@ from monitor.estimate.average_confidence import average_confidence
 from monitor.estimate.poisson_binomial import PoissonBinomial, TrimmedPmf
 from monitor.estimate.predictive import (
     Predictive,
-    fit_predictive,
-    mid_p_interval,
     predictive_interval,
     predictive_windows,
-    widened,
 )
+from monitor.estimate.predictive_fit import fit_predictive
 from monitor.estimate.variance_components import Components, remembered, variance_components
+from monitor.estimate.widening import mid_p_interval, widened
 from monitor.result import Unknown
 from tests.fidelity.predictive import ornstein_uhlenbeck
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.plain_state import through_msgpack
 
-SHARP = Predictive(np.zeros(0), np.zeros((1, 1)), None)
+SHARP = Predictive((np.zeros(0),), np.zeros((1, 1)), None)
 ISOTONIC = CALIBRATORS["isotonic"]()
 
 
@@ -85,7 +84,7 @@ def test_it_widens_with_level_and_components_and_stays_within_zero_and_one():
     confidence = confidences(np.random.default_rng(5), ORIGINAL, (200,))
     widths = []
     for variance in (0.0, 0.05, 0.5, 50.0):
-        model = Predictive(np.zeros(0), np.zeros((1, 1)), Components(0.0, {1000.0: variance}, 10_000))
+        model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, {1000.0: variance}, 10_000))
         found = [predictive_interval(confidence, model, level) for level in (0.8, 0.95)]
         assert found[0].upper - found[0].lower <= found[1].upper - found[1].lower
         assert all(0 <= each.lower <= each.value <= each.upper <= 1 for each in found)

@@ -24,7 +24,8 @@ from scipy.special import expit, logit
 from monitor.calibration import CALIBRATORS
 from monitor.calibration.base import cross_fit_in_time
 from monitor.estimate.average_confidence import average_confidence_many
-from monitor.estimate.predictive import fit_predictive, predictive_windows
+from monitor.estimate.predictive import predictive_windows
+from monitor.estimate.predictive_fit import fit_predictive
 from monitor.records import Floats
 from monitor.result import Estimate
 from tests.fidelity.command import print_and_keep
