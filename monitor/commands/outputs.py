@@ -13,6 +13,7 @@ from monitor.export.queued import QueuedSink
 from monitor.export.rejects import QUEUED_REJECTS, Rejected, RejectWriter
 from monitor.export.rejectsfile import RejectsRetention
 from monitor.export.reports import QUEUED_REPORTS, ReportWriter
+from monitor.export.rules import paces
 from monitor.view import AgentView
 
 
@@ -46,8 +47,14 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
         [f"alertmanager_{i}" for i in range(len(settings.urls))] if settings.urls[1:] else ["alertmanager"]
     )
     page = f"http://{config.export.listen}/"
+    waits = {pace.task: 2 * pace.window_seconds for pace in paces(config)}
+
+    def patience(task: str) -> float:
+        return waits.get(task, waits.get("", 0.0))
+
     return [
-        AlertPusher(url, settings, view, page, name) for url, name in zip(settings.urls, names, strict=True)
+        AlertPusher(url, settings, view, page, patience, name)
+        for url, name in zip(settings.urls, names, strict=True)
     ]
 
 

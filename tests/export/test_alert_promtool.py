@@ -251,6 +251,7 @@ def test_rules_of_one_task_leave_the_others_alone() -> None:
 
     settings = RuleSettings(paces=(Pace("toxicity", 300.0), Pace("spam", 3600.0, 3600.0)))
     rules = rendered(rule_groups(settings), settings, Format.PROMETHEUS)
+    assert promtool_check_rules(rules) == []
     spam = {name.replace("toxicity", "spam"): values for name, values in BREACHED.series.items()}
     both = of_model({**BREACHED.series, **spam})
     mine = firing(BREACHED.alert, {"severity": "critical", "job": "blindsight", **WHO})

@@ -37,6 +37,13 @@ from tests.services.webhook import Webhook
 from tests.test_alerts_end_to_end import DEGRADED, Stream
 
 RESEND = 60.0
+PATIENCE = 1800.0
+
+
+def patience(task: str) -> float:
+    return PATIENCE
+
+
 CALM = dataclasses.replace(
     WATCHED,
     state=SeriesState.IN_CONTROL,
@@ -109,7 +116,7 @@ class Talk:
     """A ledger whose Alertmanager takes everything at once; what it was told of, look by look."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(RESEND)
+        self.ledger = Ledger(RESEND, patience)
         self.look([], 0, 0.0)
 
     def look(self, conditions: Sequence[Condition], windows: int, now: float) -> list[tuple[float, float]]:
@@ -148,6 +155,17 @@ def test_it_ends_after_two_windows_without_and_its_end_is_told_for_five_minutes(
     assert talk.look([], 10, 4.1 + RESOLVED_SECONDS + RESEND) == []
 
 
+def test_where_answers_stop_two_windows_worth_of_time_are_enough() -> None:
+    talk = Talk()
+    talk.look([breach(7)], 7, 1.0)
+    assert talk.look([breach(7)], 7, 0.9 + PATIENCE) == []
+    assert talk.look([breach(7)], 7, 1.0 + PATIENCE) == [(1801.0, 2041.0)]
+    assert talk.look([], 8, 1802.0) == []
+    end = 1801.0 + PATIENCE
+    assert talk.look([], 8, end - 0.1) == [(1801.0, end - 0.1 + 4 * RESEND)], "told again, not ended"
+    assert talk.look([], 8, end) == [(1801.0, end)]
+
+
 def test_an_alert_that_flaps_stays_one() -> None:
     talk = Talk()
     talk.look([breach(7)], 7, 1.0)
@@ -163,7 +181,7 @@ def test_what_needs_no_patience_is_told_at_once() -> None:
 
 
 def test_what_holds_at_the_start_held_before() -> None:
-    ledger = Ledger(RESEND)
+    ledger = Ledger(RESEND, patience)
     ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert len(ledger.due(1.0)) == 1
 
@@ -177,7 +195,7 @@ def test_a_series_that_is_gone_ends_its_alerts() -> None:
 
 
 def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:
-    ledger = Ledger(RESEND)
+    ledger = Ledger(RESEND, patience)
     ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert ledger.waiting == 1
     ledger.look([], {("t", "m", ""): 9}, 5.0)
@@ -205,7 +223,7 @@ class Agent:
 
 def pusher(url: str, agent: Agent, **settings: Any) -> AlertPusher:
     chosen = Alertmanager(**{"urls": [url], "resend_seconds": 1.0, **settings})
-    return AlertPusher(url, chosen, agent, "http://127.0.0.1:9109/")
+    return AlertPusher(url, chosen, agent, "http://127.0.0.1:9109/", patience)
 
 
 def test_alertmanager_hears_of_an_alert_and_of_its_end(
@@ -237,6 +255,17 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
     assert len(webhook.told("/pager", "firing")) == 1
     assert push.view.trouble is None
     assert push.view.delivered >= 3
+
+
+def test_what_the_last_windows_brought_is_told_on_the_way_out(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    push = pusher(receiver.url, Agent(LOW))
+    push.start()
+    push.stop()
+    assert len(receiver.alerts(alertname=BREACHED)) == 1
+    assert (push.view.delivered, push.view.waiting) == (2, 0)
 
 
 def test_an_alertmanager_that_is_away_hears_of_everything_when_it_is_back(
@@ -276,6 +305,16 @@ def test_an_alertmanager_that_refuses_is_quoted(alertmanager: NewAlertmanager, w
     )
 
 
+def degrade(stream: Stream, done: Callable[[], bool]) -> None:
+    """Bad answers, a window each half second, until it shows."""
+
+    def shows() -> bool:
+        stream.add(100, "m", weights=DEGRADED)
+        return done()
+
+    wait_until(shows, 40, "the degradation shows", pause=0.5)
+
+
 def test_a_failing_push_is_a_sink_that_is_down_and_holds_nothing_up(tmp_path: Path) -> None:
     [port] = free_ports(1)
     config = configuration(
@@ -285,11 +324,12 @@ def test_a_failing_push_is_a_sink_that_is_down_and_holds_nothing_up(tmp_path: Pa
     )
     stream = Stream(tmp_path / "in.ndjson")
     stream.add(800, "m")
-    stream.add(600, "m", weights=DEGRADED)
     with DaemonProcess(tmp_path, config) as daemon:
-        daemon.until_value(0.0, "sink_up", sink="alertmanager_0")
-        daemon.until_value(0.0, "sink_up", sink="alertmanager_1")
-        daemon.until_value(14.0, "windows_closed_total", model="m")
+        daemon.until_value(8.0, "windows_closed_total", model="m")
+        for sink in ("alertmanager_0", "alertmanager_1"):
+            degrade(stream, lambda sink=sink: daemon.metrics().value("sink_up", sink=sink) == 0)  # type: ignore[misc]
+        stream.add(2000, "m")
+        daemon.until(lambda: daemon.metrics().total("windows_closed_total") >= 28, "it goes on reading")
         assert daemon.get("/-/ready")[0] == 200
         assert daemon.end()[0] == 0
 
@@ -308,9 +348,7 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
     stream.add(800, "m")
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(8.0, "windows_closed_total", model="m")
-        stream.add(600, "m", weights=DEGRADED)
-        wait_until(lambda: bool(webhook.told("/pager", "firing", model="m")), 30, "it pages")
-        daemon.until_value(14.0, "windows_closed_total", model="m")
+        degrade(stream, lambda: bool(webhook.told("/pager", "firing", model="m")))
         [before] = receiver.alerts(alertname=BREACHED)
         daemon.end(signal.SIGKILL)
     with DaemonProcess(tmp_path, config) as daemon:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from monitor.export.push.holding import Condition, Identity
@@ -39,14 +39,23 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     condition: Condition  # as it was when it last held
-    since: int  # windows closed when it began to hold
+    windows: int  # that were closed when it was first seen
+    seen: float  # when that was
+    held: float  # when it was last seen
     fired: float | None = None
     resolved: float | None = None
     told: bool = True  # Alertmanager knows how it stands
 
+    @property
+    def task(self) -> str:
+        return dict(self.condition.labels)["task"]
+
 
 class Ledger:
     """Conditions in, alerts out. Knows no clock and no network.
+
+    A condition must be there in two windows before it is an alert, and be gone for two before that ends, or
+    for as long as two take: where answers stop, none follows that could confirm it.
 
     What holds in the first look fires at once: after a restart it held before, and an alert that was told
     must be told again before it ends by itself.
@@ -55,10 +64,12 @@ class Ledger:
     ----------
     resend_seconds : float
         Between two times that the same alert is told.
+    patience_seconds : callable
+        How long two windows of a task take.
 
     Examples
     --------
-    >>> ledger = Ledger(60.0)
+    >>> ledger = Ledger(60.0, lambda task: 1800.0)
     >>> ledger.look([], {}, now=0.0)
     >>> low = Condition("BlindsightObjectiveBreached", (("task", "t"), ("model", "m")), "too low", windows=7)
     >>> ledger.look([low], {("t", "m", ""): 7}, now=1.0)
@@ -69,8 +80,9 @@ class Ledger:
     [('too low', 2.0, 242.0)]
     """
 
-    def __init__(self, resend_seconds: float) -> None:
+    def __init__(self, resend_seconds: float, patience_seconds: Callable[[str], float]) -> None:
         self._resend = resend_seconds
+        self._patience = patience_seconds
         self._entries: dict[Identity, _Entry] = {}
         self._first = True
         self._told_at = float("-inf")
@@ -122,12 +134,15 @@ class Ledger:
     def _held(self, entry: _Entry | None, condition: Condition, now: float) -> _Entry:
         if entry is None or entry.resolved is not None:
             # One that comes back soon is the same incident, but must hold anew before it is told.
-            entry = _Entry(condition, condition.windows)
-        fired = entry.fired
+            entry = _Entry(condition, condition.windows, now, now)
+        entry = replace(entry, condition=condition, held=now)
+        if entry.fired is not None:
+            return entry
         at_once = self._first or not condition.patient
-        if fired is None and (at_once or condition.windows - entry.since >= _WINDOWS - 1):
-            return replace(entry, condition=condition, fired=now, told=False)
-        return replace(entry, condition=condition)
+        confirmed = condition.windows - entry.windows >= _WINDOWS - 1
+        if at_once or confirmed or now - entry.seen >= self._patience(entry.task):
+            return replace(entry, fired=now, told=False)
+        return entry
 
     def _gone(self, entry: _Entry, closed: Mapping[tuple[str, str, str], int], now: float) -> _Entry | None:
         """What becomes of an alert whose condition no longer holds; None to forget it."""
@@ -139,7 +154,8 @@ class Ledger:
         labels = dict(entry.condition.labels)
         who = (labels["task"], labels["model"], labels.get("group", ""))
         since = closed.get(who, entry.condition.windows + _WINDOWS) - entry.condition.windows
-        if entry.condition.patient and since < _WINDOWS:
+        lately = now - entry.held < self._patience(entry.task)
+        if entry.condition.patient and since < _WINDOWS and lately:
             return entry
         return replace(entry, resolved=now, told=False)
 

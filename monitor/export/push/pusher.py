@@ -9,11 +9,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from monitor.config_sinks import Alertmanager
 from monitor.errors import SinkError
+from monitor.export.destination import CLOSE_SECONDS
 from monitor.export.push.holding import holding, rule
 from monitor.export.push.ledger import Ledger, Told
 from monitor.view import AgentView, SinkView
@@ -41,6 +43,8 @@ class AlertPusher:
         Gives the newest view.
     page : str
         Address of the agent's page, for `generatorURL`.
+    patience_seconds : callable
+        How long two windows of a task take: see `Ledger`.
     name : str
         The label `sink` of the metrics.
     """
@@ -51,6 +55,7 @@ class AlertPusher:
         settings: Alertmanager,
         view: Callable[[], AgentView],
         page: str,
+        patience_seconds: Callable[[str], float],
         name: str = "alertmanager",
     ) -> None:
         self._url = url
@@ -58,13 +63,13 @@ class AlertPusher:
         self._look_at = view
         self._page = page
         self._name = name
-        self._ledger = Ledger(settings.resend_seconds)
+        self._ledger = Ledger(settings.resend_seconds, patience_seconds)
         # No proxy of the environment: nothing goes where the configuration does not say.
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
         self._delivered = self._waiting = 0
         self._trouble: str | None = None
         self._failing_since: float | None = None
-        self._wait = _LOOK_SECONDS
+        self._wait, self._timeout = _LOOK_SECONDS, _TIMEOUT_SECONDS
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"blindsight-{name}", daemon=True)
 
@@ -78,7 +83,10 @@ class AlertPusher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, within a second or so. What is on stays on for four intervals: a restart is no recovery."""
+        """Tell what is new, and end, within two seconds.
+
+        What is on stays on for four intervals more: a restart is no recovery.
+        """
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(2 * _LOOK_SECONDS)
@@ -92,6 +100,11 @@ class AlertPusher:
             except Exception as error:
                 log.exception("alertmanager.urls: telling %s has failed; it is tried again.", self._url)
                 self._failed(str(error))
+        self._timeout = CLOSE_SECONDS
+        if self._trouble is None:
+            # What the last windows brought; what cannot be told now is told after the next start.
+            with suppress(SinkError):
+                self._step(time.time())
 
     def _step(self, now: float) -> None:
         view = self._look_at()
@@ -126,7 +139,7 @@ class AlertPusher:
             headers={"Content-Type": "application/json"},
         )
         try:
-            with self._open(request, timeout=_TIMEOUT_SECONDS):
+            with self._open(request, timeout=self._timeout):
                 pass
         except urllib.error.HTTPError as error:
             with error:
