@@ -14,6 +14,8 @@ lies at the interval's very end, labels contradict it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -22,11 +24,17 @@ from monitor.estimate.bias_law import BiasLaw, biased
 from monitor.estimate.poisson_binomial import checked_level, checked_probabilities, trimmed_pmf_many
 from monitor.estimate.predictive import Predictive
 from monitor.estimate.widening import mid_p_interval
-from monitor.records import Floats
+from monitor.records import Floats, Ints
 from monitor.result import Estimate, Reason, Result, Unknown
 
 
-def law_of_window(model: Predictive, filtered: BiasFilterLogic, confidence: Floats, start: int) -> BiasLaw:
+def law_of_window(
+    model: Predictive,
+    filtered: BiasFilterLogic,
+    confidence: Floats,
+    start: int,
+    predicted: Ints | None = None,
+) -> BiasLaw:
     """What may be believed of the bias of a window's confidences.
 
     Parameters
@@ -37,6 +45,8 @@ def law_of_window(model: Predictive, filtered: BiasFilterLogic, confidence: Floa
         Calibrated; n at least 1.
     start : int
         Position of the window's first row in the stream of the model's answers.
+    predicted : (n,) int64, optional
+        Classes acted on, as in `Predictive.variance`.
 
     Returns
     -------
@@ -45,13 +55,18 @@ def law_of_window(model: Predictive, filtered: BiasFilterLogic, confidence: Floa
     information = float((confidence * (1 - confidence)).sum())
     shape = 0.0
     if information > 0:
-        curves = len(confidence) ** 2 * Predictive(model.edges, model.directions, None).variance(confidence)
+        curves = len(confidence) ** 2 * replace(model, components=None).variance(confidence, None, predicted)
         shape = max(curves / information**2 - filtered.shared_variance, 0.0)
     return filtered.of_window(start, len(confidence), information, shape)
 
 
 def filtered_interval(
-    confidence: ArrayLike, model: Predictive, filtered: BiasFilterLogic, start: int, level: float = 0.95
+    confidence: ArrayLike,
+    model: Predictive,
+    filtered: BiasFilterLogic,
+    start: int,
+    level: float = 0.95,
+    predicted: Ints | None = None,
 ) -> Result:
     """The accuracy of a window with the interval that its reference and the labels so far leave.
 
@@ -66,6 +81,8 @@ def filtered_interval(
     start : int
         Position of its first row.
     level : float
+    predicted : (n,) int64, optional
+        Classes acted on.
 
     Returns
     -------
@@ -83,7 +100,7 @@ def filtered_interval(
     >>> labels = BiasFilter(variance=0.01, components=None).build()
     >>> rows = np.arange(0, 20_000, 4)
     >>> labels.push(rows, np.full(5000, 0.9), rows // 4 % 10 > 1)   # 80 % of answers of 90 % are right
-    >>> model = Predictive(np.zeros(0), np.zeros((1, 1)), None)
+    >>> model = Predictive((np.zeros(0),), np.zeros((1, 1)), None)
     >>> found = filtered_interval(np.full(500, 0.9), model, labels, start=20_000)
     >>> round(found.value, 2), round(found.lower, 2), round(found.upper, 2)
     (0.9, 0.77, 0.9)
@@ -93,7 +110,7 @@ def filtered_interval(
     n = len(checked)
     if not n:
         return Unknown(Reason.NO_ROWS)
-    law = law_of_window(model, filtered, checked, start)
+    law = law_of_window(model, filtered, checked, start, predicted)
     low, high = mid_p_interval(biased(trimmed_pmf_many(checked[None])[0], checked, law), level)
     mean = float(checked.mean())
     return Estimate(mean, min(low / n, mean), max(high / n, mean), level, n)

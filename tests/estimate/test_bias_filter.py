@@ -32,7 +32,7 @@ from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.plain_state import through_msgpack
 
 SETTINGS = BiasFilter(variance=0.01, components=Components(0.0, {1000.0: 0.01}, 10_000))
-SHARP = Predictive(np.zeros(0), np.zeros((1, 1)), None)
+SHARP = Predictive((np.zeros(0),), np.zeros((1, 1)), None)
 
 
 def point(bias):
@@ -279,7 +279,7 @@ class TestInterval:
 
     def test_many_labels_narrow_what_a_short_reference_left_open(self):
         window = confidences(np.random.default_rng(7), ORIGINAL, (5000,))
-        unsure = Predictive(np.zeros(0), np.array([[0.02]]), None)  # 2 points
+        unsure = Predictive((np.zeros(0),), np.array([[0.02]]), None)  # 2 points
         settings = BiasFilter(variance=(0.02 * 5000 / (window * (1 - window)).sum()) ** 2, components=None)
         plain = predictive_interval(window, unsure)
         told = filtered_interval(window, unsure, built(rows_with(0.0, 20_000), settings), start=20_000)
@@ -297,7 +297,7 @@ class TestInterval:
         window = np.full(200, 0.9)
         logic = BiasFilter(variance=0.01, components=None).build()
         plain = law_of_window(SHARP, logic, window, 0)
-        unsure = law_of_window(Predictive(np.zeros(0), np.array([[0.05]]), None), logic, window, 0)
+        unsure = law_of_window(Predictive((np.zeros(0),), np.array([[0.05]]), None), logic, window, 0)
         extra = (0.05 * 200 / 18) ** 2 - 0.01
         assert unsure.variance - plain.variance == pytest.approx(extra, rel=0.05)
 

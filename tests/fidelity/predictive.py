@@ -5,43 +5,56 @@ drift.
 
 Simulated rows (Kivimäki et al., Table 2) whose logits carry a bias: none, an Ornstein–Uhlenbeck process
 of 0.3 logits that is forgotten over 2,000 rows, or 1/f noise of 0.3 logits (ten such processes of equal
-variance, 100 to 51,200 rows). A reference of N rows in time order, an isotonic calibration on it, and
-windows from the 20,000 rows that follow, without any labels. What an interval covers is the share right
-among the window's own rows. Rivals: the exact Poisson binomial; Laney's (± 1.96 binomial errors of the
-confidences times the standard deviation of the reference's own windows in such units; – below five of
-them); NannyML's band, ± 3 standard errors of the reference's accuracy.
+variance, 100 to 51,200 rows), or a jump by five points downwards at the 6,000th row after the reference. A
+reference of N rows in time order, an isotonic calibration on it, and windows from the 20,000 rows that
+follow: without labels, and with 1 % or 5 % of the rows labelled at random, 2,000 rows late, that feed the
+filter on the bias. What an interval covers is the share right among the window's own rows. Rivals: the
+exact Poisson binomial; Laney's (± 1.96 binomial errors of the confidences times the standard deviation of
+the reference's own windows in such units; – below five of them); NannyML's band, ± 3 standard errors of the
+reference's accuracy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import expit, logit
 
 from monitor.calibration import CALIBRATORS
-from monitor.calibration.base import cross_fit_in_time
+from monitor.calibration.base import confidence_of, cross_fit_in_time
 from monitor.estimate.average_confidence import average_confidence_many
-from monitor.estimate.predictive import predictive_windows
+from monitor.estimate.bias_filter import BiasFilter
+from monitor.estimate.filtered import filtered_interval
+from monitor.estimate.predictive import Predictive, predictive_windows
 from monitor.estimate.predictive_fit import fit_predictive
-from monitor.records import Floats
-from monitor.result import Estimate
+from monitor.records import Floats, Ints
+from monitor.result import Estimate, Result
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.fidelity.trust import shift_of
 
 OUTPUT = Path(__file__).parent / "output" / "predictive.txt"
-STREAMS = ("stable", "OU drift", "1/f drift")
+STREAMS = ("stable", "OU drift", "1/f drift", "jump")
 SIZES = (100, 500, 2000, 5000)
 REFERENCES = (1000, 5000, 40_000)
-METHODS = ("poisson_binomial", "laney", "cbpe_sem", "predictive")
+SHARES = (0.01, 0.05)
+METHODS = ("poisson_binomial", "laney", "cbpe_sem", "predictive", "labels of 1 %", "labels of 5 %")
 FOLLOWING = 20_000
+JUMP_AT = 6000
+LAG = 2000
 LIVES = 16
 _SD = 0.3  # logits
 
 Cell = tuple[float, float, int]
 """Share covered, mean width, windows."""
+
+Measured = dict[tuple[str, int], tuple[Floats, Floats]]
 
 
 def ornstein_uhlenbeck(rng: np.random.Generator, rows: int, length: float, sd: float) -> Floats:
@@ -63,33 +76,102 @@ def drift(rng: np.random.Generator, stream: str, rows: int) -> Floats:
     return np.sum([ornstein_uhlenbeck(rng, rows, k, _SD / sqrt(len(lengths))) for k in lengths], axis=0)
 
 
-def one_life(stream: str, reference: int, seed: int) -> dict[tuple[str, int], tuple[Floats, Floats]]:
-    """By method and window size: whether each window was covered, and its width."""
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A reference in time order and the rows that follow it.
+
+    Parameters
+    ----------
+    scores : (rows, K) float64
+    predicted, labels : (rows,) int64
+    reference : int
+        How many rows come first and are labelled.
+    first : int
+        Row of the following at which windows begin to be counted; labels come from 0 on.
+    """
+
+    scores: Floats
+    predicted: Ints
+    labels: Ints
+    reference: int
+    first: int = 0
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether each row's answer is right."""
+        found: NDArray[np.bool_] = self.labels == (0 if self.scores.shape[1] == 1 else self.predicted)
+        return found
+
+
+def simulated(stream: str, reference: int, seed: int) -> Life:
+    """A model whose scores are distorted, on a stream of Table 2 with a bias."""
     rng = np.random.default_rng([seed, reference, STREAMS.index(stream)])
     rows = reference + FOLLOWING
     chance = np.clip(confidences(rng, ORIGINAL, (rows,)), 1e-9, 1 - 1e-9)
-    right = rng.random(rows) < expit(logit(chance) + drift(rng, stream, rows))
+    bias = np.zeros(rows) if stream == "jump" else drift(rng, stream, rows)
+    if stream == "jump":
+        bias[reference + JUMP_AT :] = -shift_of(0.05)
+    right = rng.random(rows) < expit(logit(chance) + bias)
     scores, zeros = expit(1.5 * logit(chance) + 0.4)[:, None], np.zeros(rows, dtype=np.int64)
-    old, wrong = slice(0, reference), (~right).astype(np.int64)
+    return Life(scores, zeros, (~right).astype(np.int64), reference)
+
+
+def measured(life: Life, seed: int, sizes: tuple[int, ...] = SIZES) -> Measured:
+    """By method and window size: whether each window was covered, and its width."""
+    old, right = slice(0, life.reference), life.right
+    rows = life.scores[old], life.predicted[old], life.labels[old]
     calibrator = CALIBRATORS["isotonic"]()
-    fitted = calibrator.fit(scores[old], zeros[old], wrong[old])
-    model = fit_predictive(calibrator, scores[old], zeros[old], wrong[old], seed)
-    crossed = cross_fit_in_time(calibrator, scores[old], zeros[old], wrong[old], folds=5)[:, 0]
+    fitted = calibrator.fit(*rows)
+    model = fit_predictive(calibrator, *rows, seed=seed)
+    crossed = confidence_of(cross_fit_in_time(calibrator, *rows, folds=5), rows[1])
+    confidence = confidence_of(fitted.apply(life.scores), life.predicted)
+    new, hits = confidence[life.reference :], right[life.reference :]
+    settings = BiasFilter.of_reference(confidence[old], model.components)
     found = {}
-    new, hits = fitted.apply(scores[reference:])[:, 0], right[reference:]
-    for n in SIZES:
-        windows, truth = new.reshape(-1, n), hits.reshape(-1, n).mean(axis=1)
+    for n in sizes:
+        many = len(new) // n
+        windows, truth = new[: many * n].reshape(-1, n), hits[: many * n].reshape(-1, n).mean(axis=1)
         ends = {"poisson_binomial": average_confidence_many(windows)[:, 1:]}
         mean = windows.mean(axis=1)[:, None]
         own = np.sqrt((windows * (1 - windows)).sum(axis=1))[:, None] / n
         ends["laney"] = mean + np.array([-1.96, 1.96]) * own * laney_sigma(crossed, right[old], n)
         ends["cbpe_sem"] = mean + np.array([-3.0, 3.0]) * float(right[old].std()) / sqrt(n)
-        answers = [found for found, _ in predictive_windows(list(windows), model)]
-        ends["predictive"] = np.array([[e.lower, e.upper] for e in answers if isinstance(e, Estimate)])
-        for method, (low, high) in ((m, np.clip(e, 0, 1).T) for m, e in ends.items()):
-            within = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
+        acted = list(life.predicted[life.reference :][: many * n].reshape(-1, n))
+        answers = predictive_windows(list(windows), model, predicted=acted)
+        plain = ends["predictive"] = _ends(found for found, _ in answers)
+        for share, method in zip(SHARES, METHODS[-len(SHARES) :], strict=True):
+            picked = np.flatnonzero(np.random.default_rng([seed, 5]).random(len(new)) < share)
+            ends[method] = _with_labels(windows, acted, picked, new, hits, model, settings, plain)
+        reported = np.arange(many) * n >= life.first
+        for method, (low, high) in ((m, np.clip(e, 0, 1).T[:, reported]) for m, e in ends.items()):
+            within = (low - 1e-9 <= truth[reported]) & (truth[reported] <= high + 1e-9)
             found[method, n] = within.astype(np.float64), high - low
     return found
+
+
+def _ends(answers: Iterable[Result]) -> Floats:
+    return np.array([[each.lower, each.upper] for each in answers if isinstance(each, Estimate)])
+
+
+def _with_labels(
+    windows: Floats,
+    predicted: list[Ints],
+    picked: Ints,
+    confidence: Floats,
+    right: NDArray[np.bool_],
+    model: Predictive,
+    settings: BiasFilter,
+    plain: Floats,
+) -> Floats:
+    """Each window as it is when it closes: labels of rows up to 2,000 before that have come."""
+    logic, n, told, ends = settings.build(), windows.shape[1], 0, plain.copy()
+    for k, window in enumerate(windows):
+        known = int(np.searchsorted(picked, (k + 1) * n - LAG))
+        fresh, told = picked[told:known], max(known, told)
+        logic.push(fresh, confidence[fresh], right[fresh])
+        if logic.labelled:
+            ends[k] = _ends([filtered_interval(window, model, logic, k * n, predicted=predicted[k])])[0]
+    return ends
 
 
 def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
@@ -104,7 +186,12 @@ def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
 
 def coverage(stream: str, reference: int, lives: int, seed: int = 1) -> dict[tuple[str, int], Cell]:
     """Share of windows covered and mean width, over so many references."""
-    found = [one_life(stream, reference, 1000 * seed + i) for i in range(lives)]
+    seeds = [1000 * seed + i for i in range(lives)]
+    return cells_of([measured(simulated(stream, reference, one), one) for one in seeds])
+
+
+def cells_of(found: list[Measured]) -> dict[tuple[str, int], Cell]:
+    """Of several lives together."""
     cells = {}
     for key in found[0]:
         within, width = (np.concatenate([life[key][k] for life in found]) for k in (0, 1))
@@ -125,11 +212,16 @@ def table(lives: int) -> str:
     ]
     for stream in STREAMS:
         for reference in REFERENCES:
-            cells = coverage(stream, reference, lives)
-            for method in METHODS:
-                row = "".join(_cell(cells[method, n]) for n in SIZES)
-                lines.append(f"{stream:10s}{reference:>8,}  {method:18s}{row}")
+            lines += rows_of(stream, reference, coverage(stream, reference, lives))
     return "\n".join(lines) + "\n"
+
+
+def rows_of(stream: str, reference: int, cells: dict[tuple[str, int], Cell]) -> list[str]:
+    """A line a method."""
+    return [
+        f"{stream:10s}{reference:>8,}  {method:18s}" + "".join(_cell(cells[method, n]) for n in SIZES)
+        for method in METHODS
+    ]
 
 
 def _cell(cell: Cell) -> str:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from monitor.demo.flights import read_flights
+from monitor.demo.training import MODELS, Scored
 from tests.fidelity.predictive import OUTPUT, coverage
+from tests.fidelity.predictive_flights import OUTPUT as FLIGHTS
+from tests.fidelity.predictive_flights import flights_of
 
 
 def test_a_short_reference_is_covered_where_the_exact_interval_is_not() -> None:
@@ -28,3 +33,42 @@ def test_the_kept_table_holds_what_is_said_of_stable_streams() -> None:
     assert len(rows) == 3
     shares = [float(share) for row in rows for share in row.split()[::2]]
     assert min(shares) == pytest.approx(95, abs=6)  # 64 windows of 5,000: two binomial errors are 5.4 points
+
+
+def test_labels_follow_what_the_reference_did_not_show() -> None:
+    """2 references of 5,000, a jump of five points, 80 windows of 500; in full 31 %, then 65 and 80 %."""
+    cells = coverage("jump", 5000, lives=2, seed=4)
+    for method in ("labels of 1 %", "labels of 5 %"):
+        assert cells[method, 500][0] >= cells["predictive", 500][0] + 0.1
+
+
+def test_labels_cost_a_stable_stream_some_width_and_no_coverage() -> None:
+    """2 references of 5,000, 80 windows of 500 rows: two binomial errors of 95 % are 5 points."""
+    cells = coverage("stable", 5000, lives=2, seed=4)
+    for method in ("labels of 1 %", "labels of 5 %"):
+        assert cells[method, 500][0] >= 0.9
+        assert cells[method, 500][1] < 1.6 * cells["predictive", 500][1]
+
+
+def test_the_kept_tables_hold_what_is_said_of_labels() -> None:
+    for path, streams in ((OUTPUT, ("stable",)), (FLIGHTS, ("logistic", "boosting"))):
+        text = path.read_text(encoding="utf-8")
+        for stream in streams:
+            rows = re.findall(rf"^{stream} +[\d,]+  labels of 5 % +(.+)$", text, re.MULTILINE)
+            assert len(rows) == 3
+            assert min(float(share) for row in rows for share in row.split()[::2]) >= 94
+
+
+def test_flights_are_those_that_were_not_looked_at() -> None:
+    """From the first flight of July on; the reference is the newest of the other days of winter."""
+    flights = read_flights()
+    rows = np.flatnonzero(flights.month > 3)
+    old = np.flatnonzero(flights.month <= 3)[:2000]
+    scores = np.full((len(flights), len(MODELS)), 0.2)
+    scored = Scored(MODELS, old, rows, scores[old], scores[rows], trained_on=0)
+    life = flights_of("logistic", 1000, flights, scored)
+    following = rows[flights.late[rows] >= 0]
+    assert (life.reference, len(life.labels)) == (1000, 1000 + len(following))
+    assert flights.month[following[life.first - 1]] < 7 <= flights.month[following[life.first]]
+    assert (life.labels[:1000] == flights.late[old[-1000:]]).all()
+    assert not life.predicted.any()
