@@ -156,10 +156,11 @@ def table(lives: int) -> str:
     """All of it as text."""
     few = max(lives // 3, 1)
     head = "".join(f"{'no bias' if not b else f'{100 * b:.0f} points':>15s}" for b in BIASES)
-    error = 200 * sqrt(0.05 * 0.95 / lives)
+    error, error_of_few = (200 * sqrt(0.05 * 0.95 / many) for many in (lives, few))
     lines = [
         "Lives that alarm, and the median of labels until then (python -m tests.fidelity.trust)",
-        f"{lives} lives of {PLANNED_LABELS:,} labels a cell; two binomial errors at 5 %: {error:.1f} points",
+        f"{lives} lives of {PLANNED_LABELS:,} labels a cell; two binomial errors at 5 %: {error:.1f} points "
+        f"({error_of_few:.1f} of {few})",
         f"{'exact confidences, ε = 0':28s}{head}",
     ]
     rivals: Sequence[tuple[str, Alarm]] = (
