@@ -15,6 +15,7 @@ import numpy as np
 
 from monitor.labels.checks import checks_begun_anew
 from monitor.records import Keys
+from monitor.refit.due import recalibration_begun_anew
 
 _BEYOND_EVERY_ROW = 1 << 62
 POOL = "pool"
@@ -111,6 +112,10 @@ def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
     for model, group, saved in state["series"]:
         kept = {key: value for key, value in saved.items() if key not in learnt}
         kept |= checks_begun_anew(saved, saved["windows"]["number"])
+        if saved.get("recalibration"):
+            kept["recalibration"] = recalibration_begun_anew(
+                saved["recalibration"], saved["windows"]["number"]
+            )
         if saved["last"] is not None:
             kept["last"] = saved["last"] | {"charts": []}
         series.append([model, group, kept])

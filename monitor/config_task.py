@@ -110,6 +110,14 @@ class Calibration(Section):
         "scores of all models and the labels as they come, and is isotonic on the reference until the first "
         "such fit; none takes the scores as they are.",
     )
+    refit_labels: int | None = Field(
+        default=50,
+        ge=10,
+        le=1_000_000,
+        description="Fitted again after so many newly labelled answers of a model, and as soon as labels cost "
+        "its estimate the trust; what was fitted holds once labels favour it. Of methods other than none "
+        "and ssme. Never if null.",
+    )
 
     @property
     def reference_method(self) -> str:
@@ -259,6 +267,16 @@ class Task(Section):
     def refits(self) -> bool:
         """Whether anything is refitted."""
         return bool(self.refit_estimators) or self.calibration.method == "ssme"
+
+    @property
+    def recalibrates(self) -> bool:
+        """Whether calibrations are fitted again on labels."""
+        return self.calibration.refit_labels is not None and self.calibration.method not in ("none", "ssme")
+
+    @property
+    def scored(self) -> int:
+        """Scores that are kept of each answer for refits."""
+        return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
 
     @model_validator(mode="after")
     def _fits(self) -> Task:

@@ -26,8 +26,10 @@ from monitor.labels.join import Matches
 from monitor.latelabels import LateLabels
 from monitor.records import Chunk, Keys, TaskLayout
 from monitor.reference import Reference
+from monitor.refit.flow import InTheFlow
 from monitor.refit.job import RefitJob, RefitResult
-from monitor.refit.pieces import latest_arrivals, split
+from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.refit.wire import Job, JobResult
 from monitor.report import WindowReport
 from monitor.requests import Answer
 from monitor.series import Series
@@ -51,15 +53,17 @@ class EngineSettings:
         By task and model.
     event_time : bool
         Whether windows age by the records' own times, as in a replay, or by the time of arrival.
-    refit : callable, optional
-        With it refits are done in the flow, each as the window closes with which it is due, so that the
-        same records bring the same reports. Without it `refits` gives them out, and nothing waits.
+    refit, recalibrate : callable, optional
+        With them refits and recalibrations are done in the flow, each as the window closes with which it is
+        due, so that the same records bring the same reports. Without one `refits` gives its jobs out, and
+        nothing waits.
     """
 
     tasks: Mapping[str, Task]
     references: Mapping[str, Mapping[str, Reference]] = field(default_factory=dict)
     event_time: bool = False
     refit: Callable[[RefitJob], RefitResult] | None = None
+    recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
 
     def build(self, resume: Mapping[str, Any] | None = None) -> Engine:
         """The engine, from the start or from where a snapshot left it.
@@ -82,7 +86,7 @@ class Engine:
                 f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
             )
         self._event_time = settings.event_time
-        self._refit = settings.refit
+        self._flow = InTheFlow(settings.refit, settings.recalibrate)
         self._now = -np.inf
         self._tasks = {
             name: TaskSettings(name, task, settings.references.get(name, {})).build(
@@ -139,20 +143,11 @@ class Engine:
         reports: list[WindowReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
-            piece, rest = self._piece(rest, now)
+            clock = self._clock.now if self._event_time else now
+            piece, rest = self._flow.piece(rest, self._tasks, clock, self._event_time)
             reports += self._absorb(piece, now)
-            self._refit_in_the_flow()
+            self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
         return reports
-
-    def _piece(self, chunk: Chunk, now: float) -> tuple[Chunk, Chunk | None]:
-        """A chunk up to where a refit may be due in the flow, and the rest; the whole where there is none."""
-        refitting = [b for b in chunk.batches if self._refit and self._tasks[b.task].refits]
-        if not refitting:
-            return chunk, None
-        clock = self._clock.now if self._event_time else now
-        arrival = latest_arrivals(chunk, clock, self._event_time)
-        stop = min(self._tasks[batch.task].may_close(batch, arrival, clock) for batch in refitting)
-        return split(chunk, stop) if stop < len(arrival) else (chunk, None)
 
     def _absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
         for partition in chunk.after_others:
@@ -177,23 +172,25 @@ class Engine:
         self._now = time
         closed = [(task, window) for task in self._tasks.values() for window in task.tick(time, live)]
         reports = self._report(closed, [])
-        self._refit_in_the_flow()
+        self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
         return reports
 
-    def refits(self) -> list[RefitJob]:
-        """The refits that are due, at most one under way a task; each wants an answer by `publish`.
+    def refits(self) -> list[Job]:
+        """The refits that are due, at most one of each kind under way a task; each wants an answer by `publish`.
 
         They rest on the records absorbed so far. Nothing waits for the answers: the last fit holds on.
         """
-        found = [task.begin_refit(self._sequence - 1, self._now) for task in self._tasks.values()]
+        found: list[Job | None] = []
+        for task in self._tasks.values():
+            found += [task.begin_refit(self._sequence - 1, self._now), task.begin_recalibration()]
         return [job for job in found if job is not None]
 
-    def publish(self, result: RefitResult, now: float) -> bool:
+    def publish(self, result: JobResult, now: float) -> bool:
         """Take the answer to a refit: windows from here on have what it brought, or its refusal is counted.
 
         Parameters
         ----------
-        result : RefitResult
+        result : RefitResult or RecalibrationResult
         now : float
             Seconds since the epoch.
 
@@ -204,13 +201,6 @@ class Engine:
         """
         task = self._tasks.get(result.task)
         return task is not None and task.publish(result, now)
-
-    def _refit_in_the_flow(self) -> None:
-        for task in self._tasks.values() if self._refit else ():
-            closed = task.refits is not None and task.refits.take_closed()
-            job = task.begin_refit(self._sequence - 1, self._now) if closed else None
-            if job is not None and self._refit:
-                task.publish(self._refit(job), self._now)
 
     def finish(self) -> list[WindowReport]:
         """The input has ended: close every open window as incomplete, and tell what labels have changed."""

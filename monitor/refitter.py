@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from monitor.refit.durations import RefitDurations
-from monitor.refit.job import RefitJob, RefitResult
+from monitor.refit.recalibration import RecalibrationResult
+from monitor.refit.wire import Job, JobResult
 from monitor.refit.worker import Limits
 
 log = logging.getLogger("blindsight")
@@ -26,7 +27,7 @@ LimitsOf = Callable[[str], Limits]
 class Worker(Protocol):
     """What runs jobs: see `monitor.refit.worker.RefitWorker`."""
 
-    def run(self, job: RefitJob, limits: Limits) -> RefitResult: ...
+    def run(self, job: Job, limits: Limits) -> JobResult: ...
     def kill(self) -> None: ...
     def close(self) -> None: ...
 
@@ -34,8 +35,8 @@ class Worker(Protocol):
 class Refitted(Protocol):
     """What is refitted: see `monitor.engine.Engine`."""
 
-    def refits(self) -> list[RefitJob]: ...
-    def publish(self, result: RefitResult, now: float) -> bool: ...
+    def refits(self) -> list[Job]: ...
+    def publish(self, result: JobResult, now: float) -> bool: ...
 
 
 class Refitter:
@@ -54,8 +55,8 @@ class Refitter:
     def __init__(self, worker: Worker, limits: LimitsOf) -> None:
         self._worker = worker
         self._limits = limits
-        self._jobs: queue.SimpleQueue[RefitJob | None] = queue.SimpleQueue()
-        self._results: deque[RefitResult] = deque()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._results: deque[JobResult] = deque()
         self._durations: dict[str, RefitDurations] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="refits", daemon=True)
@@ -80,13 +81,7 @@ class Refitter:
         """
         while self._results:
             result = self._results.popleft()
-            if result.refused is not None:
-                log.warning(
-                    "tasks.%s: refit %d was refused, the last good one holds: %s.",
-                    result.task,
-                    result.number,
-                    result.refused,
-                )
+            _tell(result)
             engine.publish(result, now)
         for job in engine.refits():
             self._jobs.put(job)
@@ -111,11 +106,29 @@ class Refitter:
         finally:
             self._worker.close()
 
-    def _answer(self, job: RefitJob) -> RefitResult:
+    def _answer(self, job: Job) -> JobResult:
         try:
             return self._worker.run(job, self._limits(job.task))
         except Exception as error:
             # An error here is one of ours; unanswered, the task would wait for this refit for ever.
             log.exception("tasks.%s: refit %d could not be run.", job.task, job.number)
             reason = f"the refit could not be run ({type(error).__name__}: {error})"
-            return RefitResult(job.task, job.number, job.sequence, job.time, refused=reason)
+            return job.refused(reason)
+
+
+def _tell(result: JobResult) -> None:
+    """Log what an operator would want to know of."""
+    who = f"refit {result.number}"
+    if isinstance(result, RecalibrationResult):
+        who = f"recalibration {result.number}, of {result.model},"
+        if result.calibration is not None:
+            log.info(
+                "tasks.%s: %s brought a calibration from %d labelled rows, a row of the reference counting "
+                "for %.3g.",
+                result.task,
+                who,
+                result.rows,
+                result.weight,
+            )
+    if result.refused is not None:
+        log.warning("tasks.%s: %s was refused, the last good one holds: %s.", result.task, who, result.refused)

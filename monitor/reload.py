@@ -34,6 +34,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.models.*.answers_per_day": Consequence.AT_ONCE,
     "tasks.*.window": Consequence.NEW_BASELINE,
     "tasks.*.reference": Consequence.NEW_BASELINE,
+    "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,
     "tasks.*.calibration": Consequence.NEW_BASELINE,
     "tasks.*.chart": Consequence.NEW_BASELINE,
     # A chart of a metric that was not estimated before has nothing to be drawn around.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.calibration.base import confidence_of
+from monitor.calibration.base import Calibration, confidence_of
 from monitor.config import Task
 from monitor.errors import ConfigError
 from monitor.estimate.hajek import Excess
@@ -16,10 +16,12 @@ from monitor.evaluate import Evaluation, Request, calibrate
 from monitor.inforce import InForce
 from monitor.judge import Judge, JudgeSettings, standing
 from monitor.labels.checks import LabelChecks
+from monitor.labels.columns import Matches
 from monitor.labels.tally import Tally
 from monitor.lastwindow import LastWindow
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
+from monitor.refit.due import RecalibrationSchedule, RecalibrationScheduleLogic
 from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport
 from monitor.reported import Reported
@@ -107,15 +109,19 @@ class Series:
         self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
         self._reported = Reported(task, settings.model, settings.group, self.tally, state)
         saved = state.get("calibration")
-        self._in_force = (
+        self.in_force = (
             InForce.from_snapshot(saved, task, reference, settings.group)
             if saved
             else InForce.at_start(task, reference, self._fits, settings.group)
         )
-        self._rivals = Rivals(task, reference, self._in_force.calibration, state)
+        self._rivals = Rivals(task, reference, self.in_force.calibration, state)
+        self.recalibration: RecalibrationScheduleLogic | None = None
+        if task.recalibrates and not settings.group:
+            schedule = RecalibrationSchedule(task.calibration.refit_labels or 1)
+            self.recalibration = schedule.build(state.get("recalibration"))
         if saved is None and reference is not None:
             self._start(reference)
-        if reference is not None and not settings.group and self.checks.new and self._in_force.view.version:
+        if reference is not None and not settings.group and self.checks.new and self.in_force.view.version:
             self.checks.calibrated_on(self.confidence(reference.scores, reference.predicted))
 
     def _start(self, reference: Reference) -> None:
@@ -126,7 +132,7 @@ class Series:
             self._versions = VersionTracker(task.window.min_size, seeded)
             self._judged_version = reference.version
         windows = reference_windows(
-            self._in_force.view.method, reference, self.settings.group, task, self.settings.positive
+            self.in_force.view.method, reference, self.settings.group, task, self.settings.positive
         )
         found = baselines([self._rivals.judged(window) for window in windows])
         try:
@@ -213,6 +219,12 @@ class Series:
         self.tally.add(window, labelled, correct, excess)
         self.changed = True
 
+    def check_labels(self, matches: Matches) -> None:
+        """Hold labelled rows, the matches of this model sorted by sequence, against its estimates."""
+        self.checks.add_matches(matches)
+        if self.recalibration is not None:
+            self.recalibration.labels_came(int(matches.labelled.sum()), self.checks.lost)
+
     def add_duplicates(self, count: int) -> None:
         """Count answers that had come before."""
         self.duplicates += count
@@ -231,7 +243,7 @@ class Series:
         -------
         (n,) float64
         """
-        calibrated = calibrate(self._in_force.calibration, scores)
+        calibrated = calibrate(self.in_force.calibration, scores)
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow) -> Request:
@@ -239,13 +251,13 @@ class Series:
         return Request(
             scores=window.scores,
             predicted=window.predicted,
-            calibrated=calibrate(self._in_force.calibration, window.scores),
+            calibrated=calibrate(self.in_force.calibration, window.scores),
             metrics=self.settings.task.metrics,
             positive=self.settings.positive,
             level=self.settings.task.level,
             seed=window.number,
             average=self.settings.task.average,
-            predictive=self._in_force.predictive,
+            predictive=self.in_force.predictive,
         )
 
     @property
@@ -261,15 +273,38 @@ class Series:
         """
         self.changed = True
         self._reported.take(fit.estimates)
-        if fit.calibration is None or fit.calibration.snapshot() == self._in_force.calibration.snapshot():
+        if fit.calibration is None or fit.calibration.snapshot() == self.in_force.calibration.snapshot():
             return
-        before = self._in_force.view
-        self._in_force = self._in_force.followed_by(
-            fit.calibration, fit.time, max(self._fits, before.version)
-        )
-        self._rivals.recalibrated(fit.calibration)
-        first = before.method == "none"
-        self.checks.recalibrated(self._windows.number, self._windows.pending, first)
+        self._take_over(self._followed_by(fit.calibration, fit.time))
+
+    def recalibrate(self, calibration: Calibration, time: float, epsilon: float) -> None:
+        """Take over a calibration that was fitted on labels.
+
+        Parameters
+        ----------
+        calibration : Calibration
+        time : float
+            Of the newest answer that it rests on, seconds since the epoch.
+        epsilon : float
+            What its uncertainty excuses, in logits.
+        """
+        self._take_over(self._followed_by(calibration, time), epsilon)
+
+    def follow(self, model: Series) -> None:
+        """A group takes over the calibration that its model has."""
+        if model.in_force.view != self.in_force.view:
+            self._take_over(model.in_force)
+
+    def _followed_by(self, calibration: Calibration, time: float) -> InForce:
+        return self.in_force.followed_by(calibration, time, max(self._fits, self.in_force.view.version))
+
+    def _take_over(self, found: InForce, epsilon: float | None = None) -> None:
+        """The next calibration holds from here on; the first one begins a new baseline."""
+        self.changed = True
+        first = self.in_force.view.method == "none"
+        self.in_force = found
+        self._rivals.recalibrated(found.calibration)
+        self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         if first:
             self._judge.begin_anew()
             if self._last is not None:
@@ -297,7 +332,7 @@ class Series:
             closed_by=window.closed_by,
             start_time=window.start_time,
             end_time=window.end_time,
-            calibration=self._in_force.view,
+            calibration=self.in_force.view,
             estimates=estimates,
             charts=charts,
             objectives=objectives,
@@ -319,7 +354,9 @@ class Series:
         if self._judged_version and version != self._judged_version:
             self._judge.begin_anew()
             self.checks.begin_anew(window.number)
-            self._in_force = self._in_force.of_another_version()
+            if self.recalibration is not None:
+                self.recalibration.begin_anew(window.number)
+            self.in_force = self.in_force.of_another_version()
         self._judged_version = version
 
     def labelled(self, window: int) -> int:
@@ -345,7 +382,7 @@ class Series:
             duplicates=self.duplicates,
             pending=self._windows.pending,
             window_end_time=last.end_time if last else None,
-            calibration=self._in_force.view,
+            calibration=self.in_force.view,
             estimates=self._reported.current(last, self._windows.number),
             charts=last.charts if last else (),
             objectives=self._judge.objectives(),
@@ -371,10 +408,11 @@ class Series:
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
             "rebaselines": [dict(each) for each in self._rebaselines],
-            "fits": max(self._fits, self._in_force.view.version),
+            "fits": max(self._fits, self.in_force.view.version),
             "untold": [[each.metric, each.reason] for each in self._untold],
             "last": self._last.snapshot() if self._last else None,
-            "calibration": self._in_force.snapshot(),
+            "calibration": self.in_force.snapshot(),
+            "recalibration": None if self.recalibration is None else self.recalibration.snapshot(),
             **self._reported.snapshot(),
             **self._rivals.snapshot(),
         }

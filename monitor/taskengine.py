@@ -20,9 +20,12 @@ from monitor.labels.table import KeyedRing
 from monitor.places import by_code
 from monitor.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.reference import Reference
-from monitor.refit.job import RefitJob, RefitResult
+from monitor.refit.job import RefitJob
 from monitor.refit.pieces import first_closing
+from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.refit.recalibrations import Recalibrations
 from monitor.refit.taskrefits import TaskRefits
+from monitor.refit.wire import JobResult
 from monitor.result import Result
 from monitor.series import Series, SeriesSettings
 from monitor.steps import Closed, Step, Timed
@@ -75,7 +78,7 @@ class TaskEngine:
             max_waiting=task.labels.max_waiting,
             max_bytes=task.labels.max_bytes,
             series_per_answer=1 + len(task.groups),
-            scored=len(task.classes) if task.refits else 0,
+            scored=task.scored,
         )
         self.join: LabelJoinLogic = join.build(state.get("join"))
         self.refits: TaskRefits | None = None
@@ -83,6 +86,10 @@ class TaskEngine:
         if task.refits:
             answers = self.join.rings["answers"]
             self.refits = TaskRefits(settings.name, task, answers, settings.references, state.get("refits"))
+        self.recalibrations: Recalibrations | None = None
+        if task.recalibrates:
+            answers, saved = self.join.rings["answers"], state.get("recalibrations")
+            self.recalibrations = Recalibrations(settings.name, task, answers, settings.references, saved)
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
         self.revisions: RevisionsLogic = settings.revisions.build(
             self._labelled, self._realised, state.get("revisions")
@@ -108,6 +115,8 @@ class TaskEngine:
 
     def _counts(self) -> dict[str, Any]:
         refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
+        if self.recalibrations is not None:
+            refits["recalibrations"] = self.recalibrations.snapshot()
         return {**self._watched.snapshot(), **refits, "ageing": self._ageing.snapshot()}
 
     @property
@@ -267,19 +276,31 @@ class TaskEngine:
             self.refits.labels_came(matches)
         for code, rows in by_code(matches.series, np.arange(len(matches.series))):
             if not self.series[code].settings.group:
-                self.series[code].checks.add_matches(matches.take(rows))
+                self.series[code].check_labels(matches.take(rows))
+                if self.recalibrations is not None:
+                    self.recalibrations.look(code, self.series[code])
 
     def judged(self, series: int, now: float) -> None:
         """The report of a window of this series has been made."""
-        if self.refits is not None and not self.series[series].settings.group:
+        if self.series[series].settings.group:
+            return
+        if self.refits is not None:
             self.refits.close_window(now)
+        if self.recalibrations is not None:
+            self.recalibrations.close_window()
 
     def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
         """See `TaskRefits.begin`."""
         return None if self.refits is None else self.refits.begin(sequence, now)
 
-    def publish(self, result: RefitResult, now: float) -> bool:
-        """Take the answer to the refit under way; False where nobody waits for it."""
+    def begin_recalibration(self) -> RecalibrationJob | None:
+        """See `Recalibrations.begin`."""
+        return None if self.recalibrations is None else self.recalibrations.begin(self.series)
+
+    def publish(self, result: JobResult, now: float) -> bool:
+        """Take the answer to what is under way; False where nobody waits for it."""
+        if isinstance(result, RecalibrationResult):
+            return self.recalibrations is not None and self.recalibrations.end(result, self.series)
         published = None if self.refits is None else self.refits.end(result, now)
         for series in self.series:
             found = (published or {}).get(series.settings.model)
@@ -353,4 +374,9 @@ class TaskEngine:
         self.series.append(settings.build(self._settings.references.get(model), saved))
         if self.refits is not None:
             self.refits.add_series(model, group)
+        if self.recalibrations is not None:
+            self.recalibrations.look(len(self.series) - 1, self.series[-1])
         self._watched.note(model, group)
+        if group and saved is None:
+            # A group that comes later has the calibration that its model has by then.
+            self.series[-1].follow(self.series[self._watched.series_of(model, "")])

@@ -15,6 +15,7 @@ from monitor.config import Task
 from monitor.engine import Engine, EngineSettings, layouts
 from monitor.reference import Reference
 from monitor.refit.job import RefitJob, RefitResult
+from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.report import WindowReport, to_json
 
 CLASSES = ["ok", "bad"]
@@ -69,9 +70,10 @@ class Rig:
         references: dict[str, dict[str, Reference]] | None = None,
         event_time: bool = True,
         refit: Callable[[RefitJob], RefitResult] | None = None,
+        recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None,
     ) -> None:
         tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
-        self.settings = EngineSettings(tasks, references or {}, event_time, refit)
+        self.settings = EngineSettings(tasks, references or {}, event_time, refit, recalibrate)
         self.engine: Engine = self.settings.build()
         self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test").decode
         self.offset = 0

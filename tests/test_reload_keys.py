@@ -21,6 +21,7 @@ from monitor.configfile import load_config, schema
 from monitor.engine import layouts
 from monitor.reference import Reference, split_by_model
 from monitor.reload import CONSEQUENCES, Consequence, classify, consequence
+from monitor.refit.job import RefitJob
 from monitor.report import WindowReport
 from tests.daemon import configuration, write_configuration
 from tests.streams import CLASSES, Record, Rig, answers
@@ -165,7 +166,7 @@ def refitted(key: str, before: Any, after: Any) -> tuple[Any, ...]:
 def looked_at(key: str, found: Rig) -> Any:
     if key in ("seconds", "memory_bytes"):
         return getattr(found.settings.tasks["t"].ssme, key)
-    jobs = found.engine.refits()
+    jobs = [job for job in found.engine.refits() if isinstance(job, RefitJob)]
     if not key.startswith("m"):
         return len(jobs)
     [job] = jobs
@@ -213,6 +214,10 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         {"labels": {"max_answers": 1000}}, {"labels": {"max_answers": 1000, "max_bytes": 1_000_000}},
         rows(900), rows(100), lambda _, found: found.engine.view().series[0].duplicates,
     ),
+    "tasks.*.calibration.refit_labels": (
+        {"calibration": {"refit_labels": 999}}, {"calibration": {"refit_labels": 60}},
+        rows(150), rows(100, start=1.72e9, labelled=True), lambda _, found: len(found.engine.refits()),
+    ),
     **{f"tasks.*.ssme.{key}": refitted(key, before, after) for key, (before, after) in REFITS.items()},
     "tasks.*.max_series": (
         {"max_series": 1}, {"max_series": 2}, rows(50), rows(50, model="irm"),
@@ -230,6 +235,7 @@ SEEN = {
     "tasks.*.labels.max_waiting": (1500, 1000),
     "tasks.*.max_series": (1, 2),
     "tasks.*.labels.max_bytes": (100, 0),
+    "tasks.*.calibration.refit_labels": (0, 1),
     "tasks.*.ssme.models": (2, 1),
     "tasks.*.ssme.every_windows": (0, 1),
     "tasks.*.ssme.every_labels": (0, 1),

@@ -10,6 +10,7 @@ import numpy as np
 
 from monitor.calibration.auto import log_loss
 from monitor.calibration.base import Calibration, Calibrator, check_fit_input, fold_edges
+from monitor.calibration.order import refuse_reversed_scores
 from monitor.records import Floats, Ints
 
 FEWEST_LABELS = 50
@@ -56,15 +57,18 @@ class Refitted:
         fit was possible.
     until : float
         Time of the newest answer in the fit: only later answers may judge it.
+    held_out : (n,) float64
+        Log loss in nats of each labelled row by the fit that did not see it, at the weight taken.
     """
 
     calibration: Calibration
     weight: float
     losses: Mapping[float, float]
     until: float
+    held_out: Floats
 
 
-def refitted(reference: LabelledRows, labelled: LabelledRows, calibrator: Calibrator) -> Refitted:
+def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> Refitted:
     """Fit a calibration on the labelled rows and on the reference, down-weighted by what the labels say.
 
     Each row of the reference counts for w, each labelled row for 1 on average. w is taken from 0, 1 and what
@@ -85,7 +89,7 @@ def refitted(reference: LabelledRows, labelled: LabelledRows, calibrator: Calibr
     Parameters
     ----------
     reference, labelled : LabelledRows
-        Not to overlap.
+        Not to overlap. None for the reference where there is none: then the labelled rows carry it alone.
     calibrator : Calibrator
 
     Returns
@@ -95,8 +99,8 @@ def refitted(reference: LabelledRows, labelled: LabelledRows, calibrator: Calibr
     Raises
     ------
     ValueError
-        There are fewer than `FEWEST_LABELS` labelled rows, times fall, a column is out of range, or no
-        weight gives rows that can be fitted on.
+        There are fewer than `FEWEST_LABELS` labelled rows, their scores rank the wrong way round, times
+        fall, a column is out of range, or no weight gives rows that can be fitted on.
 
     Examples
     --------
@@ -110,27 +114,37 @@ def refitted(reference: LabelledRows, labelled: LabelledRows, calibrator: Calibr
     >>> found.weight, found.calibration.apply(np.array([[0.75]])).round(2).tolist()
     (0.0, [[0.54]])
     """
-    _check("reference", reference)
+    if reference is not None:
+        _check("reference", reference)
     _check("labelled", labelled)
-    if len(labelled.labels) < FEWEST_LABELS:
-        raise ValueError(
-            f"labelled must have at least {FEWEST_LABELS} rows, so that they can say what the reference is "
-            f"still worth, got {len(labelled.labels)}; wait for more labels"
-        )
+    _refuse_misleading(labelled, calibrator.method)
     labelled = labelled._replace(weights=labelled.weights / labelled.weights.mean())
-    losses: dict[float, float] = {}
+    held_out: dict[float, Floats] = {}
     refusal: ValueError | None = None
     for weight in _candidates(reference, labelled):
         try:
-            losses[weight] = _held_out_loss(reference, labelled, calibrator, weight)
+            held_out[weight] = _held_out(reference, labelled, calibrator, weight)
         except ValueError as error:
             refusal = error
-    if not losses:
+    if not held_out:
         raise ValueError(f"the calibration cannot be fitted again: {refusal}") from refusal
+    n = len(labelled.labels)
+    losses = {weight: float(found @ labelled.weights) / n for weight, found in held_out.items()}
     best = min(losses, key=lambda weight: (losses[weight], -weight))
-    every = np.arange(len(labelled.labels))
-    until = float(max(labelled.time[-1], reference.time[-1]))
-    return Refitted(_fit(reference, labelled, every, calibrator, best), best, losses, until)
+    fitted = _fit(reference, labelled, np.arange(n), calibrator, best)
+    until = max(float(rows.time[-1]) for rows in (reference, labelled) if rows is not None)
+    return Refitted(fitted, best, losses, until, held_out[best])
+
+
+def _refuse_misleading(labelled: LabelledRows, method: str) -> None:
+    """Labels that cannot carry a calibration, whatever the reference says."""
+    n = len(labelled.labels)
+    if n < FEWEST_LABELS:
+        raise ValueError(
+            f"labelled must have at least {FEWEST_LABELS} rows, so that they can say what the reference is "
+            f"still worth, got {n}; wait for more labels"
+        )
+    refuse_reversed_scores(method, labelled.scores, labelled.labels)
 
 
 def _check(name: str, rows: LabelledRows) -> None:
@@ -142,33 +156,38 @@ def _check(name: str, rows: LabelledRows) -> None:
         raise ValueError(f"{name}: time must have one entry a row and must not fall; sort the rows by time")
 
 
-def _candidates(reference: LabelledRows, labelled: LabelledRows) -> list[float]:
+def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[float]:
     """The weights of a row of the reference, falling."""
+    if reference is None:
+        return [0.0]
     even = len(labelled.labels) / float(reference.weights.sum())
     return sorted({0.0, 1.0, *(ratio * even for ratio in RATIOS if ratio * even < 1.0)}, reverse=True)
 
 
-def _held_out_loss(
-    reference: LabelledRows, labelled: LabelledRows, calibrator: Calibrator, weight: float
-) -> float:
-    """Mean log loss of the labelled rows, each by a fit without its fold."""
+def _held_out(
+    reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator, weight: float
+) -> Floats:
+    """Log loss of the labelled rows, each by a fit without its fold, (n,)."""
     n = len(labelled.labels)
     edges = fold_edges(n, _FOLDS)
-    total = 0.0
+    found = np.empty(n)
     for first, past in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         fitted = _fit(reference, labelled, np.r_[0:first, past:n], calibrator, weight)
         loss = log_loss(fitted.apply(labelled.scores[first:past]), labelled.labels[first:past], 1 / (n + 2.0))
-        total += float(loss @ labelled.weights[first:past])
-    return total / n
+        found[first:past] = loss
+    return found
 
 
 def _fit(
-    reference: LabelledRows, labelled: LabelledRows, rows: Ints, calibrator: Calibrator, weight: float
+    reference: LabelledRows | None, labelled: LabelledRows, rows: Ints, calibrator: Calibrator, weight: float
 ) -> Calibration:
     """The fit on these of the labelled rows and on the reference."""
+    parts = [labelled._replace(**{name: getattr(labelled, name)[rows] for name in labelled._fields})]
+    if reference is not None:
+        parts.insert(0, reference._replace(weights=weight * reference.weights))
     return calibrator.fit(
-        np.concatenate((reference.scores, labelled.scores[rows])),
-        np.concatenate((reference.predicted, labelled.predicted[rows])),
-        np.concatenate((reference.labels, labelled.labels[rows])),
-        np.concatenate((weight * reference.weights, labelled.weights[rows])),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.predicted for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.weights for part in parts]),
     )

@@ -30,6 +30,7 @@ from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.intervalcheck import interval_sentences
 from monitor.reference import FEWEST_WINDOWS, Reference
 from monitor.refit.fit import refit
+from monitor.refit.recalibration import recalibrate
 from monitor.refit.worker import Limits, RefitWorker
 from monitor.refitter import Refitter
 from monitor.reload import classify
@@ -60,7 +61,8 @@ def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
         way round; a chart cannot keep its promise.
     """
     inline = refit if event_time else None  # a replay must give the same bytes, however fast it goes
-    settings = EngineSettings(config.tasks, read_references(config), event_time, inline)
+    again = recalibrate if event_time else None
+    settings = EngineSettings(config.tasks, read_references(config), event_time, inline, again)
     for name, task in settings.tasks.items():
         for model, reference in settings.references.get(name, {}).items():
             charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try

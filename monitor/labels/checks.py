@@ -49,7 +49,12 @@ class LabelChecks:
         """The calibration was fitted on a reference with these confidences: its uncertainty is excused."""
         self.test.recalibrated(0, epsilon_of(confidence))
 
-    def recalibrated(self, window: int, pending: int, first: bool) -> None:
+    @property
+    def lost(self) -> bool:
+        """Whether labels contradict the accuracy, and no fresh test has begun since they did."""
+        return self.test.lost
+
+    def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.
 
         Parameters
@@ -60,13 +65,16 @@ class LabelChecks:
             Its rows, whose confidences the former calibration gave.
         first : bool
             None held before: the audit begins anew, as the test does.
+        epsilon : float, optional
+            What the uncertainty of one that labels brought excuses: then the audit begins anew too, as
+            the intervals before were those that the labels spoke against.
         """
         clean = window + (pending > 0)
+        self.test.recalibrated(clean, epsilon)
         if first:
-            self.audit.begin_anew(clean)
             self.test.begin_anew(clean)
-        else:
-            self.test.recalibrated(clean)
+        if first or epsilon is not None:
+            self.audit.begin_anew(clean)
 
     def begin_anew(self, window: int) -> None:
         """Another version of the model, or another baseline, from this window on."""

@@ -75,16 +75,19 @@ _MOST = 1e12  # of the evidence and the stakes: it can sink again within a usabl
 _CHUNK = 4096  # rows whose ratios are held at once
 
 
-def epsilon_of(confidence: Floats) -> float:
+def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
     """The shift in logits that a calibration's own uncertainty excuses: 1/√I, I = Σ c(1 − c).
 
     I is Fisher's information of the reference on a shift of all its confidences, so this is the standard
     error with which the reference itself pins the shift down. A fit on more rows than are given has less.
+    Of weighted rows I is (Σ w c(1 − c))² / Σ w² c(1 − c), which is of the estimating equation's variance.
 
     Parameters
     ----------
     confidence : (n,) float64
-        Of the reference's answers, calibrated.
+        Of the answers that the calibration was fitted on, calibrated.
+    weights : (n,) float64, optional
+        What each row counted for in the fit, 0 or more; all the same if absent.
 
     Returns
     -------
@@ -93,12 +96,15 @@ def epsilon_of(confidence: Floats) -> float:
 
     Examples
     --------
-    >>> epsilon_of(np.full(100, 0.5))
-    0.2
+    >>> epsilon_of(np.full(100, 0.5)), epsilon_of(np.full(500, 0.5), np.repeat([3.0, 0.0], [100, 400]))
+    (0.2, 0.2)
     """
-    information = float((confidence * (1 - confidence)).sum())
     if not len(confidence):
         return 0.0
+    weights = np.ones(len(confidence)) if weights is None else weights
+    spread = confidence * (1 - confidence)
+    least = float((weights**2 * spread).sum())
+    information = float((weights * spread).sum()) ** 2 / least if least else 0.0
     return 1 / math.sqrt(max(information, 1.0))  # one row's worth at least: all answers certain is no proof
 
 
@@ -169,6 +175,11 @@ class TrustLogic:
     def trusted(self) -> bool:
         """Whether labels have not contradicted the estimate, or no longer do."""
         return self._found is None
+
+    @property
+    def lost(self) -> bool:
+        """Whether trust is lost and no fresh test has begun: another calibration has to come."""
+        return self._found is not None and self._regained is None
 
     @property
     def evidence(self) -> float:

@@ -20,9 +20,8 @@ import time
 from dataclasses import replace
 from typing import BinaryIO
 
-from monitor.refit.fit import refit
-from monitor.refit.job import RefitJob, RefitResult
-from monitor.refit.wire import job_from_bytes, result_to_bytes
+from monitor.refit.answer import answer
+from monitor.refit.wire import Job, JobResult, job_from_bytes, result_to_bytes
 
 HEAD = struct.Struct(">Q")
 """What precedes a frame: its length in bytes."""
@@ -72,15 +71,13 @@ def _listen(stream: io.BufferedIOBase | BinaryIO, jobs: queue.SimpleQueue[bytes]
         jobs.put(frame)
 
 
-def _answer(job: RefitJob, memory_bytes: float) -> RefitResult:
+def _answer(job: Job, memory_bytes: float) -> JobResult:
     began = time.monotonic()
     try:
         with _Limit(memory_bytes):
-            result = refit(job)
+            result = answer(job)
     except MemoryError:
-        result = RefitResult(
-            job.task, job.number, job.sequence, job.time, refused=out_of_memory(memory_bytes)
-        )
+        result = job.refused(out_of_memory(memory_bytes))
     return replace(result, seconds=time.monotonic() - began)
 
 

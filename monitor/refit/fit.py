@@ -82,7 +82,7 @@ def refit(job: RefitJob) -> RefitResult:
     fits: dict[str, LabelEstimator | str] = {tag: _fitted(job, tag) for tag in dict.fromkeys([main, *tags])}
     chief = fits[main]
     if isinstance(chief, str):
-        return _refused(job, f"{main}: {chief}")
+        return job.refused(f"{main}: {chief}")
     return RefitResult(
         job.task,
         job.number,
@@ -98,18 +98,6 @@ def refit(job: RefitJob) -> RefitResult:
         effective_labels=chief.effective_labels,
         converged=chief.converged,
         iterations=chief.iterations,
-    )
-
-
-def _refused(job: RefitJob, reason: str) -> RefitResult:
-    return RefitResult(
-        job.task,
-        job.number,
-        job.sequence,
-        job.time,
-        refused=reason,
-        rows=len(job.labels),
-        labelled=int((job.labels >= 0).sum()),
     )
 
 

@@ -63,6 +63,18 @@ class RefitJob:
     calibrate: bool
     references: tuple[Mapping[str, Any] | None, ...] = ()
 
+    def refused(self, reason: str) -> RefitResult:
+        """The answer that nothing is to be published, and why."""
+        return RefitResult(
+            self.task,
+            self.number,
+            self.sequence,
+            self.time,
+            refused=reason,
+            rows=len(self.labels),
+            labelled=int((self.labels >= 0).sum()),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRefit:

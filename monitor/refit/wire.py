@@ -12,10 +12,15 @@ from typing import Any
 
 import msgspec
 
+from monitor.calibration import LabelledRows
 from monitor.refit.job import ModelRefit, RefitJob, RefitResult
+from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.store.codec import pack, unpack
 from monitor.view import MetricEstimate
+
+Job = RefitJob | RecalibrationJob
+JobResult = RefitResult | RecalibrationResult
 
 
 class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,19 +57,35 @@ class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float
 
 
-def job_to_bytes(job: RefitJob, memory_bytes: float) -> bytes:
+class _Recalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    task: str
+    model: str
+    number: int
+    sequence: int
+    refused: str | None
+    calibration: dict[str, Any] | None
+    gain: float
+    weight: float
+    epsilon: float
+    time: float
+    rows: int
+    seconds: float
+
+
+def job_to_bytes(job: Job, memory_bytes: float) -> bytes:
     """A job with the memory that it may take.
 
     Parameters
     ----------
-    job : RefitJob
+    job : RefitJob or RecalibrationJob
     memory_bytes : float
         On top of what the worker has when it is idle.
     """
-    return pack({"job": {f.name: getattr(job, f.name) for f in fields(job)}, "memory_bytes": memory_bytes})
+    kind = "recalibration" if isinstance(job, RecalibrationJob) else "job"
+    return pack({kind: {f.name: getattr(job, f.name) for f in fields(job)}, "memory_bytes": memory_bytes})
 
 
-def job_from_bytes(data: bytes) -> tuple[RefitJob, float]:
+def job_from_bytes(data: bytes) -> tuple[Job, float]:
     """What `job_to_bytes` wrote.
 
     Raises
@@ -74,6 +95,8 @@ def job_from_bytes(data: bytes) -> tuple[RefitJob, float]:
     """
     read = unpack(data)
     try:
+        if "recalibration" in read:
+            return _recalibration_job(read["recalibration"]), float(read["memory_bytes"])
         job: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in read["job"].items()
         }
@@ -82,14 +105,28 @@ def job_from_bytes(data: bytes) -> tuple[RefitJob, float]:
         raise ValueError(f"these bytes are no job of a refit: {error!r}") from error
 
 
-def result_to_bytes(result: RefitResult) -> bytes:
-    """A result.
+def _recalibration_job(read: Mapping[str, Any]) -> RecalibrationJob:
+    reference = read["reference"]
+    return RecalibrationJob(
+        **{
+            **read,
+            "labelled": LabelledRows(*read["labelled"]),
+            "reference": None if reference is None else LabelledRows(*reference),
+        }
+    )
+
+
+def result_to_bytes(result: JobResult) -> bytes:
+    """A result of either kind.
 
     Examples
     --------
     >>> result_from_bytes(result_to_bytes(RefitResult("t", 3, 100, 1.5, refused="too few rows"))).number
     3
     """
+    plain = {f.name: getattr(result, f.name) for f in fields(result)}
+    if isinstance(result, RecalibrationResult):
+        return pack({"recalibration": plain})
     models = {
         name: {
             "estimates": [estimate_state(e) for e in model.estimates],
@@ -97,11 +134,10 @@ def result_to_bytes(result: RefitResult) -> bytes:
         }
         for name, model in result.models.items()
     }
-    plain = {f.name: getattr(result, f.name) for f in fields(result)}
     return pack({**plain, "models": models, "prevalence": list(result.prevalence)})
 
 
-def result_from_bytes(data: bytes) -> RefitResult:
+def result_from_bytes(data: bytes) -> JobResult:
     """What `result_to_bytes` wrote.
 
     Raises
@@ -110,7 +146,11 @@ def result_from_bytes(data: bytes) -> RefitResult:
         The bytes are none of `result_to_bytes`': the message says what is wrong.
     """
     try:
-        read = msgspec.convert(unpack(data), _Result)
+        found = unpack(data)
+        if isinstance(found, dict) and "recalibration" in found:
+            known = msgspec.convert(found["recalibration"], _Recalibration)
+            return RecalibrationResult(**msgspec.structs.asdict(known))
+        read = msgspec.convert(found, _Result)
     except msgspec.ValidationError as error:
         raise ValueError(f"this is no result of a refit: {error}") from error
     plain = {f.name: getattr(read, f.name) for f in fields(RefitResult)}

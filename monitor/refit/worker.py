@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from monitor.refit.child import HEAD
-from monitor.refit.job import RefitJob, RefitResult
-from monitor.refit.wire import job_to_bytes, result_from_bytes
+from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.refit.wire import Job, JobResult, job_to_bytes, result_from_bytes
 
 _LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
 _PIECE = 1 << 16
@@ -58,6 +58,7 @@ class RefitWorker:
     Examples
     --------
     >>> import numpy as np
+    >>> from monitor.refit.job import RefitJob
     >>> nothing = RefitJob("late", 1, 0, 0.0, ("a",), 1, np.empty((0, 1, 2)), np.empty(0, int),
     ...                    np.empty((0, 1), int), np.empty(0), ("ssme",), ("accuracy",), 0.95, 0, False)
     >>> with RefitWorker() as worker:
@@ -82,23 +83,14 @@ class RefitWorker:
         """Of the child; None where there is none."""
         return None if self._child is None else self._child.pid
 
-    def run(self, job: RefitJob, limits: Limits) -> RefitResult:
+    def run(self, job: Job, limits: Limits) -> JobResult:
         """The result of a job; blocks until it is there, at most a little longer than the time limit."""
         began = time.monotonic()
         try:
             result = self._exchange(job, limits, began + limits.seconds)
         except _Lost as lost:
             self.close()
-            return RefitResult(
-                job.task,
-                job.number,
-                job.sequence,
-                job.time,
-                refused=str(lost),
-                rows=len(job.labels),
-                labelled=int((job.labels >= 0).sum()),
-                seconds=time.monotonic() - began,
-            )
+            return replace(job.refused(str(lost)), seconds=time.monotonic() - began)
         return result
 
     def kill(self) -> None:
@@ -117,7 +109,7 @@ class RefitWorker:
                 if pipe is not None:
                     pipe.close()
 
-    def _exchange(self, job: RefitJob, limits: Limits, deadline: float) -> RefitResult:
+    def _exchange(self, job: Job, limits: Limits, deadline: float) -> JobResult:
         child = self._started()
         sent = job_to_bytes(job, limits.memory_bytes)
         received = _converse(child, HEAD.pack(len(sent)) + sent, limits, deadline)
@@ -125,7 +117,8 @@ class RefitWorker:
             result = result_from_bytes(received)
         except ValueError as error:
             raise _Lost(f"the worker answered with what is no result ({error})") from error
-        if (result.task, result.number) != (job.task, job.number):
+        alike = isinstance(result, RecalibrationResult) is isinstance(job, RecalibrationJob)
+        if (result.task, result.number, True) != (job.task, job.number, alike):
             raise _Lost(
                 f"the worker answered refit {result.number} of {result.task}, "
                 f"asked for refit {job.number} of {job.task}"

@@ -181,8 +181,8 @@ def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch: pytest.Monke
 
 def test_what_a_library_prints_does_not_stand_between_two_answers() -> None:
     program = (
-        "import monitor.refit.child as c\nfit = c.refit\n"
-        "c.refit = lambda j: (print('hello'), fit(j))[1]\nc.main()"
+        "import monitor.refit.child as c\nfit = c.answer\n"
+        "c.answer = lambda j: (print('hello'), fit(j))[1]\nc.main()"
     )
     with RefitWorker(("-c", program)) as found:
         assert found.run(job(rows=0), PLENTY).refused == "ssme: no rows"
