@@ -114,9 +114,9 @@ class Calibration(Section):
         default=50,
         ge=10,
         le=1_000_000,
-        description="Fitted again after so many newly labelled answers of a model, and as soon as labels cost "
-        "its estimate the trust; what was fitted holds once labels favour it. Of methods other than none "
-        "and ssme. Never if null.",
+        description="Fitted again after so many newly labelled answers of a model (or a quarter of those in "
+        "the last fit, if that is more), and as soon as labels cost its estimate the trust; what was fitted "
+        "holds where labels favour it. Not for none and ssme. Never if null.",
     )
 
     @property
@@ -269,9 +269,14 @@ class Task(Section):
         return bool(self.refit_estimators) or self.calibration.method == "ssme"
 
     @property
+    def relabelled_every(self) -> int | None:
+        """After how many labels calibrations are fitted again on them; None for never."""
+        return None if self.calibration.method in ("none", "ssme") else self.calibration.refit_labels
+
+    @property
     def recalibrates(self) -> bool:
         """Whether calibrations are fitted again on labels."""
-        return self.calibration.refit_labels is not None and self.calibration.method not in ("none", "ssme")
+        return self.relabelled_every is not None
 
     @property
     def scored(self) -> int:

@@ -176,7 +176,7 @@ class Engine:
         return reports
 
     def refits(self) -> list[Job]:
-        """The refits that are due, at most one of each kind under way a task; each wants an answer by `publish`.
+        """What is due, at most one of each kind under way a task; each wants an answer by `publish`.
 
         They rest on the records absorbed so far. Nothing waits for the answers: the last fit holds on.
         """

@@ -131,4 +131,6 @@ def _tell(result: JobResult) -> None:
                 result.weight,
             )
     if result.refused is not None:
-        log.warning("tasks.%s: %s was refused, the last good one holds: %s.", result.task, who, result.refused)
+        log.warning(
+            "tasks.%s: %s was refused, the last good one holds: %s.", result.task, who, result.refused
+        )

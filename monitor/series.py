@@ -21,7 +21,7 @@ from monitor.labels.tally import Tally
 from monitor.lastwindow import LastWindow
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
-from monitor.refit.due import RecalibrationSchedule, RecalibrationScheduleLogic
+from monitor.refit.due import schedule_of
 from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport
 from monitor.reported import Reported
@@ -115,10 +115,7 @@ class Series:
             else InForce.at_start(task, reference, self._fits, settings.group)
         )
         self._rivals = Rivals(task, reference, self.in_force.calibration, state)
-        self.recalibration: RecalibrationScheduleLogic | None = None
-        if task.recalibrates and not settings.group:
-            schedule = RecalibrationSchedule(task.calibration.refit_labels or 1)
-            self.recalibration = schedule.build(state.get("recalibration"))
+        self.recalibration = schedule_of(task.relabelled_every, settings.group, state)
         if saved is None and reference is not None:
             self._start(reference)
         if reference is not None and not settings.group and self.checks.new and self.in_force.view.version:
@@ -275,31 +272,19 @@ class Series:
         self._reported.take(fit.estimates)
         if fit.calibration is None or fit.calibration.snapshot() == self.in_force.calibration.snapshot():
             return
-        self._take_over(self._followed_by(fit.calibration, fit.time))
+        self.recalibrate(fit.calibration, fit.time)
 
-    def recalibrate(self, calibration: Calibration, time: float, epsilon: float) -> None:
-        """Take over a calibration that was fitted on labels.
-
-        Parameters
-        ----------
-        calibration : Calibration
-        time : float
-            Of the newest answer that it rests on, seconds since the epoch.
-        epsilon : float
-            What its uncertainty excuses, in logits.
-        """
-        self._take_over(self._followed_by(calibration, time), epsilon)
+    def recalibrate(self, calibration: Calibration, time: float, epsilon: float | None = None) -> None:
+        """Take over one that rests on answers up to this time; `epsilon` as in `LabelChecks.recalibrated`."""
+        fits = max(self._fits, self.in_force.view.version)
+        self._take_over(self.in_force.followed_by(calibration, time, fits), epsilon)
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has."""
         if model.in_force.view != self.in_force.view:
             self._take_over(model.in_force)
 
-    def _followed_by(self, calibration: Calibration, time: float) -> InForce:
-        return self.in_force.followed_by(calibration, time, max(self._fits, self.in_force.view.version))
-
     def _take_over(self, found: InForce, epsilon: float | None = None) -> None:
-        """The next calibration holds from here on; the first one begins a new baseline."""
         self.changed = True
         first = self.in_force.view.method == "none"
         self.in_force = found

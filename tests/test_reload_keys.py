@@ -20,8 +20,8 @@ from monitor.config import Config, Metric
 from monitor.configfile import load_config, schema
 from monitor.engine import layouts
 from monitor.reference import Reference, split_by_model
-from monitor.reload import CONSEQUENCES, Consequence, classify, consequence
 from monitor.refit.job import RefitJob
+from monitor.reload import CONSEQUENCES, Consequence, classify, consequence
 from monitor.report import WindowReport
 from tests.daemon import configuration, write_configuration
 from tests.streams import CLASSES, Record, Rig, answers

@@ -123,7 +123,7 @@ class RecalibrationScheduleLogic:
         self.seen = max(self.seen, seen)
 
     def begin_anew(self, window: int) -> None:
-        """Another version of the model: rows of earlier windows, and a fit on them, are of no use any more."""
+        """Another version of the model: rows of earlier windows, and a fit on them, are of no use."""
         self.due = self.under_way = self.lost = self._tried = False
         self.since, self._labels, self._rows = window, 0, 0
 
@@ -141,6 +141,15 @@ class RecalibrationScheduleLogic:
             "rows": self._rows,
             "tried": self._tried,
         }
+
+
+def schedule_of(
+    every_labels: int | None, group: str, state: Mapping[str, Any]
+) -> RecalibrationScheduleLogic | None:
+    """That of a series, by what its snapshot holds; None for a group, which has its model's calibration."""
+    if every_labels is None or group:
+        return None
+    return RecalibrationSchedule(every_labels).build(state.get("recalibration"))
 
 
 def recalibration_begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:

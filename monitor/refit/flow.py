@@ -1,4 +1,4 @@
-"""Refits done in the flow of records, each at the window with which it is due: the same input, the same bytes."""
+"""Refits in the flow of records, each at the window with which it is due: the same input, the same bytes."""
 
 from __future__ import annotations
 
