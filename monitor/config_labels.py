@@ -17,7 +17,8 @@ class Labels(Section):
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join, oldest out first; 64 to 80 bytes each.",
+        description="Answers of this task kept for the join, oldest out first; 64 to 80 bytes each, "
+        "and 8 and 4 for each class where anything is refitted.",
     )
     max_waiting: int = Field(
         default=100_000,

@@ -48,7 +48,7 @@ Stamp = tuple[int, int] | None
 """When a file was last changed, in nanoseconds, and its bytes; None where it cannot be looked at."""
 
 
-def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
+def engine_settings(config: Config, event_time: bool = False, in_flow: bool = False) -> EngineSettings:
     """What the engine of a configuration is built from, its references read.
 
     Everything is tried here that the engine would otherwise do as models appear: what a reference or a
@@ -60,8 +60,8 @@ def engine_settings(config: Config, event_time: bool = False) -> EngineSettings:
         A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
         way round; a chart cannot keep its promise.
     """
-    inline = refit if event_time else None  # a replay must give the same bytes, however fast it goes
-    again = recalibrate if event_time else None
+    # A replay must give the same bytes, however fast it goes.
+    inline, again = (refit, recalibrate) if event_time or in_flow else (None, None)
     settings = EngineSettings(config.tasks, read_references(config), event_time, inline, again)
     for name, task in settings.tasks.items():
         for model, reference in settings.references.get(name, {}).items():
@@ -125,12 +125,20 @@ class Daemon:
     watch : callable, optional
         Shown the closed windows, in the engine's thread. Without it a `Journal` logs what changes in them,
         and what could not be used.
+    in_flow : bool
+        Do refits as the windows close with which they are due, and let the stream wait: for one that goes by
+        so fast that a refit beside it would be weeks late.
     """
 
-    def __init__(self, config: Config, watch: Callable[[Sequence[WindowReport]], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        watch: Callable[[Sequence[WindowReport]], None] | None = None,
+        in_flow: bool = False,
+    ) -> None:
         self.config = config
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
-        settings = engine_settings(config)
+        settings = engine_settings(config, in_flow=in_flow)
         self._state = open_state(config, settings) if config.store else None
         sinks = SinkSet(
             report_queues(config) if self._state is None else self._state.followers, reject_queues(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,10 +22,12 @@ from monitor.demo.calibration import CALIBRATION_WHY, calibration_sentence, summ
 from monitor.demo.pour import Pour
 from monitor.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.demo.summary import WHY, ModelSummary, metric_charts, sentences, summarise
+from monitor.demo.trust import TRUST_WHY, TrustStories, trust_sentences
 from monitor.errors import ConfigError, SinkError
 from monitor.export.reports import cannot_write
 from monitor.export.svg import stacked_svg
 from monitor.pictures import Histories
+from monitor.report import WindowReport
 from monitor.view import AgentView, SeriesView
 
 PICTURES = {"accuracy": "control-charts.svg", "ece": "control-charts-ece.svg"}
@@ -53,10 +55,15 @@ def run_demo(folder: Path, listen: str, seconds: float) -> int:
 
 def watch(console: Console, data: DemoData, listen: str, seconds: float) -> int:
     """Run the agent on what was prepared, show it at work, hold it against the truth; the exit code."""
-    histories = Histories()
+    histories, stories = Histories(), TrustStories()
+
+    def seen(reports: Sequence[WindowReport]) -> None:
+        histories.add(reports)
+        stories.add(reports)
+
     config = _configured(load_config(data.config), data.stream, listen)
     with _poured(data.stream, seconds) as pour:
-        daemon = Daemon(config, watch=histories.add)
+        daemon = Daemon(config, watch=seen, in_flow=True)
         with daemon.running() as agent:
             console.print(
                 f"The agent follows {data.stream.name}: http://127.0.0.1:{daemon.server.port}/metrics"
@@ -64,7 +71,7 @@ def watch(console: Console, data: DemoData, listen: str, seconds: float) -> int:
             _show(console, agent, pour, len(data) * len(data.models))
     if agent.failure is not None:
         return 1
-    _close(console, data, histories)
+    _close(console, data, histories, stories)
     return 0
 
 
@@ -168,7 +175,7 @@ def _day(seconds: float | None) -> str:
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%d %b")
 
 
-def _close(console: Console, data: DemoData, histories: Histories) -> None:
+def _close(console: Console, data: DemoData, histories: Histories, stories: TrustStories) -> None:
     """Hold the estimates against the truth, in words and in pictures."""
     folder = data.config.parent
     charts = {metric: metric_charts(data, histories, metric) for metric in METRICS}
@@ -186,6 +193,8 @@ def _close(console: Console, data: DemoData, histories: Histories) -> None:
     ]
     console.print()
     console.print(_by_month(summaries, console.width))
+    trust = trust_sentences(data, charts["accuracy"], stories)
+    _print_points(console, "What the labels said of them, and what that mended", [*trust, TRUST_WHY])
     calibrations = summarise_calibration(data, charts["ece"])
     _print_points(console, "Where the estimates were wrong", [*sentences(summaries), WHY])
     said = [calibration_sentence(found) for found in calibrations]

@@ -14,9 +14,9 @@ from monitor.records import Floats, Ints
 from monitor.result import Estimate
 
 CALIBRATION_WHY = (
-    "Why: the label-free ECE holds a model's scores against confidences that were calibrated on the winter. "
-    "Where those are wrong themselves it cannot see the error; and the weather that the flights of a window "
-    "share moves every window off calibration, those of the reference too."
+    "Why: the label-free ECE holds a model's scores against confidences that were calibrated on the winter "
+    "and on labels since. Where those are wrong themselves it cannot see the error; and the weather that "
+    "the flights of a window share moves every window off calibration, those of the reference too."
 )
 
 _STANDARD_ERRORS = 2.0

@@ -41,7 +41,7 @@ tasks:
     positive: {positive}
     window: {{size: {size}, min_size: 50, max_age_seconds: 172800}}   # 500 departures take about 14 hours
     reference: {{path: {reference}}}
-    calibration: {{method: isotonic}}
+    calibration: {{method: isotonic, refit_labels: 500}}   # on labels, too, and once they cost the trust
     metrics: [{metrics}]
     estimators: [average_confidence, realised]
     level: 0.95
