@@ -182,7 +182,7 @@ class Engine:
         """
         found: list[Job | None] = []
         for task in self._tasks.values():
-            found += [task.begin_refit(self._sequence - 1, self._now), task.begin_recalibration()]
+            found += self._flow.given_out(task, self._sequence - 1, self._now)
         return [job for job in found if job is not None]
 
     def publish(self, result: JobResult, now: float) -> bool:

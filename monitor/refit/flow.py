@@ -9,6 +9,7 @@ from monitor.records import Chunk
 from monitor.refit.job import RefitJob, RefitResult
 from monitor.refit.pieces import latest_arrivals, split
 from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.refit.wire import Job
 from monitor.taskengine import TaskEngine
 
 
@@ -45,6 +46,13 @@ class InTheFlow:
         arrival = latest_arrivals(chunk, clock, event_time)
         stop = min(tasks[batch.task].may_close(batch, arrival, clock) for batch in refitting)
         return split(chunk, stop) if stop < len(arrival) else (chunk, None)
+
+    def given_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job | None]:
+        """What of a task is due and not done in the flow."""
+        return [
+            None if self.refit else task.begin_refit(sequence, now),
+            None if self.recalibrate else task.begin_recalibration(),
+        ]
 
     def done(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
         """Do what is due in tasks of which a window has closed, resting on records up to this sequence."""
