@@ -140,7 +140,8 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
         f"{story.model}: lost on {_day(first.time)}{size}; recalibrated on labels, {again}. Lost {times} "
         f"time{'s' if times > 1 else ''} in all, trusted in {100 * story.trusted:.0f} % of the windows, "
         f"{fits} calibration{'s' if fits != 1 else ''} from labels. Over {_TOGETHER} windows the estimate "
-        f"is off by {100 * bias:.1f} points on average; the winter's calibration alone by {100 * bias_before:.1f}."
+        f"is off by {100 * bias:.1f} points on average; the winter's calibration alone by "
+        f"{100 * bias_before:.1f}."
     )
 
 
