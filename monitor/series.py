@@ -281,8 +281,9 @@ class Series:
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has."""
-        if model.in_force.view != self.in_force.view:
-            self._take_over(model.in_force)
+        theirs, own = model.in_force, self.in_force
+        if (theirs.view.version, theirs.view.fitted_time) != (own.view.version, own.view.fitted_time):
+            self._take_over(theirs.with_predictive(own.predictive))
 
     def _take_over(self, found: InForce, epsilon: float | None = None) -> None:
         self.changed = True

@@ -125,7 +125,7 @@ def trust_sentence(story: TrustStory, bias: float, bias_before: float) -> str:
     --------
     >>> lost = Loss(7, 1365724800.0, Bias(-0.052, -0.081, -0.024, 0.95, 310), 1366000000.0)
     >>> trust_sentence(TrustStory("forest", (lost,), 0.9, 1), 0.012, 0.024)
-    'forest: lost on 12 April, off by -5.2 points in 310 labelled flights; recalibrated on labels, trusted
+    "forest: lost on 12 April, off by -5.2 points in 310 labelled flights; recalibrated on labels, trusted
     again by 15 April. Lost 1 time in all, trusted in 90 % of the windows, 1 calibration from labels. ...
     """
     if not story.losses:
