@@ -99,6 +99,13 @@ class InForce:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""
         return replace(self, view=replace(self.view, foreign=True)) if self.view.version else self
 
+    def following(self, model: InForce) -> InForce:
+        """A group's next: its model's calibration with its own intervals; itself where it has that one."""
+        own, theirs = self.view, model.view
+        if (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time):
+            return self
+        return model.with_predictive(self.predictive)
+
     def followed_by(
         self, calibration: Calibration, time: float, fits: int, predictive: Predictive | None = None
     ) -> InForce:

@@ -98,8 +98,7 @@ class Series:
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
         self._silent = False
-        self.changed = True
-        """Whether there is something that no checkpoint has saved yet."""
+        self.changed = True  # since the last checkpoint
         self.without_baseline = ""
         """Why a group's rows of the reference make no baseline, though there are windows of them."""
         self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
@@ -265,8 +264,7 @@ class Series:
     def publish(self, fit: Published) -> None:
         """Take over what a refit brought: estimates, and a calibration where there is one.
 
-        The first calibration after none begins a new baseline, for estimates without one are of another
-        kind. One that follows another does not: that the estimates move is what it has to say.
+        The first calibration after none begins a new baseline: estimates without one are of another kind.
         """
         self.changed = True
         self._reported.take(fit.estimates)
@@ -281,9 +279,8 @@ class Series:
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has."""
-        theirs, own = model.in_force, self.in_force
-        if (theirs.view.version, theirs.view.fitted_time) != (own.view.version, own.view.fitted_time):
-            self._take_over(theirs.with_predictive(own.predictive))
+        if (found := self.in_force.following(model.in_force)) is not self.in_force:
+            self._take_over(found)
 
     def _take_over(self, found: InForce, epsilon: float | None = None) -> None:
         self.changed = True
@@ -331,8 +328,7 @@ class Series:
     def _follow_version(self, window: ClosedWindow) -> None:
         """A new version starts a new baseline; the calibration stays, flagged as another version's.
 
-        Answers that name no version belong to the current one, and a name that comes for the first time
-        is that one's.
+        Answers that name no version are the current one's, and so is the first name that comes.
         """
         version = window.version
         if not version:
