@@ -1,0 +1,78 @@
+"""Speed of predictive intervals beside those of chance alone, in the same run.
+
+    python -m tests.bench.bench_intervals
+
+Twenty windows of 500 and of 2,000 rows in one call of `evaluate`, as the engine does it; and the fit of what
+the intervals rest on beside the fit of the isotonic calibration itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from monitor.calibration import CALIBRATORS
+from monitor.estimate.predictive_fit import fit_predictive
+from monitor.evaluate import Request, evaluate
+from monitor.records import Floats, Ints
+from tests.bench.bench_poisson_binomial import best
+
+OUTPUT = Path(__file__).parent / "output" / "intervals.txt"
+METRICS = (
+    ("accuracy",),
+    ("accuracy", "ece"),
+    ("accuracy", "precision", "recall", "specificity", "f1"),
+    ("accuracy", "auroc", "average_precision"),
+)
+WINDOWS = 20
+REFERENCES = (1000, 40_000)
+
+
+def rows(seed: int, n: int) -> tuple[Floats, Ints, Ints]:
+    """Scores, predicted classes and labels of two classes."""
+    rng = np.random.default_rng(seed)
+    chance = rng.beta(1.2, 0.8, n)
+    scores = np.column_stack((1 - chance, chance))
+    return scores, scores.argmax(axis=1), (rng.random(n) < chance).astype(np.int64)
+
+
+def lines() -> list[str]:
+    """The table."""
+    calibrator = CALIBRATORS["isotonic"]()
+    found = [f"{'fit on a reference, ms':50s} {'isotonic':>10s} {'predictive':>10s} {'ratio':>7s}"]
+    for n in REFERENCES:
+        known = rows(0, n)
+        alone = best(lambda k=known: calibrator.fit(*k), 3)  # type: ignore[misc]
+        took = best(lambda k=known: fit_predictive(calibrator, *k), 3)  # type: ignore[misc]
+        found.append(f"{f'{n:,} rows':50s} {1e3 * alone:10.2f} {1e3 * took:10.1f} {took / alone:7.1f}")
+    calibration, model = calibrator.fit(*known), fit_predictive(calibrator, *known)
+    found.append(f"{'a window, ms':50s} {'exact':>10s} {'predictive':>10s} {'ratio':>7s}")
+    for n in (500, 2000):
+        windows = [rows(seed, n)[:2] for seed in range(1, WINDOWS + 1)]
+        for metrics in METRICS:
+            took = []
+            for used in (None, model):
+                requests = [
+                    Request(s, p, calibration.apply(s), metrics, 1, 0.95, i, predictive=used)
+                    for i, (s, p) in enumerate(windows)
+                ]
+                took.append(best(lambda r=requests: evaluate(r), 5) / WINDOWS)  # type: ignore[misc]
+            name = f"{n:,} rows, " + (metrics[0] if len(metrics) == 1 else f"accuracy and {_rest(metrics)}")
+            found.append(f"{name:50s} {1e3 * took[0]:10.2f} {1e3 * took[1]:10.2f} {took[1] / took[0]:7.2f}")
+    return found
+
+
+def _rest(metrics: tuple[str, ...]) -> str:
+    return metrics[1] if len(metrics) == 2 else f"{metrics[1]} … {metrics[-1]}"
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    text = "\n".join(lines()) + "\n"
+    print(text, end="")
+    OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
