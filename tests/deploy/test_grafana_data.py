@@ -1,0 +1,185 @@
+"""Every expression of the dashboards, put to a real Prometheus that scrapes a real agent: each finds data."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.daemon import DaemonProcess, command, configuration, ndjson
+from tests.services.prometheus_server import PrometheusServer
+from tests.streams import CLASSES, Record
+
+DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
+WITHIN_SECONDS = 60.0
+# As in tests/test_alerts_end_to_end.py: two windows of half an hour each take 12 s.
+TIME_SCALE = "0.0016666"
+TASKS = {"t": "a", "three": "c"}
+"""Tasks, and a model of each that the dashboard `model` is asked for."""
+THREE = ["red", "green", "blue"]
+
+
+def requests(first: int, count: int, wrong: bool = False) -> list[Record]:
+    """Two models' answers to one task and one model's to another of three classes; every fifth labelled.
+
+    With `wrong` the scores are less sure than the reference's, and the labels say the opposite of them.
+    """
+    rng = np.random.default_rng(first)
+    found: list[Record] = []
+    for i in range(first, first + count):
+        claimed = rng.normal(0.0, 1.5 if wrong else 4.0)
+        scores = 1 / (1 + np.exp(-(claimed + rng.normal(0.0, 0.3, 2))))
+        bad = rng.random() < (1 / (1 + np.exp(claimed if wrong else -claimed)))
+        third = rng.dirichlet([0.2, 0.2, 0.2])
+        labelled = i % 5 == 0
+        common = {"id": f"r{i}", "time": 1.7e9 + i, "groups": {"region": "eu" if i % 2 else "us"}}
+        answers = {m: [1 - s, s] for m, s in zip("ab", scores.tolist(), strict=True)}
+        found.append(common | {"task": "t", "models": answers})
+        found.append({**common, "task": "three", "model": "c", "scores": third.tolist()})
+        if labelled:
+            found.append({"id": f"r{i}", "task": "t", "label": CLASSES[int(bad)], "time": 1.7e9 + i + 1})
+            truth = THREE[int(rng.choice(3, p=third))]
+            found.append({"id": f"r{i}", "task": "three", "label": truth, "time": 1.7e9 + i + 1})
+    return found
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    metrics = ["accuracy", "ece", "precision", "recall", "specificity", "f1", "auroc"]
+    rows = [row for row in requests(10**6, 8000) if row["task"] == "t"]
+    labels = {row["id"]: row["label"] for row in rows if "label" in row}
+    reference = [
+        row | {"label": labels[row["id"]]} for row in rows if "models" in row and row["id"] in labels
+    ]
+    (folder / "reference.ndjson").write_bytes(ndjson(reference))
+    first = {
+        "models": {"a": {}, "b": {}},
+        "reference": {"path": "reference.ndjson"},
+        "metrics": metrics,
+        "estimators": ["average_confidence", "ssme", "realised"],
+        "calibration": {"method": "isotonic"},
+        "ssme": {"every_windows": 4},
+        "objective": {"accuracy": {"min": 0.85}, "windows": 3},
+        "groups": ["region"],
+    }
+    window = {"size": 100, "min_size": 20, "max_age_seconds": 3600}
+    three = {
+        "classes": THREE,
+        "window": window,
+        "reference": {"first_windows": 5},
+        "metrics": ["accuracy", "ece", "precision", "recall"],  # without calibration, ece is unknown
+        "average": "per_class",
+        "chart": {"sigmas": 3},
+        "models": {"c": {}},
+    }
+    found = configuration(
+        task=first,
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
+        reports={"path": "windows.ndjson"},
+        store={"path": "state"},
+    )
+    found["tasks"]["three"] = three
+    return found
+
+
+def dashboard(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DASHBOARDS / f"blindsight-{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def expressions(name: str) -> Iterator[tuple[str, str]]:
+    """Panel or annotation, and one of its expressions."""
+    found = dashboard(name)
+    for panel in found["panels"]:
+        yield from ((panel["title"], target["expr"]) for target in panel.get("targets", ()))
+    for mark in found["annotations"].get("list", ()):
+        yield mark["name"], mark["expr"]
+
+
+def filled(expression: str, **values: str) -> str:
+    """With variables put in as Grafana does; an unknown one is an error."""
+    known = {"job": ".+", "instance": ".+", "task": ".+", "model": ".+", "metric": "accuracy"} | values
+    known |= {"estimator": "average_confidence", "group_metric": "accuracy", "__rate_interval": "10m"}
+    return re.sub(r"\$(\w+)", lambda found: known[found[1]], expression)
+
+
+@pytest.fixture
+def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iterator[PrometheusServer]:
+    """Prometheus with the rules over an agent whose models were good, and are not any longer."""
+    stream = tmp_path / "in.ndjson"
+    stream.touch()
+
+    def add(rows: list[Record]) -> None:
+        with stream.open("ab") as file:
+            file.write(ndjson(rows))
+
+    with DaemonProcess(tmp_path, settings(tmp_path)) as daemon:
+        printed = command("rules", daemon.config, "--time-scale", TIME_SCALE)
+        assert printed.returncode == 0, printed.stderr
+        server = prometheus([f"127.0.0.1:{daemon.port}"], rules=printed.stdout)
+        server.wait_for("blindsight_build_info")
+        add(requests(0, 1000))
+        server.wait_for('blindsight_state{task="t",state="in_control"} == 1', WITHIN_SECONDS)
+        server.wait_for("blindsight_refit_last_success_timestamp_seconds", WITHIN_SECONDS)
+        more = [*requests(1000, 1500, wrong=True), *requests(1000, 10)]
+        add([*more, {"task": "t", "model": "a"}])  # the last has no scores
+        server.wait_for('blindsight_state{task="t",state="untrusted"} == 1', WITHIN_SECONDS)
+        server.wait_for('ALERTS{alertstate="firing",model="a"}', WITHIN_SECONDS)
+        yield server
+
+
+def missing(server: PrometheusServer) -> list[tuple[str, str]]:
+    """Panels with an expression that finds nothing for any of the models asked for."""
+    every: list[dict[str, str]] = [{"task": task, "model": model} for task, model in TASKS.items()]
+    return [
+        (f"{name}: {panel}", expression)
+        for name, choices in (("fleet", [{}]), ("model", every))
+        for panel, expression in expressions(name)
+        if not any(server.query(filled(expression, **choice)) for choice in choices)
+    ]
+
+
+def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
+    assert len(list(expressions("fleet"))) > 25
+    assert len(list(expressions("model"))) > 50
+    deadline = time.monotonic() + WITHIN_SECONDS
+    while found := missing(scraped):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+
+    # Every variable is filled, by the labels of a series that is there.
+    for name in ("fleet", "model"):
+        for each in dashboard(name)["templating"]["list"]:
+            if each["type"] == "query":
+                asked = re.fullmatch(r"label_values\((.+), (\w+)\)", each["query"])
+                assert asked is not None, each["query"]
+                [first, *_rest] = scraped.query(filled(asked[1]))
+                assert asked[2] in first["metric"]
+
+    # The table of the fleet: the models that degraded stand above the one that did not.
+    [state] = [e for panel, e in expressions("fleet") if panel == "States"]
+    severities = {s["metric"]["model"]: float(s["value"][1]) for s in scraped.query(filled(state))}
+    assert severities["a"] in (5.0, 6.0)
+    assert severities["c"] < severities["a"]
+
+    # The cells of the confusion matrix are shares of all answers, and its diagonal is the accuracy.
+    cells = [
+        float(scraped.query(filled(e, task="t", model="a"))[0]["value"][1])
+        for panel, e in expressions("model")
+        if panel.startswith("Confusion matrix")
+    ]
+    assert len(cells) == 4
+    assert all(0 <= cell <= 1 for cell in cells)
+    assert sum(cells) == pytest.approx(1.0, abs=1e-9)
+    accuracy = (
+        'blindsight_estimate_ratio{task="t",model="a",metric="accuracy",estimator="average_confidence"}'
+    )
+    assert cells[0] + cells[3] == pytest.approx(float(scraped.query(accuracy)[0]["value"][1]), abs=0.02)
+    # Three classes' averages obey no such law, and have none.
+    [first, *_rest] = [e for panel, e in expressions("model") if panel.startswith("Confusion matrix")]
+    assert scraped.query(filled(first, task="three", model="c")) == []
