@@ -19,8 +19,9 @@ from monitor.export.prometheus import GROUP_PREFIX, PREFIX
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "grafana"
 NAMES = ("fleet", "model")
-# Of @grafana/schema 11.6.0 (Apache-2.0), type Dashboard, made by `ts-json-schema-generator -p
-# node_modules/@grafana/schema/dist/esm/raw/dashboard/x/dashboard_types.gen.d.ts -t Dashboard --no-type-check`.
+# Of @grafana/schema 11.6.0 (Apache-2.0), type Dashboard, made in a folder with that package by
+# `npx ts-json-schema-generator -t Dashboard --no-type-check
+#  -p node_modules/@grafana/schema/dist/esm/raw/dashboard/x/dashboard_types.gen.d.ts`.
 SCHEMA = Path(__file__).with_name("grafana-11.6.0-dashboard.schema.json.gz")
 READ_BUT_NOT_TYPED = {"expr", "titleFormat"}
 """Keys of annotations that Grafana's Prometheus data source reads, and that its types leave out."""
