@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests of real services need on Debian or Ubuntu: Prometheus (with promtool), Alertmanager,
-# Java, Maven.
+# Java, Maven, Chromium.
 # Idempotent and quiet; run as root, or where sudo needs no password.
 set -eu
 
@@ -10,6 +10,7 @@ command -v prometheus-alertmanager >/dev/null || command -v alertmanager >/dev/n
     missing="$missing prometheus-alertmanager"
 command -v java >/dev/null || missing="$missing default-jre-headless"
 command -v mvn >/dev/null || missing="$missing maven"
+command -v chromium >/dev/null || missing="$missing chromium"
 [ -z "$missing" ] && exit 0
 
 as_root=""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from monitor.estimate.hajek import WeightedCounts, hajek
 from monitor.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.svg import ControlChartData
+from monitor.labels.tally import REALISED
 from monitor.records import Floats
 from monitor.report import WindowReport
 from monitor.result import Estimate
 
-# Of a window: its number, its end; estimate, limits, each of three; rules broken, alarm, version.
-_FIGURES = 11
+# Of a window: its number, its end; estimate, limits, realised, each of three; rules broken, alarm, version.
+_FIGURES = 14
 
 _MOST = 4096
 """Windows of a history after which it is thinned: some four to a pixel of the picture."""
@@ -39,7 +40,7 @@ class Alarm(NamedTuple):
 class History:
     """The windows of one series and metric in the order of their numbers.
 
-    Figures only, 88 bytes a window, and of millions of windows some thousands: each time that there are
+    Figures only, 112 bytes a window, and of millions of windows some thousands: each time that there are
     too many, of each four the one with the lowest and the one with the highest estimate stay, as the
     picture would show no others. All stay that broke a rule, and all at which the alarm, the version, or
     whether the estimate is known changed: alarms are exact however long the stream was.
@@ -51,11 +52,14 @@ class History:
     objective : float
         The floor or ceiling, NaN without one.
     is_floor : bool
+    estimator : str
+        Whose estimate the chart judges.
     """
 
     level: float = 0.95
     objective: float = math.nan
     is_floor: bool = True
+    estimator: str = AVERAGE_CONFIDENCE
     _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
     _versions: dict[str, int] = field(default_factory=dict, init=False)
     _most: int = field(default=_MOST, init=False)
@@ -65,17 +69,11 @@ class History:
         """Take the estimate, limits and alarm of a window."""
         charted = next((c for c in report.charts if c.metric == metric), None)
         chart = charted.verdict if charted else None
-        judged = charted.estimator if charted else AVERAGE_CONFIDENCE
-        found = next(
-            (
-                e.result
-                for e in report.estimates
-                if e.metric == metric and e.estimator == judged and isinstance(e.result, Estimate)
-            ),
-            None,
-        )
+        judged = charted.estimator if charted else self.estimator
+        found = _estimate(report, metric, judged)
         place = self._place(report.window)
-        if place >= len(self) - 1:  # what an older window's revision says of both may have changed since
+        if place >= len(self) - 1:  # what an older window's revision says of these may have changed since
+            self.estimator = judged
             for objective in report.objectives:
                 if objective.metric == metric:
                     self.objective, self.is_floor = objective.bound, objective.is_floor
@@ -84,8 +82,9 @@ class History:
         row = (
             report.window,
             report.end_time,
-            *((found.value, found.lower, found.upper) if found else (math.nan,) * 3),
+            *_three(found),
             *((chart.center, chart.lower, chart.upper) if chart else (math.nan,) * 3),
+            *_three(_estimate(report, metric, REALISED)),
             bool(chart and chart.rules),
             chart.out_of_control if chart else math.nan,
             self._versions.setdefault(report.version, len(self._versions)),
@@ -122,11 +121,11 @@ class History:
         return bisect_left(range(len(self)), float(window), key=lambda place: self._rows[place * _FIGURES])
 
     def columns(self) -> Floats:
-        """(11, windows kept) float64
+        """(14, windows kept) float64
 
         Number and end of the window; value, lower, upper of its estimate; center, lower, upper of its
-        chart; whether it broke a rule, whether the alarm stood, and the version, counted in order of
-        appearance. NaN for what was unknown.
+        chart; value, lower, upper of what its labels said; whether it broke a rule, whether the alarm
+        stood, and the version, counted in order of appearance. NaN for what was unknown.
         """
         return np.array(self._rows, dtype=np.float64).reshape(-1, _FIGURES).T
 
@@ -159,9 +158,20 @@ class History:
         return tuple(found)
 
 
+def _estimate(report: WindowReport, metric: str, estimator: str) -> Estimate | None:
+    for e in report.estimates:
+        if e.metric == metric and e.estimator == estimator and isinstance(e.result, Estimate):
+            return e.result
+    return None
+
+
+def _three(found: Estimate | None) -> tuple[float, float, float]:
+    return (found.value, found.lower, found.upper) if found else (math.nan,) * 3
+
+
 def _happened(rows: Floats) -> NDArray[np.bool_]:
     """(windows,) Where a rule was broken, or the alarm, the version or what is known changed; both ends."""
-    value, broken, alarm, version = rows[:, 2], rows[:, 8], rows[:, 9], rows[:, 10]
+    value, broken, alarm, version = rows[:, 2], rows[:, -3], rows[:, -2], rows[:, -1]
     found = broken > 0
     for state in (np.isnan(value), np.nan_to_num(alarm, nan=-1.0), version):
         found[1:] |= state[1:] != state[:-1]
@@ -185,13 +195,20 @@ def _ends(value: Floats, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
 class Histories:
     """The windows of every series, for pictures.
 
+    Parameters
+    ----------
+    judged : mapping of str to str, optional
+        By task, the estimator of the accuracy that is drawn where a window has no chart yet; the average
+        confidence where it is left out.
+
     Examples
     --------
     >>> Histories().charts({})
     {}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, judged: Mapping[str, str] | None = None) -> None:
+        self._judged = judged or {}
         self._found: dict[tuple[str, str, str], dict[str, History]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
@@ -200,7 +217,11 @@ class Histories:
             series = self._found.setdefault((report.task, report.model, report.group), {})
             # Those of earlier windows too: one that a window says nothing of is a gap in its chart.
             for metric in dict.fromkeys([*series, *(e.metric for e in report.estimates)]):
-                series.setdefault(metric, History()).add(metric, report)
+                if metric not in series:
+                    # Only of the accuracy may a chart judge another estimator.
+                    judged = self._judged.get(report.task) if metric == "accuracy" else None
+                    series[metric] = History(estimator=judged or AVERAGE_CONFIDENCE)
+                series[metric].add(metric, report)
 
     def alarms(self) -> dict[tuple[str, str, str], dict[str, tuple[Alarm, ...]]]:
         """For each series the alarms of each metric; metrics without one are left out."""
@@ -210,7 +231,7 @@ class Histories:
         }
 
     def chart(self, series: tuple[str, str, str], metric: str) -> ControlChartData:
-        """One metric of one series, without labels.
+        """One metric of one series, with what the reports themselves say of its labels.
 
         Raises
         ------
@@ -229,7 +250,8 @@ class Histories:
         Parameters
         ----------
         labelled : mapping of (task, model, group) to mapping of int to WeightedCounts
-            By window, its labelled rows and how many of those were right.
+            By window, its labelled rows and how many of those were right: for the accuracy, instead of what
+            the reports say.
         realised_name : str
             What the legend calls that.
         """
@@ -250,9 +272,10 @@ def _chart(
     labelled: dict[int, WeightedCounts],
     realised_name: str,
 ) -> ControlChartData:
-    number, end, value, lower, upper, center, limit_lower, limit_upper, broken, alarm, _ = history.columns()
+    columns = history.columns()
+    number, end, value, lower, upper, center, limit_lower, limit_upper = columns[:8]
+    realised, (broken, alarm) = columns[8:11].copy(), columns[-3:-1]
     places = {window: place for place, window in enumerate(number.astype(int).tolist())}
-    realised = np.full((3, len(history)), np.nan)
     if metric == "accuracy":
         for window, counts in labelled.items():
             found = hajek(counts, history.level)
@@ -278,7 +301,7 @@ def _chart(
         objective=history.objective,
         is_floor=history.is_floor,
         level=history.level,
-        estimate_name="average confidence",
+        estimate_name=history.estimator.replace("_", " "),
         realised_name=realised_name,
         versions=history.versions(),
     )

@@ -17,6 +17,7 @@ with warnings.catch_warnings():
     from tests.services.kafka_broker import KafkaBroker
     from tests.services.kafka_reading import make_source
 from tests.services.alertmanager_server import AlertmanagerServer
+from tests.services.browser import Browser
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
 from tests.services.webhook import Webhook
@@ -24,6 +25,7 @@ from tests.services.webhook import Webhook
 Service = TypeVar("Service")
 
 NEEDS = {
+    "browser": {"browser"},
     "kafka": {"kafka_broker", "new_kafka_broker"},
     "prometheus": {"prometheus", "alertmanager"},
     "shared_data": {"shared_data"},
@@ -110,6 +112,13 @@ def alertmanager() -> Iterator[Callable[[str], AlertmanagerServer]]:
             return stack.enter_context(_or_skip(lambda: AlertmanagerServer(config)))
 
         yield new
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for the tests of a file; each opens tabs of its own."""
+    with _or_skip(Browser) as started:
+        yield started
 
 
 @pytest.fixture

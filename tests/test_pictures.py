@@ -257,7 +257,7 @@ def test_a_window_costs_what_history_says(reports: list[WindowReport]) -> None:
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(history) == windows
-    assert 88 * windows <= used < 101 * windows
+    assert 112 * windows <= used < 126 * windows
 
 
 def test_a_metric_that_was_never_known_is_not_drawn(reports: list[WindowReport]) -> None:

@@ -25,6 +25,8 @@ from monitor.engine import Engine, EngineSettings
 from monitor.errors import BlindsightError, ConfigError, SinkError, SourceError
 from monitor.export.http import HttpServer, build_app
 from monitor.export.page import render_page
+from monitor.export.page.routes import page_routes
+from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus import registry
 from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.intervalcheck import interval_sentences
@@ -36,6 +38,7 @@ from monitor.refitter import Refitter
 from monitor.reload import classify
 from monitor.report import WindowReport
 from monitor.series import SeriesSettings
+from monitor.store.store import FILE
 from monitor.view import AgentView
 
 log = logging.getLogger("blindsight")
@@ -43,6 +46,8 @@ log = logging.getLogger("blindsight")
 _WAKE_SECONDS = 0.2
 _DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
 _SWAP_SECONDS = 2.0  # for the engine to come to a reload, and as long again to carry it out
+
+Watch = Callable[[Sequence[WindowReport]], None]
 
 Stamp = tuple[int, int] | None
 """When a file was last changed, in nanoseconds, and its bytes; None where it cannot be looked at."""
@@ -133,7 +138,7 @@ class Daemon:
     def __init__(
         self,
         config: Config,
-        watch: Callable[[Sequence[WindowReport]], None] | None = None,
+        watch: Watch | None = None,
         in_flow: bool = False,
     ) -> None:
         self.config = config
@@ -144,7 +149,12 @@ class Daemon:
             report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
         )
         journal = Journal()
-        self._sinks = AgentSinks(sinks, watch) if watch else JournalSinks(sinks, journal)
+        windows, watch_recent = _windows(config)
+        self._sinks = (
+            AgentSinks(sinks, _both(watch, watch_recent))
+            if watch
+            else JournalSinks(sinks, journal, watch_recent)
+        )
         self._retention = retention(config)
         for warning in unmatched_models(config, reference_windows(settings)):
             log.warning("%s.", warning)
@@ -157,7 +167,8 @@ class Daemon:
         self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)
         metrics = registry(self.view, config.export.max_series)
         self._pushers = alert_pushers(config, self.agent.view)
-        self.server = HttpServer(build_app(self.view, metrics, render_page), config.export.listen)
+        routes = page_routes(self.view, windows)
+        self.server = HttpServer(build_app(self.view, metrics, render_page, routes), config.export.listen)
 
     def view(self) -> AgentView:
         """The agent as it is now, with the HTTP side that shows it."""
@@ -273,6 +284,23 @@ class Daemon:
                 "reload again to be sure"
             )
         outcome.result()
+
+
+def _windows(config: Config) -> tuple[Windows, Watch | None]:
+    """The history behind the page's charts, and what must be shown the windows for it."""
+    if config.store is not None:
+        return StoredWindows(Path(config.store.path) / FILE), None
+    recent = RecentWindows()
+    return recent, recent.add
+
+
+def _both(first: Watch, second: Watch | None) -> Watch:
+    def watch(reports: Sequence[WindowReport]) -> None:
+        first(reports)
+        if second is not None:
+            second(reports)
+
+    return watch
 
 
 def run(path: str) -> int:

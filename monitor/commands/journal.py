@@ -179,10 +179,17 @@ class JournalSinks(AgentSinks):
     ----------
     sinks : SinkSet
     journal : Journal
+    watch : callable, optional
+        As in `AgentSinks`.
     """
 
-    def __init__(self, sinks: SinkSet, journal: Journal) -> None:
-        super().__init__(sinks)
+    def __init__(
+        self,
+        sinks: SinkSet,
+        journal: Journal,
+        watch: Callable[[Sequence[WindowReport]], None] | None = None,
+    ) -> None:
+        super().__init__(sinks, watch)
         self._journal = journal
 
     def reports(self, reports: Sequence[WindowReport]) -> None:

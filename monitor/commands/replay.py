@@ -145,7 +145,7 @@ class _Written:
 
     def __init__(self, config: Config, files: Sequence[Path], out: Path) -> None:
         _check(files, out)
-        self.histories = Histories()
+        self.histories = Histories({name: task.chart.estimator for name, task in config.tasks.items()})
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None

@@ -10,7 +10,7 @@ import asyncio
 import gzip
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import uvicorn
 from anyio import CapacityLimiter
@@ -43,20 +43,22 @@ _FORCED_SECONDS = 0.3
 
 _SECURITY_HEADERS = {
     "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
 }
 
 
 def build_app(
-    view: Callable[[], AgentView], registry: CollectorRegistry, page: Callable[[AgentView], str]
+    view: Callable[[], AgentView],
+    registry: CollectorRegistry,
+    page: Callable[[AgentView], str],
+    routes: Sequence[Route] = (),
 ) -> Starlette:
-    """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, nothing else.
+    """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, and what the page asks for.
 
     Parameters
     ----------
@@ -66,6 +68,8 @@ def build_app(
         Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it; gzip likewise.
     page : callable
         Renders `/` as HTML.
+    routes : sequence of Route
+        What the page needs beside itself.
 
     Notes
     -----
@@ -78,6 +82,7 @@ def build_app(
             Route("/metrics", answers.metrics),
             Route("/-/healthy", answers.healthy),
             Route("/-/ready", answers.ready),
+            *routes,
         ]
     )
     app.router.redirect_slashes = False  # "/metrics/" is not there; a redirect would hide the typing error
@@ -154,7 +159,9 @@ class _SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(_SECURITY_HEADERS)
+                headers.setdefault("cache-control", "no-store")
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

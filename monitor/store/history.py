@@ -15,6 +15,7 @@ from monitor.store.schema import APPLICATION_ID, VERSION
 from monitor.store.store import FILE, explained
 
 _BUSY_SECONDS = 10.0
+_TOGETHER = 1000  # lines, of a kilobyte or so each
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -109,6 +110,24 @@ class History:
             raise explained(self.path, "be read", error) from error
         except msgspec.DecodeError as error:
             raise StoreError(f"{self.path}: a reported window cannot be read: {error}") from error
+
+    def reports(self) -> Iterator[bytes]:
+        """Every line of a closed window, revisions too, in the order in which they were written.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        after = 0
+        query = "SELECT id, line FROM report WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        try:
+            # In pieces: a statement left open keeps the agent's log from being cut as long as this lasts.
+            while found := self._connection.execute(query, (after, self._last, _TOGETHER)).fetchall():
+                yield from (line for _, line in found)
+                after = found[-1][0]
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, "be read", error) from error
 
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """By series, the calibration of the last checkpoint: `fit`, `version` and more.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 from html.parser import HTMLParser
@@ -52,7 +53,7 @@ MODEL = SeriesView(
     objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),),
     violations={},
 )
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "img"}
 
 
 class Reader(HTMLParser):
@@ -68,7 +69,7 @@ class Reader(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
-        if tag in {"br", "tr", "p", "li", "h1", "h2"}:
+        if tag in {"br", "tr", "p", "li", "h1", "h2", "h3", "h4", "section", "summary"}:
             self.text += "\n"
         elif tag in {"td", "th"}:
             self.text += "|"
@@ -97,7 +98,8 @@ def test_a_model_is_told_in_full() -> None:
     text = read(of(MODEL)).text
     assert "Task toxicity" in text
     assert (
-        "ermout of control version 7 · window 17 to 2026-11-20 10:07:31 UTC · 120 of 500 in the open window"
+        "\nerm out of control\nversion 7 · window 17 to 2026-11-20 10:07:31 UTC · 120 of 500 in the open "
+        "window"
         " · calibration isotonic, of another version"
     ) in text
     assert "|accuracy|average confidence: 91.3 % (88.8 to 93.6)\nrealised: unknown, no labels yet" in text
@@ -150,7 +152,7 @@ def test_a_model_without_a_window_says_how_far_it_is() -> None:
         objectives=(),
     )
     text = read(of(new)).text
-    assert "warming up version 7 · no window closed yet · 7 of 500 in the open window" in text
+    assert "warming up\nversion 7 · no window closed yet · 7 of 500 in the open window" in text
     assert "|accuracy|" not in text
 
 
@@ -161,8 +163,8 @@ def test_groups_follow_their_model_and_tasks_stand_apart() -> None:
         dataclasses.replace(MODEL, task="spam"),
         MODEL,
     ]
-    names = re.findall(r"Task \w+|\|(?:erm|irm)(?: region=eu)?(?=out)", read(of(*series)).text)
-    assert names == ["Task toxicity", "|erm", "|erm region=eu", "|irm", "Task spam", "|erm"]
+    names = re.findall(r"Task \w+|\n(?:erm|irm)(?: region=eu)?(?= out)", read(of(*series)).text)
+    assert names == ["Task toxicity", "\nerm", "\nerm region=eu", "\nirm", "Task spam", "\nerm"]
 
 
 @pytest.mark.parametrize("state", list(SeriesState))
@@ -172,7 +174,7 @@ def test_every_state_has_its_word(state: SeriesState, objective: ObjectiveState)
         MODEL, state=state, objectives=(ObjectiveView("accuracy", 0.9, True, objective),)
     )
     text = read(of(one)).text
-    assert f"erm{state.value.replace('_', ' ')} version" in text
+    assert f"erm {state.value.replace('_', ' ')}\nversion" in text
     assert f"at least 90.0 %\n{objective.value.replace('_', ' ')}" in text
 
 
@@ -198,7 +200,7 @@ def test_the_agents_own_troubles_are_told() -> None:
         "windows missing in a sink of reports: 1,200.\nSource a is not connected.\nThe engine has not moved"
     ) in text
     assert "reports_topic: no broker answers." in text
-    assert "rejects_file" not in text
+    assert "rejects_file:" not in text
     assert "The agent is healthy, ready." in read(of()).text
 
 
@@ -265,7 +267,7 @@ def test_an_agent_that_has_seen_nothing_says_so() -> None:
 def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
     crowd = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(MOST_SERIES + 1234)]
     text = read(of(*crowd, series_dropped=2)).text
-    assert text.count("out of control version") == MOST_SERIES
+    assert text.count("out of control\nversion") == MOST_SERIES
     assert "1,234 more models and groups: see metrics." in text
     assert "Models and groups beyond the cap, not watched: 2." in text
 
@@ -286,24 +288,100 @@ def test_text_from_outside_cannot_become_markup() -> None:
         series=(one,), rejected={(evil, evil): 1}, labels_waiting={evil: 1}, label_lag_seconds={evil: 1.0}
     )
     page = read(AgentView(engine=engine, sources=(SourceView(evil, True, 1),), reasons=(evil,)))
-    assert "script" not in {tag for tag, _ in page.tags}
-    # The reason; task, model, group, version, calibration; metric, estimator, unknown, rule; the source;
-    # the reject's source and reason; the labels' task.
-    assert page.text.count(evil) == 14
-    assert "<script" not in render_page(AgentView(engine=engine, sources=(SourceView(evil, True, 1),)))
+    ours = [attrs.get("src", "") or "" for tag, attrs in page.tags if tag == "script"]
+    assert [src.partition("?")[0] for src in ours] == ["assets/uPlot.iife.min.js", "assets/page.js"]
+    # The reason; task, model, group of what to look at first; task; the groups' model;
+    # model, group, version, calibration; the caption's model and group;
+    # metric, estimator, unknown, rule; the figure's model, group, metric; the source; the reject's source
+    # and reason; the labels' task.
+    assert page.text.count(evil) == 23
+    assert "<script>" not in render_page(AgentView(engine=engine, sources=(SourceView(evil, True, 1),)))
 
 
-def test_nothing_is_asked_for_from_elsewhere_and_nothing_runs() -> None:
+def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_the_page() -> None:
     page = read(of(MODEL))
-    links = [
-        value for _, attrs in page.tags for name, value in attrs.items() if name in {"href", "src", "action"}
+    links = {
+        str(value)
+        for _, attrs in page.tags
+        for name, value in attrs.items()
+        if name in {"href", "src", "action", "data-history"}
+    }
+    ours = re.compile(
+        r"data:,|metrics|-/(healthy|ready)|#\w+|assets/[\w.]+\?[0-9a-f]{12}|(history|chart.svg)\?task=.*"
+    )
+    assert {link for link in links if not ours.fullmatch(link)} == set()
+    assert {tag for tag, _ in page.tags} & {"iframe", "form", "object", "style"} == set()
+    assert all(attrs.get("src") for tag, attrs in page.tags if tag == "script"), "no inline script"
+    assert not any(name.startswith("on") or name == "style" for _, attrs in page.tags for name in attrs)
+    assert '<noscript><meta http-equiv="refresh" content="15"></noscript>' in render_page(of(MODEL))
+
+
+def test_what_wants_looking_at_stands_first_the_worst_before_the_others() -> None:
+    since = dataclasses.replace(MODEL, alarmed_since={"accuracy": 1795168800.0})
+    untrusted = dataclasses.replace(MODEL, model="irm", state=SeriesState.UNTRUSTED, charts=())
+    breached = ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED)
+    fine = dataclasses.replace(
+        MODEL, model="good", state=SeriesState.IN_CONTROL, charts=(), objectives=(breached,)
+    )
+    text = read(of(fine, since, untrusted)).text
+    assert "3 models: 1 untrusted, 1 out of control, 1 in control." in text
+    first = text.partition("Look at these first")[2].partition("Task toxicity")[0].split("\n")
+    assert first[1:-1] == [
+        "toxicity irm: untrusted; objective for accuracy of 90.0 % at risk",
+        "toxicity erm: accuracy out of control since 2026-11-20 10:00:00 UTC; "
+        "objective for accuracy of 90.0 % at risk",
+        "toxicity good: objective for accuracy below 90.0 % breached",
     ]
-    assert links == ["data:,", "metrics", "-/healthy", "-/ready"]
-    assert {tag for tag, _ in page.tags} & {"script", "img", "iframe", "form", "object"} == set()
-    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
-    refreshes = [attrs["content"] for _, attrs in page.tags if "http-equiv" in attrs]
-    assert refreshes == ["15"], "it loads itself anew, and nothing else"
-    style = render_page(of()).partition("<style>")[2].partition("</style>")[0]
-    assert "url(" not in style
-    assert "@import" not in style
-    assert "prefers-color-scheme: dark" in style
+    quiet = dataclasses.replace(fine, objectives=())
+    assert "Look at these first" not in read(of(quiet)).text
+
+
+def test_each_thing_that_wants_looking_at_leads_to_its_place() -> None:
+    page = read(of(MODEL, dataclasses.replace(MODEL, group="region=eu")))
+    links = [str(attrs["href"]) for tag, attrs in page.tags if tag == "a"]
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(set(ids)) == len(ids)
+    inside = [link[1:] for link in links if link.startswith("#")]
+    assert len(inside) == 3
+    assert set(inside) <= set(ids)
+
+
+def test_groups_are_folded_away_unless_one_is_out_of_control() -> None:
+    group = dataclasses.replace(MODEL, group="region=eu")
+    calm = dataclasses.replace(group, state=SeriesState.IN_CONTROL)
+    page = read(of(MODEL, group, dataclasses.replace(group, group="region=us", state=SeriesState.SILENT)))
+    assert "Groups of erm: 2, 1 out of control" in page.text
+    assert [("open" in attrs) for tag, attrs in page.tags if tag == "details"] == [True]
+    page = read(of(MODEL, calm))
+    assert "Groups of erm: 1\n" in page.text
+    assert [("open" in attrs) for tag, attrs in page.tags if tag == "details"] == [False]
+
+
+def test_tables_have_captions_and_headings_descend_one_by_one() -> None:
+    page = read(
+        dataclasses.replace(
+            of(MODEL, dataclasses.replace(MODEL, group="region=eu")), sources=(SourceView("a", True, 1),)
+        )
+    )
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("table") == tags.count("caption") == 3
+    levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert page.tags[0] == ("html", {"lang": "en"})
+
+
+def test_a_chart_is_asked_for_by_names_that_cannot_break_out_of_the_address() -> None:
+    odd = dataclasses.replace(MODEL, model='a&b"c', group="region=é")
+    (figure,) = [attrs for tag, attrs in read(of(odd)).tags if tag == "figure"]
+    assert (
+        figure["data-history"]
+        == "history?task=toxicity&model=a%26b%22c&group=region%3D%C3%A9&metric=accuracy"
+    )
+
+
+def test_outputs_are_told_with_what_they_lost() -> None:
+    failing = SinkView("reports_file", 3, 1200, 4, trouble="the disk is full", failing_since=1795168800.0)
+    text = read(AgentView(sinks=(failing, SinkView("metrics", delivered=9)))).text
+    assert "|reports_file|failing since 2026-11-20 10:00:00 UTC|3|1,200|4" in text
+    assert "|metrics|fine|0|9|0" in text

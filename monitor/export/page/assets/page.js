@@ -1,0 +1,262 @@
+"use strict";
+// Draws each control chart from the agent's history as it comes into sight, and brings the page up to date
+// part by part. The page is whole without this file.
+(() => {
+  const KEYS = {
+    value: "", limit: "control limits", center: "centre", objective: "objective", realised: "",
+    ssme: "ssme", violation: "breaks a rule", alarm: "out of control", version: "another version",
+  };
+  const charts = new Map(); // figure -> {plot, data}
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const percent = (ratio) => (ratio == null ? "unknown" : (100 * ratio).toFixed(1) + " %");
+  const moment = (seconds) => new Date(1000 * seconds).toISOString().slice(0, 19).replace("T", " ") + " UTC";
+  const some = (values) => values.some((value) => value != null);
+
+  function readout(data, i) {
+    const words = [`Window ${data.window[i]}, ${moment(data.time[i])}: ${data.estimator} ${percent(data.value[i])}`];
+    if (data.lower[i] != null) words.push(`(${percent(data.lower[i])} to ${percent(data.upper[i])})`);
+    if (data.realised[i] != null) words.push(`· ${data.realised_name} ${percent(data.realised[i])}`);
+    if (data.ssme[i] != null && data.estimator !== "ssme") words.push(`· ssme ${percent(data.ssme[i])}`);
+    if (data.limit_lower[i] != null)
+      words.push(`· limits ${percent(data.limit_lower[i])} to ${percent(data.limit_upper[i])}`);
+    if (data.violated[i]) words.push("· breaks a rule");
+    if (data.out_of_control[i]) words.push("· out of control");
+    return words.join(" ");
+  }
+
+  // Behind the lines: where the alarm stood, and where another version begins.
+  function behind(u, data) {
+    const { ctx, bbox } = u;
+    const half = (i) => (u.valToPos(Math.min(i + 1, data.time.length - 1), "x", true) - u.valToPos(i, "x", true)) / 2;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.fillStyle = css("--alarm");
+    data.out_of_control.forEach((on, i) => {
+      if (!on) return;
+      const width = Math.max(2 * (half(i) || half(Math.max(i - 1, 0))), 1);
+      const left = u.valToPos(i, "x", true) - width / 2;
+      ctx.globalAlpha = 0.2;
+      ctx.fillRect(left, bbox.top, width, bbox.height);
+      ctx.globalAlpha = 1;
+      ctx.fillRect(left, bbox.top, width, 5 * devicePixelRatio);
+    });
+    ctx.strokeStyle = css("--ink");
+    ctx.setLineDash([2, 4]);
+    for (const [i] of data.versions) {
+      const x = u.valToPos(i - 0.5, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  // Over the lines: what labels said, with whiskers, and the windows that broke a rule.
+  function over(u, data) {
+    const { ctx, bbox } = u;
+    const [x, y] = [(i) => u.valToPos(i, "x", true), (v) => u.valToPos(v, "y", true)];
+    const unit = devicePixelRatio;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    ctx.lineWidth = unit;
+    data.realised.forEach((value, i) => {
+      if (value == null) return;
+      ctx.strokeStyle = css("--ink");
+      ctx.fillStyle = css("--back");
+      if (data.realised_lower[i] != null) {
+        ctx.globalAlpha = data.time.length > 100 ? 0.25 : 0.6;
+        ctx.beginPath();
+        ctx.moveTo(x(i), y(data.realised_lower[i]));
+        ctx.lineTo(x(i), y(data.realised_upper[i]));
+        ctx.stroke();
+        ctx.globalAlpha = 1;
+      }
+      ctx.beginPath();
+      ctx.arc(x(i), y(value), 2.6 * unit, 0, 2 * Math.PI);
+      ctx.fill();
+      ctx.stroke();
+    });
+    ctx.strokeStyle = css("--other");
+    data.ssme.forEach((value, i) => {
+      if (value != null && data.estimator !== "ssme")
+        ctx.strokeRect(x(i) - 2.5 * unit, y(value) - 2.5 * unit, 5 * unit, 5 * unit);
+    });
+    ctx.fillStyle = css("--broken");
+    data.violated.forEach((broken, i) => {
+      if (!broken || data.value[i] == null) return;
+      const size = 5 * unit;
+      ctx.beginPath();
+      ctx.moveTo(x(i), y(data.value[i]) - size);
+      ctx.lineTo(x(i) + size, y(data.value[i]));
+      ctx.lineTo(x(i), y(data.value[i]) + size);
+      ctx.lineTo(x(i) - size, y(data.value[i]));
+      ctx.fill();
+    });
+    ctx.restore();
+  }
+
+  function range(data) {
+    const shown = ["value", "lower", "upper", "limit_lower", "limit_upper", "realised"]
+      .flatMap((name) => data[name]).concat([data.objective]).filter((value) => value != null);
+    if (!shown.length) return [0, 1];
+    const [low, high] = [Math.min(...shown), Math.max(...shown)];
+    const air = Math.max(0.06 * (high - low), (0.02 - (high - low)) / 2);
+    return [Math.max(low - air, Math.min(low, 0)), Math.min(high + air, Math.max(high, 1))];
+  }
+
+  function options(data, width, said) {
+    const [ink, soft, line] = [css("--ink"), css("--soft"), css("--line")];
+    const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+    const day = (i) => (Number.isInteger(i) && data.time[i] != null ? moment(data.time[i]).slice(5, 16) : "");
+    const edge = { points: { show: false }, stroke: "transparent", width: 0 };
+    const limit = { stroke: ink, width: 1, dash: [6, 4], points: { show: false } };
+    return {
+      width, height: width < 500 ? 220 : 300, legend: { show: false },
+      scales: { x: { time: false, range: (u, low, high) => [low - 0.5, high + 0.5] }, y: { range: () => range(data) } },
+      axes: [
+        { ...axis, space: 110, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], values: (u, marks) => marks.map(day) },
+        { ...axis, size: 58, values: (u, marks) => marks.map((mark) => +(100 * mark).toFixed(2) + " %") },
+      ],
+      cursor: { drag: { x: true, y: false } },
+      bands: [{ series: [2, 1], fill: css("--estimate") + "33" }],
+      series: [
+        {}, edge, edge, limit, limit, { stroke: soft, width: 1, points: { show: false } },
+        { stroke: css("--floor"), width: 2, dash: [2, 5], points: { show: false } },
+        { stroke: css("--estimate"), width: 2, points: { size: 4, show: data.time.length < 80 } },
+      ],
+      hooks: {
+        drawAxes: [(u) => behind(u, data)],
+        draw: [(u) => over(u, data)],
+        setCursor: [(u) => { if (u.cursor.idx != null) said.textContent = readout(data, u.cursor.idx); }],
+      },
+    };
+  }
+
+  function keys(data) {
+    const list = document.createElement("ul");
+    list.className = "keys";
+    const level = ` with its ${+(100 * data.level).toFixed(1)} % interval`;
+    const present = {
+      value: some(data.value), limit: some(data.limit_lower), center: some(data.center),
+      objective: data.objective != null, realised: some(data.realised),
+      ssme: some(data.ssme) && data.estimator !== "ssme", violation: data.violated.some(Boolean),
+      alarm: data.out_of_control.some(Boolean), version: data.versions.length > 0,
+    };
+    for (const [name, words] of Object.entries(KEYS)) {
+      if (!present[name]) continue;
+      const item = list.appendChild(document.createElement("li"));
+      item.className = "key-" + name;
+      item.textContent = { value: data.estimator + level, realised: data.realised_name }[name] || words;
+      if (name === "objective") item.textContent = `${data.is_floor ? "floor" : "ceiling"} ${percent(data.objective)}`;
+    }
+    return list;
+  }
+
+  // Arrow keys walk through the windows, so that the chart can be read without a mouse or without seeing it.
+  function walk(event, u, data) {
+    const last = data.time.length - 1;
+    const at = u.cursor.idx == null ? last + 1 : u.cursor.idx;
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const i = Math.min(Math.max(to, 0), last);
+    u.setCursor({ left: u.valToPos(i, "x"), top: u.valToPos(data.value[i] ?? range(data)[0], "y") });
+  }
+
+  function draw(figure, data) {
+    charts.get(figure)?.plot.destroy();
+    figure.querySelectorAll(".plot, .readout, .keys, noscript").forEach((old) => old.remove());
+    const plot = document.createElement("div");
+    const said = document.createElement("output");
+    plot.className = "plot";
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "img");
+    plot.setAttribute("aria-label", `${figure.querySelector("figcaption").textContent}. ${data.time.length} windows; ` +
+      `the newest: ${readout(data, data.time.length - 1)}. Arrow keys go from window to window.`);
+    said.className = "readout";
+    said.textContent = readout(data, data.time.length - 1);
+    figure.append(keys(data), plot, said);
+    const flat = data.time.map(() => data.objective);
+    const columns = [data.time.map((_, i) => i), data.lower, data.upper, data.limit_lower, data.limit_upper,
+      data.center, flat, data.value];
+    const u = new uPlot(options(data, plot.clientWidth, said), columns, plot);
+    plot.addEventListener("keydown", (event) => walk(event, u, data));
+    charts.set(figure, { plot: u, data });
+  }
+
+  async function load(figure) {
+    try {
+      const answer = await fetch(figure.dataset.history);
+      if (!answer.ok) throw new Error(await answer.text());
+      const data = await answer.json();
+      if (data.time.length) draw(figure, data);
+    } catch (error) {
+      const said = figure.querySelector(".readout") || figure.appendChild(document.createElement("output"));
+      said.className = "readout";
+      said.textContent = "The chart cannot be drawn: " + error.message;
+    }
+  }
+
+  const sight = new IntersectionObserver((seen) => {
+    for (const { target, isIntersecting } of seen) if (isIntersecting) { sight.unobserve(target); load(target); }
+  }, { rootMargin: "300px" });
+  const watch = (root) => root.querySelectorAll("figure[data-history]").forEach((figure) => sight.observe(figure));
+
+  // A figure that is still there keeps its drawing until the newer one is ready; what is open stays open.
+  function replace(old, fresh) {
+    const opened = new Set([...old.querySelectorAll("details[open]")].map((one) => one.id));
+    const known = new Set([...old.querySelectorAll("details")].map((one) => one.id));
+    fresh.querySelectorAll("details").forEach((one) => { if (known.has(one.id)) one.open = opened.has(one.id); });
+    const drawn = new Map([...old.querySelectorAll("figure")].map((one) => [one.dataset.history, one]));
+    for (const figure of fresh.querySelectorAll("figure")) {
+      figure.querySelectorAll("noscript").forEach((one) => one.remove());
+      const kept = drawn.get(figure.dataset.history);
+      if (!kept || !charts.has(kept)) continue;
+      const changed = kept.dataset.windows !== figure.dataset.windows;
+      kept.dataset.windows = figure.dataset.windows;
+      kept.querySelector("figcaption").textContent = figure.querySelector("figcaption").textContent;
+      figure.replaceWith(kept);
+      if (changed && !kept.contains(document.activeElement)) sight.observe(kept);
+    }
+    old.replaceChildren(...fresh.childNodes);
+    for (const figure of charts.keys())
+      if (!figure.isConnected) { charts.get(figure).plot.destroy(); charts.delete(figure); }
+    watchNew(old);
+  }
+  const watchNew = (root) => root.querySelectorAll("figure[data-history]").forEach((figure) => {
+    if (!charts.has(figure)) sight.observe(figure);
+  });
+
+  const seen = new Map();
+  async function refresh() {
+    try {
+      const answer = await fetch(location.pathname, { headers: { accept: "text/html" } });
+      if (!answer.ok) throw new Error(answer.statusText);
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const fresh of page.querySelectorAll("main > div")) {
+        const old = document.getElementById(fresh.id);
+        const text = fresh.innerHTML;
+        // Not under someone's hands: what has the focus is brought up to date once it has lost it.
+        if (!old || seen.get(fresh.id) === text || old.contains(document.activeElement)) continue;
+        seen.set(fresh.id, text);
+        replace(old, fresh);
+      }
+      document.getElementById("stale").hidden = true;
+    } catch {
+      document.getElementById("stale").hidden = false;
+    }
+  }
+
+  const redraw = () => charts.forEach(({ data }, figure) => draw(figure, data));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  let width = innerWidth;
+  addEventListener("resize", () => { if (width !== innerWidth) { width = innerWidth; redraw(); } });
+  watch(document);
+  setInterval(() => { if (!document.hidden) refresh(); }, 1000 * document.body.dataset.refresh);
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+})();

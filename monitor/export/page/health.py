@@ -1,0 +1,96 @@
+"""How the feed, the labels and the refits stand: the lower part of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from monitor.export.page.words import duration, moment, numbers, table, text
+from monitor.view import AgentView, EngineView, LabelOutcome, RefitView
+
+
+def sources(view: AgentView) -> Iterator[str]:
+    """Each feed: whether it is connected, what waits in it, what came of it."""
+    engine = view.engine
+    if not view.sources:
+        return
+    yield "<h2>Sources</h2>"
+    rows = []
+    for feed in view.sources:
+        state = '<span class="good">connected</span>' if feed.up else '<span class="bad">not connected</span>'
+        rejected = sum(count for (source, _), count in engine.rejected.items() if source == feed.name)
+        counts = (engine.received.get(feed.name, 0), rejected, engine.shed.get(feed.name, 0))
+        waiting = "not known" if feed.lag is None else f"{feed.lag:,}"
+        figures = numbers([waiting, *(f"{count:,}" for count in counts)])
+        rows.append(f'<tr><th scope="row">{text(feed.name)}</th><td>{state}</td>{figures}</tr>')
+    yield from table(
+        "Sources", ("Source", "State", "#Waiting", "#Answers received", "#Rejected", "#Shed"), rows
+    )
+
+
+def rejects(engine: EngineView) -> Iterator[str]:
+    """Answers that were not used, by reason."""
+    found = [(source, reason, count) for (source, reason), count in engine.rejected.items() if count]
+    if not found:
+        return
+    yield "<h2>Rejected answers</h2>"
+    rows = (
+        f'<tr><th scope="row">{text(source)}</th><td>{text(reason.replace("_", " "))}</td>'
+        f"{numbers([f'{count:,}'])}</tr>"
+        for source, reason, count in sorted(found, key=lambda row: -row[2])
+    )
+    yield from table("Rejected answers", ("Source", "Reason", "#Answers"), rows)
+
+
+def labels(engine: EngineView) -> Iterator[str]:
+    """What became of the labels of each task."""
+    tasks = dict.fromkeys([task for task, _ in engine.labels] + list(engine.labels_waiting))
+    if not tasks:
+        return
+    yield "<h2>Labels</h2>"
+    rows = []
+    for task in tasks:
+        counts = [engine.labels.get((task, outcome), 0) for outcome in LabelOutcome]
+        counts.append(engine.labels_waiting.get(task, 0))
+        lag = engine.label_lag_seconds.get(task)
+        delay = "not known" if lag is None else duration(lag)
+        figures = numbers([*(f"{count:,}" for count in counts), delay])
+        rows.append(f'<tr><th scope="row">{text(task)}</th>{figures}</tr>')
+    outcomes = (f"#{outcome.value.capitalize()}" for outcome in LabelOutcome)
+    yield from table("Labels", ("Task", *outcomes, "#Waiting", "#Median delay"), rows)
+
+
+def refits(engine: EngineView) -> Iterator[str]:
+    """What the last good refit of each task rests on, and what came after it."""
+    if not engine.refits:
+        return
+    yield "<h2>Refits by labels</h2>"
+    rows = []
+    for task, found in engine.refits.items():
+        good = "none yet" if found.success_time is None else f"published {moment(found.success_time)}"
+        counts = numbers([f"{found.rows:,}", f"{found.labelled:,}", f"{found.failures:,}"])
+        rows.append(f'<tr><th scope="row">{text(task)}</th><td>{good}{_newest(found)}</td>{counts}</tr>')
+    yield from table("Refits by labels", ("Task", "Last good one", "#Rows", "#With labels", "#Refused"), rows)
+
+
+def _newest(found: RefitView) -> str:
+    """What has become of the refits since the last good one."""
+    refused = (
+        f'; <span class="warn">the newest was refused: {text(found.refused)}</span>' if found.refused else ""
+    )
+    return refused + ("; another is under way" if found.under_way else "")
+
+
+def sinks(view: AgentView) -> Iterator[str]:
+    """Where the output goes, and what waits there or was lost."""
+    if not view.sinks:
+        return
+    yield "<h2>Outputs</h2>"
+    rows = []
+    for sink in view.sinks:
+        since = "" if sink.failing_since is None else f" since {moment(sink.failing_since)}"
+        state = (
+            f'<span class="warn">failing{since}</span>' if sink.trouble else '<span class="good">fine</span>'
+        )
+        figures = numbers(f"{count:,}" for count in (sink.waiting, sink.delivered, sink.lost))
+        rows.append(f'<tr><th scope="row">{text(sink.name)}</th><td>{state}</td>{figures}</tr>')
+    yield from table("Outputs", ("Output", "State", "#Waiting", "#Delivered", "#Lost"), rows)

@@ -1,0 +1,248 @@
+"""The models: what each state rests on, its control charts, its groups, and what wants looking at first."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import urlencode
+
+from monitor.export.page.words import moment, percent, said, table, text, word
+from monitor.intervalcheck import short_sentence
+from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.result import Estimate
+from monitor.trustview import sentence
+from monitor.view import (
+    EngineView,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    SeriesState,
+    SeriesView,
+)
+
+MOST_SERIES = 500
+"""Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""
+
+_RESTS_ON = {
+    REALISED: " of the newest labelled window",
+    REALISED_COHORT: " of the newest windows",
+    REALISED_HORIZON: " of all windows within the horizon",
+}
+_WORST_FIRST = (
+    SeriesState.UNTRUSTED,
+    SeriesState.OUT_OF_CONTROL,
+    SeriesState.SILENT,
+    SeriesState.WARMING_UP,
+    SeriesState.IN_CONTROL,
+)
+_HEADS = ("Metric", "Estimate", "Control limits", "Objective")
+
+
+def glance(engine: EngineView) -> Iterator[str]:
+    """How many models stand how, and each that wants looking at, the worst first, with why."""
+    if not engine.series:
+        return
+    models = [one for one in engine.series if not one.group]
+    counts = (
+        f"{sum(one.state is state for one in models):,} {word(state.value)}"
+        for state in _WORST_FIRST
+        if any(one.state is state for one in models)
+    )
+    yield f'<p class="glance" role="status">{_count(len(models), "model")}: {", ".join(counts)}.</p>'
+    shown = [(one, why) for one in engine.series[:MOST_SERIES] if (why := list(_wrong(one)))]
+    if not shown:
+        return
+    yield '<h2>Look at these first</h2><ul class="first">'
+    for one, why in sorted(shown, key=lambda row: (_WORST_FIRST.index(row[0].state), bool(row[0].group))):
+        name = text(" ".join(filter(None, (one.task, one.model, one.group))))
+        yield f'<li><a href="#{anchor(one.task, one.model, one.group)}">{name}</a>: {"; ".join(why)}</li>'
+    yield "</ul>"
+
+
+def _wrong(one: SeriesView) -> Iterator[str]:
+    if one.state in (SeriesState.UNTRUSTED, SeriesState.SILENT):
+        yield word(one.state.value)
+    for chart in one.charts:
+        if chart.verdict.out_of_control:
+            since = one.alarmed_since.get(chart.metric)
+            when = "" if since is None else f" since {moment(since)}"
+            yield f'{text(chart.metric)} <span class="bad">out of control</span>{when}'
+    for objective in one.objectives:
+        if objective.state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK):
+            side = "below" if objective.is_floor else "above"
+            wrong = objective.state is ObjectiveState.BREACHED
+            of = f"{side} {percent(objective.bound)} %" if wrong else f"of {percent(objective.bound)} %"
+            yield f"objective for {text(objective.metric)} {of} {word(objective.state.value)}"
+
+
+def tasks(engine: EngineView) -> Iterator[str]:
+    """Every task with its models, each followed by its groups."""
+    if not engine.series:
+        yield "<h2>Models</h2><p>No answer has come yet.</p>"
+    shown = engine.series[:MOST_SERIES]
+    for task in dict.fromkeys(one.task for one in shown):
+        yield f"<h2>Task {text(task)}</h2>"
+        own = [one for one in shown if one.task == task]
+        for model in dict.fromkeys(one.model for one in own):
+            yield from _model([one for one in own if one.model == model])
+    missing = len(engine.series) - len(shown)
+    if missing:
+        yield f'<p class="soft">{missing:,} more models and groups: see <a href="metrics">metrics</a>.</p>'
+    if engine.series_dropped:
+        yield f'<p class="warn">Models and groups beyond the cap, not watched: {engine.series_dropped:,}.</p>'
+
+
+def _model(series: Sequence[SeriesView]) -> Iterator[str]:
+    """A model, then its groups; a group may be there without it where the list was cut."""
+    groups = sorted((one for one in series if one.group), key=lambda one: one.group)
+    for one in series:
+        if not one.group:
+            yield from _series(one)
+    if not groups:
+        return
+    alarmed = sum(one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.UNTRUSTED) for one in groups)
+    said_of = f', <span class="bad">{alarmed:,} out of control</span>' if alarmed else ""
+    name = text(f"Groups of {groups[0].model}")
+    is_open = " open" if alarmed else ""
+    key = anchor(groups[0].task, groups[0].model, "groups of")
+    yield f'<details id="{key}"{is_open}><summary>{name}: {len(groups):,}{said_of}</summary>'
+    for one in groups:
+        yield from _series(one)
+    yield "</details>"
+
+
+def anchor(task: str, model: str, group: str) -> str:
+    """An id for a series: names may hold what ids may not."""
+    return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _series(one: SeriesView) -> Iterator[str]:
+    level = "h4" if one.group else "h3"
+    name = " ".join(text(part) for part in (one.model, one.group) if part)
+    version = f"version {text(one.version)} · " if one.version else ""
+    yield (
+        f'<section id="{anchor(one.task, one.model, one.group)}" class="series"><{level}>{name} '
+        f"{word(one.state.value)}</{level}>"
+        f'<p class="soft">{version}{_progress(one)} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
+    )
+    metrics = list(_metrics(one))
+    rows = (
+        f'<tr><th scope="row">{text(metric)}</th><td>{_estimates(one, metric)}</td>'
+        f"<td>{_limits(one, metric)}</td><td>{_objective(one.objectives, metric)}</td></tr>"
+        for metric in metrics
+    )
+    if metrics:
+        yield from table(f"Metrics of {one.model} {one.group}".strip(), _HEADS, rows)
+    if one.windows_closed:
+        yield from (_figure(one, metric) for metric in metrics if _is_drawn(one, metric))
+    yield "</section>"
+
+
+def _metrics(one: SeriesView) -> Iterable[str]:
+    found = [e.metric for e in one.estimates]
+    found += [c.metric for c in one.charts] + [o.metric for o in one.objectives]
+    return dict.fromkeys(found)
+
+
+def _is_drawn(one: SeriesView, metric: str) -> bool:
+    return any(e.metric == metric and isinstance(e.result, Estimate) for e in one.estimates) or any(
+        c.metric == metric for c in one.charts
+    )
+
+
+def _figure(one: SeriesView, metric: str) -> str:
+    """Where the script draws the chart; without one, the same chart as a picture."""
+    query = urlencode(
+        {"task": one.task, "model": one.model, "group": one.group, "metric": metric}, errors="replace"
+    )
+    name = " ".join(filter(None, (one.model, one.group)))
+    words = text(f"Control chart of {name}: {metric}, up to window {one.windows_closed - 1:,}")
+    return (
+        f'<figure data-history="history?{text(query)}" data-windows="{one.windows_closed}">'
+        f"<figcaption>{words}</figcaption>"
+        f'<noscript><div class="scroll"><img loading="lazy" width="1200" height="420" alt="{words}. '
+        f'The table above has its newest figures." src="chart.svg?{text(query)}"></div></noscript></figure>'
+    )
+
+
+def _progress(one: SeriesView) -> str:
+    pending = f"{one.pending:,} of {one.window_size:,} in the open window"
+    if not one.windows_closed:
+        return f"no window closed yet · {pending}"
+    end = "" if one.window_end_time is None else f" to {moment(one.window_end_time)}"
+    return f"window {one.windows_closed - 1:,}{end} · {pending}"
+
+
+def _calibration(one: SeriesView) -> str:
+    foreign = ", of another version" if one.calibration.foreign else ""
+    rows = one.calibration.short_reference
+    short = "" if rows is None else f" · the interval {short_sentence(rows)}"
+    return f"calibration {text(one.calibration.method)}{foreign}{short}"
+
+
+def _audit(one: SeriesView) -> str:
+    """Labels show how often the accuracy's interval held; it says little while there are few batches."""
+    if one.coverage is None:
+        return ""
+    ratio, level = percent(one.coverage.ratio), percent(one.coverage.level)
+    return f" · intervals held {ratio} % (of {level} %) by {one.coverage.rows:,} labels"
+
+
+def _trust(one: SeriesView) -> str:
+    if one.trust is None or one.trust.trusted:
+        return ""
+    return f'<p class="bad">{text(sentence(one.trust))}</p>'
+
+
+def _estimates(one: SeriesView, metric: str) -> str:
+    lines = [
+        f'<span class="soft">{text(e.estimator.replace("_", " "))}:</span> {said(e.result)}{_rests_on(e)}'
+        for e in one.estimates
+        if e.metric == metric
+    ]
+    lines += [
+        f'<span class="soft">of {text(e.of_class)}:</span> {said(e.result)}'
+        for e in one.classes
+        if e.metric == metric
+    ]
+    return "<br>".join(lines)
+
+
+def _rests_on(e: MetricEstimate) -> str:
+    """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
+    if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
+        return ""
+    return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'
+
+
+def _limits(one: SeriesView, metric: str) -> str:
+    for chart in one.charts:
+        if chart.metric == metric:
+            verdict = chart.verdict
+            limits = f"{percent(verdict.lower)} to {percent(verdict.upper)} %"
+            broken = f", breaks {text(', '.join(verdict.rules))}" if verdict.rules else ""
+            if verdict.out_of_control:
+                since = one.alarmed_since.get(metric)
+                when = "" if since is None else f" since {moment(since)}"
+                broken = f", latched{when}{broken or ', this window breaks no rule'}"
+            tone = "bad" if verdict.out_of_control else "good"
+            word = "out of control" if verdict.out_of_control else "in control"
+            return f'<span class="nowrap">{limits}</span><br><span class="{tone}">{word}</span>{broken}'
+    return ""
+
+
+def _objective(objectives: Iterable[ObjectiveView], metric: str) -> str:
+    for objective in objectives:
+        if objective.metric == metric:
+            side = "at least" if objective.is_floor else "at most"
+            state = (
+                '<span class="soft">unknown</span>'
+                if objective.state is None
+                else word(objective.state.value)
+            )
+            return f'<span class="nowrap">{side} {percent(objective.bound)} %</span><br>{state}'
+    return ""
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number:,} {of}{'' if number == 1 else 's'}"

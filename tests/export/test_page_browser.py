@@ -1,0 +1,238 @@
+"""The page in a real Chromium, served by a real agent: what it shows, asks for, and how it is reached."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.daemon import DaemonProcess, configuration, ndjson
+from tests.services.browser import Browser, Tab
+from tests.streams import answers
+
+WORSE = (0.5, 0.4, 0.1)
+PHONE = {"width": 360, "height": 740}
+
+
+def records(n: int, start: float, weights: tuple[float, ...], seed: int) -> list[dict[str, Any]]:
+    """Answers of `erm` by these weights and of `irm` by the ordinary ones; every second one has its label."""
+    rng = np.random.default_rng(seed)
+    found = answers(rng, n, weights=weights, start=start, labelled=True)
+    found += answers(rng, n, model="irm", start=start, labelled=True)
+    for place, record in enumerate(found):
+        record["groups"] = {"region": "eu" if place % 3 else "us"}
+        if place % 2:
+            del record["label"]
+    return sorted(found, key=lambda record: record["time"])
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """25 windows as in the baseline, then ten in which `erm` is worse: its alarm is latched."""
+    folder = tmp_path_factory.mktemp("page")
+    stream = records(2500, 1.79e9, (0.9, 0.08, 0.02), 5) + records(1000, 1.79e9 + 2500, WORSE, 6)
+    (folder / "in.ndjson").write_bytes(ndjson([*stream, b"not JSON"]))
+    task = {
+        "groups": ["region"],
+        "objective": {"accuracy": {"min": 0.9}},
+        "reference": {"first_windows": 20},
+        "metrics": ["accuracy", "ece"],
+    }
+    config = configuration(
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}], store={"path": "state"}, task=task
+    )
+    with DaemonProcess(folder, config) as started:
+        for model in ("erm", "irm"):
+            started.until_value(35, "windows_closed_total", task="t", model=model)
+        started.until(
+            lambda: "out of control" in started.get("/chart.svg?" + ERM)[1], "its windows are saved"
+        )
+        yield started
+
+
+ERM = "task=t&model=erm&metric=accuracy"
+
+
+@pytest.fixture(scope="module")
+def origin(daemon: DaemonProcess) -> str:
+    return f"http://127.0.0.1:{daemon.port}"
+
+
+def drawn(tab: Tab, origin: str) -> Any:
+    """The page once every figure in sight has its chart."""
+    tab.page.goto(origin + "/")
+    tab.page.locator("figure").first.scroll_into_view_if_needed()  # charts are drawn as they come into sight
+    tab.page.wait_for_selector("figure .plot canvas")
+    return tab.page
+
+
+def test_states_alarms_and_charts_are_shown_with_no_error_and_no_request_to_anywhere_else(
+    browser: Browser, origin: str
+) -> None:
+    with browser.tab(origin) as tab:
+        page = drawn(tab, origin)
+        assert page.locator("h3").all_inner_texts() == ["erm out of control", "irm in control"]
+        assert "2 models: 1 out of control, 1 in control." in page.inner_text(".glance")
+        first = page.inner_text("ul.first li >> nth=0")
+        assert first.startswith("t erm: accuracy out of control since 2026-")
+        assert "breached" in first
+        said = page.inner_text("figure:has-text('erm: accuracy') .readout")
+        assert said.startswith("Window 34, 2026-")
+        assert said.endswith("out of control")
+        assert "floor 90.0 %" in page.inner_text("figure:has-text('erm: accuracy') .keys")
+        assert "unknown" in page.inner_text("table:has-text('ece')"), "and why, as nothing is calibrated"
+        assert page.locator("#rejects td").all_inner_texts() == ["malformed", "1"]
+        page.wait_for_load_state("networkidle")
+        assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
+def test_the_chart_draws_the_alarm_the_estimate_and_the_floor(browser: Browser, origin: str) -> None:
+    with browser.tab(origin, color_scheme="light") as tab:
+        page = drawn(tab, origin)
+        colours = page.evaluate(
+            """() => {
+              const canvas = document.querySelector("figure .plot canvas");
+              const [pen, width, height] = [canvas.getContext("2d"), canvas.width, canvas.height];
+              const [seen, pixels] = [{}, pen.getImageData(0, 0, width, height).data];
+              for (let i = 0; i < pixels.length; i += 4)
+                if (pixels[i + 3] === 255) {
+                  const key = [pixels[i], pixels[i + 1], pixels[i + 2]].join(",");
+                  seen[key] = (seen[key] || 0) + 1;
+                }
+              return seen;
+            }"""
+        )
+        assert colours.get("230,159,0", 0) > 100, "the bar over the windows whose alarm stands"
+        assert colours.get("0,114,178", 0) > 200, "the estimate"
+        assert colours.get("0,121,90", 0) > 50, "the floor"
+
+
+def test_everything_is_reached_by_the_keyboard_and_a_chart_is_walked_through(
+    browser: Browser, origin: str
+) -> None:
+    with browser.tab(origin) as tab:
+        page = drawn(tab, origin)
+        reached = []
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            reached.append(
+                page.evaluate("document.activeElement.className || document.activeElement.textContent")
+            )
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline == "solid", reached[-1]
+        assert reached[:5] == ["skip", "Metrics", "Health", "Readiness", "t erm"]
+        assert "plot" in reached
+        plot = page.locator("figure .plot").first
+        plot.focus()
+        page.keyboard.press("Home")
+        assert page.inner_text("figure .readout >> nth=0").startswith("Window 0, ")
+        page.keyboard.press("ArrowRight")
+        assert page.inner_text("figure .readout >> nth=0").startswith("Window 1, ")
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowLeft")
+        assert page.inner_text("figure .readout >> nth=0").startswith("Window 33, ")
+        label = plot.get_attribute("aria-label")
+        assert label.startswith(
+            "Control chart of erm: accuracy, up to window 34. 35 windows; the newest: Window 34"
+        )
+
+
+def test_what_a_screen_reader_needs_is_there(browser: Browser, origin: str) -> None:
+    with browser.tab(origin) as tab:
+        page = drawn(tab, origin)
+        assert page.get_attribute("html", "lang") == "en"
+        assert page.locator("main").count() == page.locator("h1").count() == 1
+        levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map((h) => +h.tagName[1])")
+        assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+        assert page.locator("table:not(:has(caption))").count() == 0
+        assert page.locator("table th:not([scope])").count() == 0
+        unnamed = "[role=region]:not([aria-label]), [role=img]:not([aria-label]), img:not([alt])"
+        assert page.locator(unnamed).count() == 0
+        ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+        assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_background(browser: Browser, origin: str, scheme: Any) -> None:
+    """WCAG 2.2, success criterion 1.4.3: 4.5 to 1 for every text, whatever its size."""
+    with browser.tab(origin, color_scheme=scheme) as tab:
+        page = drawn(tab, origin)
+        pairs = page.evaluate(
+            """() => {
+              const back = getComputedStyle(document.body).backgroundColor;
+              const shown = (one) => one.innerText && one.offsetParent;
+              const all = [...document.querySelectorAll("body *")].filter(shown);
+              return [...new Set(all.map((one) => getComputedStyle(one).color))].map((ink) => [ink, back]);
+            }"""
+        )
+        assert len(pairs) >= 4
+        assert {ink: contrast(ink, back) for ink, back in pairs if contrast(ink, back) < 4.5} == {}
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colours ``rgb(1, 2, 3)``, as WCAG defines it."""
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(color: str) -> float:
+    parts = [int(part) / 255 for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, origin: str) -> None:
+    with browser.tab(origin, viewport=PHONE) as tab:
+        page = drawn(tab, origin)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert page.evaluate("document.querySelector('figure canvas').clientWidth") <= PHONE["width"]
+
+
+def test_without_a_script_the_charts_are_pictures(browser: Browser, origin: str) -> None:
+    with browser.tab(origin, java_script_enabled=False) as tab:
+        page = tab.page
+        page.goto(origin + "/")
+        picture = page.locator("figure img").first
+        picture.scroll_into_view_if_needed()
+        page.wait_for_load_state("networkidle")
+        assert picture.bounding_box()["height"] > 100
+        assert picture.get_attribute("src").startswith("chart.svg?task=t&model=erm")
+        assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
+def test_it_brings_itself_up_to_date_and_says_when_the_agent_is_gone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Without a store, so that the newest windows come from memory; the page asks every second here."""
+    (tmp_path / "in.ndjson").write_bytes(ndjson(records(500, 1.79e9, WORSE, 7)))
+    source = {"kind": "file", "path": "in.ndjson", "follow": True}
+    with DaemonProcess(tmp_path, configuration(sources=[source], task={"groups": ["region"]})) as daemon:
+        daemon.until_value(5, "windows_closed_total", task="t", model="erm")
+        with browser.tab(f"http://127.0.0.1:{daemon.port}") as tab:
+            tab.page.route("**/", hurried)
+            page = drawn(tab, f"http://127.0.0.1:{daemon.port}")
+            page.click("summary")
+            with (tmp_path / "in.ndjson").open("ab") as more:
+                more.write(ndjson(records(300, 1.79e9 + 500, WORSE, 8)))
+            page.mouse.click(1, 1)
+            page.wait_for_selector("figcaption:has-text('erm: accuracy, up to window 7')")
+            page.wait_for_selector(".readout:has-text('Window 7, ')")
+            assert page.get_attribute("details", "open") is not None, "what was unfolded stays so"
+            assert not page.is_visible("#stale")
+            assert (tab.complaints, tab.elsewhere) == ([], [])
+            daemon.end()
+            page.wait_for_selector("#stale:visible")
+
+
+def hurried(route: Any) -> None:
+    """The page as the agent serves it, asking again after one second instead of fifteen."""
+    try:
+        answer = route.fetch()
+    except Exception:  # noqa: BLE001 - the agent has ended
+        route.abort()
+        return
+    route.fulfill(response=answer, body=answer.text().replace('data-refresh="15"', 'data-refresh="1"'))
