@@ -8,6 +8,7 @@ from connectors.base import Source
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.reference import read_reference
+from connectors.formats.wires import columns_of, wire_of
 from connectors.stdin import StdinSource
 from monitor.config import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
 from monitor.config import StdinSource as StdinSettings
@@ -39,7 +40,8 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source:
         return Http(settings, known)
     if isinstance(settings, StdinSettings):
         return StdinSource(name=settings.label)
-    return FileSource(settings.path, follow=settings.follow, name=settings.label)
+    mapped = columns_of(wire_of(settings))
+    return FileSource(settings.path, follow=settings.follow, name=settings.label, mapped=mapped)
 
 
 def build_inputs(config: Config) -> list[Input]:
@@ -48,7 +50,8 @@ def build_inputs(config: Config) -> list[Input]:
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)
-        inputs.append(Input(source, Decoder(known, source.name, keep=config.keep_of_rejects).decode))
+        decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire_of(settings))
+        inputs.append(Input(source, decoder.decode))
     return inputs
 
 

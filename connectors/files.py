@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from connectors.base import EndOfSource, Raw, Source
@@ -81,6 +81,8 @@ class FileSource(Source):
     missing_seconds : float, default 3.0
         A followed file that has been away for so long, without a new one under its name, is an error of
         `read`, again and again until it is there; what is still added to the old one is read all the same.
+    mapped : collection of str
+        The columns of a table that a mapping reads; those under our names where empty.
 
     Examples
     --------
@@ -102,6 +104,7 @@ class FileSource(Source):
         max_line_bytes: int = MAX_LINE_BYTES,
         settle_seconds: float = 1.0,
         missing_seconds: float = 3.0,
+        mapped: Collection[str] = (),
     ) -> None:
         self.path = Path(path)
         self.partition = str(path)
@@ -110,6 +113,7 @@ class FileSource(Source):
         self.max_line_bytes = max_line_bytes
         self.settle_seconds = settle_seconds
         self.missing_seconds = missing_seconds
+        self.mapped = mapped
         self._reader: FileReader | None = None
 
     def open(self, positions: Mapping[str, int]) -> None:
@@ -158,9 +162,9 @@ class FileSource(Source):
         if inner == ".parquet" and kind != inner:
             raise SourceError(f"{self.path}: Parquet is compressed within; unpack the {kind} around it")
         if inner == ".csv":
-            return Table(read_csv(self.path, self.partition, start, self.max_line_bytes))
+            return Table(read_csv(self.path, self.partition, start, self.max_line_bytes, self.mapped))
         if inner == ".parquet":
-            return Table(read_parquet(self.path, self.partition, start))
+            return Table(read_parquet(self.path, self.partition, start, self.mapped))
         if kind in DECOMPRESSORS:
             return Compressed(self.path, DECOMPRESSORS[kind](self.path), self._cutter(start), start)
         return Plain(self.path.open("rb", buffering=0), self._cutter, start)

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from monitor.config_chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
 from monitor.config_labels import Labels
+from monitor.config_mapping import MAPPING, Constants, FieldMapping
 from monitor.config_sinks import Alertmanager, KafkaSink, OptionValue, Rejects, Reports
 from monitor.config_task import (
     Bound,
@@ -39,10 +40,12 @@ __all__ = [
     "Calibration",
     "ChartConfig",
     "Config",
+    "Constants",
     "CrossCheckError",
     "EstimatorTag",
     "Export",
     "FalseAlarmBudget",
+    "FieldMapping",
     "FileSource",
     "HttpSource",
     "HttpSpool",
@@ -79,6 +82,7 @@ class FileSource(Section):
     name: str | None = Field(
         default=None, min_length=1, max_length=200, description="In metrics; the file's name if absent."
     )
+    mapping: FieldMapping | None = MAPPING
 
     @property
     def label(self) -> str:
@@ -93,6 +97,7 @@ class StdinSource(Section):
     name: str | None = Field(
         default=None, min_length=1, max_length=200, description="In metrics; stdin if absent."
     )
+    mapping: FieldMapping | None = MAPPING
 
     @property
     def label(self) -> str:
@@ -124,6 +129,7 @@ class KafkaSource(Section):
     name: str | None = Field(
         default=None, min_length=1, max_length=200, description="In metrics; kafka if absent."
     )
+    mapping: FieldMapping | None = MAPPING
 
     @property
     def label(self) -> str:

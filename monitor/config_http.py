@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from monitor.config_mapping import MAPPING, FieldMapping
 from monitor.section import Problem, Section, demand, listen_address, unique
 
 FEWEST_TOKEN_CHARACTERS = 16
@@ -126,6 +127,7 @@ class HttpSource(Section):
     name: str | None = Field(
         default=None, min_length=1, max_length=200, description="In metrics; http if absent."
     )
+    mapping: FieldMapping | None = MAPPING
 
     @property
     def label(self) -> str:

@@ -15,6 +15,14 @@ from monitor.errors import ConfigError
 
 SCHEMA = schema()
 BUDGET = "  tasks.t.chart.arl0.false_alarms_per_week"
+MAPPING = {"id": "a.b", "class_scores": {"ok": "p"}, "groups": {"region": "r"}, "constants": {"task": "t"}}
+
+
+def mapping():
+    """One of its own for each source."""
+    return copy.deepcopy(MAPPING)
+
+
 BASE = {
     "tasks": {
         "t": {
@@ -35,14 +43,15 @@ BASE = {
         }
     },
     "sources": [
-        {"kind": "file", "path": "a.ndjson"},
-        {"kind": "stdin"},
+        {"kind": "file", "path": "a.ndjson", "mapping": mapping()},
+        {"kind": "stdin", "mapping": mapping()},
         {
             "kind": "kafka",
             "brokers": ["localhost:9092"],
             "topics": ["p"],
             "stall_seconds": 30,
             "options": {"client_id": "x"},
+            "mapping": mapping(),
         },
         {
             "kind": "http",
@@ -50,6 +59,7 @@ BASE = {
             "spool": {"path": "spool"},
             "tokens": [{"token_file": "t", "tasks": ["t"]}],
             "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+            "mapping": mapping(),
         },
     ],
     "reports": {
@@ -65,6 +75,7 @@ BASE = {
     "export": {"listen": "127.0.0.1:0"},
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job"}
+NAMES |= {"class_scores": "ok", "groups": "region"}
 
 
 def resolve(node):
@@ -132,7 +143,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 33
+    assert len(SECTIONS) == 41
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 

@@ -18,6 +18,7 @@ from connectors.formats.answers import read_answers
 from connectors.formats.columns import Columns, Places, RejectList
 from connectors.formats.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.json_lines import read_block, read_messages, too_large
+from connectors.formats.mapped import MappedWire
 from connectors.formats.names import encode_ids
 from connectors.formats.redaction import Keep, keeper
 from connectors.formats.structs import MAX_LINE_BYTES, Fault, Faults, Reading
@@ -25,6 +26,7 @@ from connectors.formats.table_rows import read_table
 from connectors.formats.tasks import TaskFinder
 from connectors.formats.times import parse_times
 from connectors.formats.truth import read_labels
+from connectors.formats.wire import PLAIN, Wire
 from connectors.formats.wording import without_values
 from monitor.records import Chunk, Ints, Reject, TaskLayout
 
@@ -48,6 +50,8 @@ class Decoder:
     keep : {"whole", "redacted", "none"}
         How much of a rejected record its `Reject` holds: see `connectors.formats.redaction`. The messages
         of the last two quote no value either.
+    wire : Wire, optional
+        How bytes become records: under our names where left out; see `connectors.formats.wires.wire_of`.
 
     Raises
     ------
@@ -71,6 +75,7 @@ class Decoder:
         source: str,
         max_line_bytes: int = MAX_LINE_BYTES,
         keep: Keep = "whole",
+        wire: Wire = PLAIN,
     ) -> None:
         names = [layout.name for layout in layouts]
         if not names or len(set(names)) != len(names):
@@ -81,6 +86,7 @@ class Decoder:
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
         self._keep = keeper(keep)
+        self._wire = wire
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode what one read brought.
@@ -136,16 +142,16 @@ class Decoder:
 
     def _read(self, raw: Raw) -> Reading:
         if isinstance(raw, RawBlock):
-            return read_block(raw, self.max_line_bytes)
+            return read_block(raw, self.max_line_bytes, self._wire)
         if isinstance(raw, RawMessages):
-            return read_messages(raw, self.max_line_bytes)
+            return read_messages(raw, self.max_line_bytes, self._wire)
         if isinstance(raw, RawSkipped):
             fault = too_large(raw.size, self.max_line_bytes)
             reject = Reject(*fault, raw.head, raw.partition, raw.start)
             return Reading(
                 [], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], raw.start + raw.size
             )
-        return read_table(raw)
+        return read_table(self._wire.table(raw) if isinstance(self._wire, MappedWire) else raw)
 
     def _hint_of(
         self, raws: Sequence[Raw], readings: Sequence[Reading]
@@ -155,9 +161,13 @@ class Decoder:
         classes = {layout.name: layout.classes for layout in self.layouts}
 
         def hint(record: int, data: bytes, fault: Fault, task: str) -> str:
+            raw = raws[bisect_right(ends, record)]
+            if isinstance(self._wire, MappedWire):
+                reason, message = fault
+                found = reason in MISSING and not isinstance(raw, RawTable)
+                return self._wire.missing(message, data) if found else self._wire.note(message)
             if fault[0] not in MISSING:
                 return ""
-            raw = raws[bisect_right(ends, record)]
             if not isinstance(raw, RawTable):
                 return misspelt(keys_of(data))
             return bare_classes(raw.columns, classes.get(task, ())) or misspelt(raw.columns)

@@ -12,25 +12,20 @@ import msgspec
 import numpy as np
 
 from connectors.base import RawBlock, RawMessages
-from connectors.formats.explain import explain_text
 from connectors.formats.structs import Fault, Reading, Record
+from connectors.formats.wire import ERRORS, PLAIN, Outcome, Wire
 from monitor.records import Ints, Reject, RejectReason
 
-_DECODER = msgspec.json.Decoder(Record)
-_ARRAY_DECODER = msgspec.json.Decoder(list[Record])
 _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
-_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _SPACE = b" \t\r\n"
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LEAF = 4  # pieces decoded one by one: below this, halving costs more calls than it saves
 
-Outcome = tuple[bytes, Record | Fault]
 
-
-def read_block(block: RawBlock, max_line_bytes: int) -> Reading:
+def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
     """The records of a block of lines; blank lines are passed over.
 
     Parameters
@@ -38,6 +33,8 @@ def read_block(block: RawBlock, max_line_bytes: int) -> Reading:
     block : RawBlock
     max_line_bytes : int
         A longer line is rejected, unread.
+    wire : Wire
+        How a line is read.
     """
     data, end = block.data, block.start + len(block.data)
     skipped = len(_BYTE_ORDER_MARK) if block.start == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
@@ -49,23 +46,27 @@ def read_block(block: RawBlock, max_line_bytes: int) -> Reading:
     starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1))[: len(ends)]
     positions = starts + (block.start + skipped)
     if _one_object_a_line(view, starts, ends, max_line_bytes):
-        records = _try_lines(data)
+        records = wire.lines(data)
         if records is not None and len(records) == len(starts):
             return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [], end)
     lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return _collect(lines, positions, block.partition, end, lambda x: _from_line(x, max_line_bytes))
+    return _collect(
+        lines, positions, block.partition, end, wire, lambda x: _from_line(x, max_line_bytes, wire)
+    )
 
 
-def read_messages(raw: RawMessages, max_line_bytes: int) -> Reading:
+def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
     """The records of messages; an empty message (Kafka's tombstone) holds none."""
     end = raw.offsets[-1] + 1 if raw.offsets else 0
     positions = np.array(raw.offsets, dtype=np.int64)
     values = [value.strip(_SPACE) for value in raw.values]
     if max(map(len, values), default=0) <= max_line_bytes and b"" not in values:
-        records = _try_pieces(values)
+        records = _try_pieces(values, wire)
         if records is not None:
             return Reading(records, positions, values.__getitem__, [], end)
-    return _collect(values, positions, raw.partition, end, lambda x: _from_message(x, max_line_bytes))
+    return _collect(
+        values, positions, raw.partition, end, wire, lambda x: _from_message(x, max_line_bytes, wire)
+    )
 
 
 def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
@@ -84,21 +85,14 @@ def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_byte
     return bool(closed.all() and (view[starts] == _OPEN).all())
 
 
-def _try_lines(data: bytes) -> list[Record] | None:
-    try:
-        return _DECODER.decode_lines(data)
-    except _ERRORS:
-        return None
-
-
-def _try_pieces(pieces: Sequence[bytes]) -> list[Record] | None:
+def _try_pieces(pieces: Sequence[bytes], wire: Wire) -> list[Record] | None:
     """One record a piece, all decoded in one call, or None where that is not so."""
     joined = b"\n".join(pieces)
     if not joined.count(b"\n") == joined.count(b"}\n{") == len(pieces) - 1:
         return None
     if not (joined.startswith(b"{") and joined.endswith(b"}")):
         return None
-    records = _try_lines(joined)
+    records = wire.lines(joined)
     return records if records is not None and len(records) == len(pieces) else None
 
 
@@ -107,13 +101,14 @@ def _collect(
     positions: Ints,
     partition: str,
     end: int,
+    wire: Wire,
     decode_one: Callable[[bytes], list[Outcome]],
 ) -> Reading:
     records: list[Record] = []
     places: list[int] = []
     raws: list[bytes] = []
     rejects: list[tuple[int, Reject]] = []
-    for number, raw, outcome in _outcomes(pieces, decode_one):
+    for number, raw, outcome in _outcomes(pieces, wire, decode_one):
         if isinstance(outcome, Record):
             records.append(outcome)
             places.append(int(positions[number]))
@@ -125,7 +120,7 @@ def _collect(
 
 
 def _outcomes(
-    pieces: list[bytes], decode_one: Callable[[bytes], list[Outcome]]
+    pieces: list[bytes], wire: Wire, decode_one: Callable[[bytes], list[Outcome]]
 ) -> list[tuple[int, bytes, Record | Fault]]:
     """What each piece holds: (number of the piece, bytes of the record, record or fault)."""
     numbers = [i for i, piece in enumerate(pieces) if piece]
@@ -136,7 +131,7 @@ def _outcomes(
         if len(some) <= _LEAF:
             found.extend((i, raw, outcome) for i in some for raw, outcome in decode_one(pieces[i]))
             continue
-        records = _try_pieces([pieces[i] for i in some])
+        records = _try_pieces([pieces[i] for i in some], wire)
         if records is not None:
             found.extend((i, pieces[i], record) for i, record in zip(some, records, strict=True))
         else:
@@ -145,36 +140,32 @@ def _outcomes(
     return found
 
 
-def _from_line(line: bytes, max_line_bytes: int) -> list[Outcome]:
+def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
     if len(line) > max_line_bytes:
         return [(line, too_large(len(line), max_line_bytes))]
-    try:
-        return [(line, _DECODER.decode(line))]
-    except _ERRORS as error:
-        return [(line, explain_text(line, error))]
+    return wire.one(line)
 
 
-def _from_message(value: bytes, max_line_bytes: int) -> list[Outcome]:
+def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
     """A message is an array, one record (over several lines or not), or a record a line."""
     if not _is_one_value(value):
         lines = [line for line in (x.strip(_SPACE) for x in value.split(b"\n")) if line]
         if len(lines) > 1:
-            return [outcome for line in lines for outcome in _from_line(line, max_line_bytes)]
-        return _from_line(value, max_line_bytes)
+            return [outcome for line in lines for outcome in _from_line(line, max_line_bytes, wire)]
+        return _from_line(value, max_line_bytes, wire)
     if not value.startswith(b"["):
-        return _from_line(value, max_line_bytes)
+        return _from_line(value, max_line_bytes, wire)
     elements = [bytes(element) for element in _ELEMENTS.decode(value)]
-    try:
-        records = _ARRAY_DECODER.decode(value)
-    except _ERRORS:
-        return [outcome for element in elements for outcome in _from_line(element, max_line_bytes)]
+    records = wire.array(value)
+    if records is None:
+        return [outcome for element in elements for outcome in _from_line(element, max_line_bytes, wire)]
     return list(zip(elements, records, strict=True))
 
 
 def _is_one_value(value: bytes) -> bool:
     try:
         _ONE_VALUE.decode(value)
-    except _ERRORS:
+    except ERRORS:
         return False
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,13 +20,18 @@ ROWS = 8192
 
 
 def read_csv(
-    path: Path, partition: str, start: int, max_line_bytes: int = MAX_LINE_BYTES
+    path: Path,
+    partition: str,
+    start: int,
+    max_line_bytes: int = MAX_LINE_BYTES,
+    mapped: Collection[str] = (),
 ) -> Iterator[RawTable]:
     """The rows of a CSV file from number `start` on; its first line names the columns.
 
     A row with more cells than there are columns, or that is too long, is handed on as broken.
     Bytes that are not UTF-8 come as lone surrogates, for the decoder to reject that row alone. A file whose
     name ends in ``.gz`` or ``.zst`` is unpacked; of a damaged one every whole row is given first.
+    `mapped` are the columns that a mapping reads, where there is one: then they are those that are known.
 
     Raises
     ------
@@ -38,7 +43,7 @@ def read_csv(
         lines = _BoundedLines(file, max_line_bytes)
         rows = _rows(csv.reader(lines), lines)
         names, broken = next(rows, ([], f"it is damaged: {lines.fault}" if lines.fault else "it is empty"))
-        why = broken or _why_no_names(names)
+        why = broken or _why_no_names(names, mapped)
         if why is not None:
             raise SourceError(f"{path}: the first line of a CSV file must name its columns, but {why}")
         rows = islice(rows, start, None)
@@ -55,15 +60,19 @@ def _open_text(path: Path) -> TextIO:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _why_no_names(names: list[str]) -> str | None:
+def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """What is wrong with the names of columns, as the end of a sentence."""
     if len(set(names)) != len(names):
         return "it names two columns alike"
-    if any(map(is_column, names)):
+    if any(name in mapped if mapped else is_column(name) for name in names):
         return None
     for delimiter, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-        if any(is_column(name.strip()) for name in ",".join(names).split(delimiter)):
+        if any(
+            name.strip() in mapped or is_column(name.strip()) for name in ",".join(names).split(delimiter)
+        ):
             return f"it has {word} between them; put commas, there and in every row"
+    if mapped:
+        return f"none of them is among those that the mapping reads: {', '.join(mapped)}"
     return f"none of them is known; known are {', '.join(KNOWN_COLUMNS)}"
 
 
@@ -129,7 +138,7 @@ def _rows(reader: Any, lines: _BoundedLines) -> Iterator[tuple[list[str], str | 
             yield cells, None
 
 
-def read_parquet(path: Path, partition: str, start: int) -> Iterator[RawTable]:
+def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str] = ()) -> Iterator[RawTable]:
     """The rows of a Parquet file from number `start` on.
 
     Raises
@@ -147,8 +156,8 @@ def read_parquet(path: Path, partition: str, start: int) -> Iterator[RawTable]:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
-            wanted = [name for name in names if is_column(name)]
-            others = [name for name in names if not is_column(name)]
+            wanted = [name for name in names if (name in mapped if mapped else is_column(name))]
+            others = [name for name in names if name not in wanted]
             first = 0
             for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
                 skipped = max(start - first, 0)

@@ -11,6 +11,7 @@ import numpy as np
 
 from connectors.base import RawBlock
 from connectors.formats.decoder import Decoder
+from connectors.formats.wire import PLAIN, Wire
 from monitor.records import Chunk, Reject, RejectReason, TaskLayout
 
 MOST_ERRORS = 100
@@ -68,6 +69,8 @@ class Intake:
     Parameters
     ----------
     layouts : sequence of TaskLayout
+    wire : Wire, optional
+        How rows are read.
 
     Examples
     --------
@@ -78,8 +81,8 @@ class Intake:
     (1, 1, 1, '$.scores[1]: expected a number from 0 to 1, got 1.5')
     """
 
-    def __init__(self, layouts: Sequence[TaskLayout]) -> None:
-        self._decoder = Decoder(layouts, "http")
+    def __init__(self, layouts: Sequence[TaskLayout], wire: Wire = PLAIN) -> None:
+        self._decoder = Decoder(layouts, "http", wire=wire)
 
     def judge(self, lines: Sequence[bytes], kind: Kind) -> Judgement:
         """What these rows, one a line and none of them blank, hold.

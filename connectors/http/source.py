@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from connectors.base import Raw, RawBlock, Source
+from connectors.formats.wires import wire_of
 from connectors.http.access import Gate, Quota
 from connectors.http.handler import Posts
 from connectors.http.intake import Intake
@@ -61,7 +62,7 @@ class HttpSource(Source):
         self.name = settings.label
         self._settings = settings
         self._tasks = tuple(layout.name for layout in layouts)
-        self._intake = Intake(layouts)
+        self._intake = Intake(layouts, wire_of(settings))
         self._spool = Spool(Path(settings.spool.path), settings.spool.max_bytes)
         self._posts: Posts | None = None
         self._listener: Listener | None = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from connectors.base import EndOfSource, Raw, RawMessages
 from connectors.files import FileSource, why_not_a_file
 from connectors.formats.console_dump import is_console_dump, read_console_dump
 from connectors.formats.decoder import Decoder
+from connectors.formats.wire import PLAIN, Wire
+from connectors.formats.wires import columns_of
 from monitor.errors import ConfigError
 from monitor.records import Chunk, TaskLayout
 
@@ -99,7 +101,11 @@ class Inputs:
 
 
 def open_inputs(
-    files: Sequence[Path], named: Sequence[str], partitions: Collection[str], layouts: Sequence[TaskLayout]
+    files: Sequence[Path],
+    named: Sequence[str],
+    partitions: Collection[str],
+    layouts: Sequence[TaskLayout],
+    wire_of: Callable[[str], Wire] = lambda _: PLAIN,
 ) -> Inputs:
     """Match files to the partitions that reports name.
 
@@ -129,15 +135,16 @@ def open_inputs(
         problem = why_not_a_file(path)
         if problem is not None:
             raise ConfigError(problem)
-        decoder = Decoder(layouts, name)
+        wire = wire_of(name)
+        decoder = Decoder(layouts, name, wire=wire)
         dump = is_console_dump(path)
-        raws = read_console_dump(path, name) if dump else _file(path, name)
+        raws = read_console_dump(path, name) if dump else _file(path, name, columns_of(wire))
         readers.append(Reader(raws, decoder, name, whole=not dump))
     return Inputs(readers)
 
 
-def _file(path: Path, partition: str) -> Iterator[Sequence[Raw]]:
-    source = FileSource(path)
+def _file(path: Path, partition: str, mapped: Collection[str]) -> Iterator[Sequence[Raw]]:
+    source = FileSource(path, mapped=mapped)
     source.partition = partition
     source.open({})
     try:

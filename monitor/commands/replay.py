@@ -13,6 +13,7 @@ from typing import Any
 from connectors.base import EndOfSource, Raw, RawBlock, RawTable
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decoder import Decoder
+from connectors.formats.wires import columns_of, wire_for
 from monitor.commands.daemon import engine_settings
 from monitor.config import Config
 from monitor.configfile import load_config
@@ -221,8 +222,9 @@ def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterat
     """What each read brought, and what its positions count."""
     known = layouts(config.tasks)
     for path in files:
-        source = FileSource(path)
-        decoder = Decoder(known, source.name, keep=config.keep_of_rejects)
+        wire = wire_for(config, str(path))
+        source = FileSource(path, mapped=columns_of(wire))
+        decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire)
         source.open({})
         try:
             with suppress(EndOfSource):

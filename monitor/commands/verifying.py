@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from connectors.formats.wires import wire_for
 from monitor.commands.inputs import open_inputs
 from monitor.configfile import load_config
 from monitor.engine import layouts
@@ -33,7 +34,9 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
     history = History(store)
     try:
         partitions = {name for line in history.windows() for name in line.positions}
-        feed = open_inputs(files, named, partitions, layouts(config.tasks))
+        feed = open_inputs(
+            files, named, partitions, layouts(config.tasks), lambda name: wire_for(config, name)
+        )
         return Verifier(history, config.tasks, feed).run()
     finally:
         history.close()

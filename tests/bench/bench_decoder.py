@@ -24,10 +24,12 @@ from connectors.files import FileSource
 from connectors.formats.columns import Columns
 from connectors.formats.decoder import Decoder
 from connectors.formats.json_lines import read_block
+from connectors.formats.mapped import MappedWire
 from connectors.formats.names import encode, encode_ids
 from connectors.formats.scores import score_matrix
 from connectors.formats.structs import MAX_LINE_BYTES, Faults, Record
 from connectors.formats.times import parse_times
+from monitor.config_mapping import FieldMapping
 from monitor.records import TaskLayout
 
 MODELS = 4
@@ -59,6 +61,26 @@ def blocks_of(path: Path) -> Iterator[RawBlock]:
             for raw in source.read(0.0):
                 assert isinstance(raw, RawBlock)
                 yield raw
+
+
+def wires() -> dict[str, MappedWire]:
+    """The same records with every name changed: side by side, or in objects within objects."""
+    flat = {"id": "uuid", "time": "ts", "task": "question", "model": "net"}
+    return {
+        "one step": MappedWire(FieldMapping(**flat, scores="p")),
+        "deeper": MappedWire(FieldMapping(**flat, scores="out.p")),
+        "by class": MappedWire(FieldMapping(**flat, class_scores={"ok": "out.p[0]", "toxic": "out.p[1]"})),
+    }
+
+
+def renamed(data: bytes, kind: str) -> bytes:
+    """The lines of `write_predictions` under the names that `wires` maps."""
+    for old, new in ((b'"id"', b'"uuid"'), (b'"time"', b'"ts"'), (b'"task"', b'"question"')):
+        data = data.replace(old, new)
+    data = data.replace(b'"model"', b'"net"')
+    if kind == "one step":
+        return data.replace(b'"scores"', b'"p"')
+    return data.replace(b'"scores": ', b'"out": {"p": ').replace(b"]}", b"]}}")
 
 
 def best_seconds(work: Callable[[RawBlock], object], blocks: list[RawBlock], rounds: int) -> float:
@@ -95,6 +117,15 @@ def main() -> None:
     print(f"msgspec decode_lines    {alone:6.3f} us a record   {1 / alone:5.2f} million records/s")
     print(f"Decoder to a Chunk      {whole:6.3f} us a record   {1 / whole:5.2f} million records/s")
     print(f"rate of the Decoder     {alone / whole:6.1%} of the bare one (the whole of replay needs 25 %)")
+
+    for name, wire in wires().items():
+        theirs = [RawBlock(renamed(block.data, name), block.partition, block.start) for block in blocks]
+        mapped = Decoder([LAYOUT], "bench", wire=wire)
+        cost = best_seconds(lambda block, by=mapped: by.decode([block]), theirs, options.rounds)
+        cost *= 1e6 / options.records
+        rows = sum(len(b) for block in theirs for b in mapped.decode([block]).batches)
+        assert rows == options.records, (name, rows)
+        print(f"  mapping, {name:12s} {cost:6.3f} us a record   {whole / cost:6.1%} of the rate without one")
 
     read = per_record(lambda block: read_block(block, MAX_LINE_BYTES))
     print(f"  bytes to records      {read:6.3f}")

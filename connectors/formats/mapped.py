@@ -1,0 +1,312 @@
+"""Records with somebody else's field names, read by a mapping that is compiled once.
+
+Paths of one step are a `Record` whose fields are renamed, so that they cost nothing. Deeper ones are a
+tree of typed structs that holds what the mapping asks for and nothing else; its columns are picked out
+one after another. What the quick way refuses is read again without types, slowly, and judged by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, get_type_hints
+
+import msgspec
+
+from connectors.base import RawTable
+from connectors.formats.explain import explain_text, explain_value
+from connectors.formats.maptimes import time_reader
+from connectors.formats.structs import Fault, Record
+from connectors.formats.wire import ERRORS, Outcome
+from connectors.formats.wording import listing, nearest
+from monitor.config_mapping import FieldMapping
+from monitor.fieldpath import MISSING, FieldPath, lookup, parse_field_path
+from monitor.records import RejectReason
+
+_TYPES: Mapping[str, Any] = get_type_hints(Record)
+_FIELDS = Record.__struct_fields__
+_NUMBER = float | None
+_UNMAPPED = "blindsight: not mapped: "  # begins the name of what no record has
+
+Column = list[Any]
+Picker = Callable[[Sequence[Any]], Column]
+
+
+class MappedWire:
+    """Reads records as a mapping says.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+
+    Examples
+    --------
+    >>> wire = MappedWire(FieldMapping(id="req.uuid", model="m", scores="out.probs"))
+    >>> found = wire.lines(b'{"req": {"uuid": "a"}, "m": "erm", "out": {"probs": [0.25, 0.75]}}')
+    >>> found[0].id, found[0].model, found[0].scores
+    ('a', 'erm', [0.25, 0.75])
+    """
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        self.mapping = mapping
+        self.paths: Mapping[str, FieldPath] = {
+            name: parse_field_path(path) for name, path in mapping.paths.items()
+        }
+        self._constants = {
+            name: value for name, value in mapping.constants.model_dump().items() if value is not None
+        }
+        self._time_of = time_reader(mapping)
+        # A renamed Record has one field a name, and none within another.
+        apart = len(set(self.paths.values())) == len(self.paths)
+        flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
+        self._pickers = None if flat else {name: _picker(path) for name, path in self.paths.items()}
+        try:
+            shape = self._renamed() if flat else _tree(self.paths)
+        except _UntypedError:
+            shape = None
+        self._decoder = None if shape is None else msgspec.json.Decoder(shape)
+        self._array = None if shape is None else msgspec.json.Decoder(list[shape])  # type: ignore[valid-type]
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """The records of lines, one a line."""
+        if self._decoder is None:
+            return None
+        try:
+            return self._records(self._decoder.decode_lines(data))
+        except ERRORS:
+            return None
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """The records of an array, one an element."""
+        if self._array is None:
+            return None
+        try:
+            return self._records(self._array.decode(data))
+        except ERRORS:
+            return None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names that the columns of a table may have."""
+        return frozenset(self.mapping.paths.values()) | {str(path[0]) for path in self.paths.values()}
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """The record that these bytes are."""
+        try:
+            if self._decoder is None:
+                return [(data, self._again(data, ValueError("not as the mapping says")))]
+            return [(data, self._records([self._decoder.decode(data)])[0])]
+        except ERRORS as error:
+            return [(data, self._again(data, error))]
+
+    def record(self, value: object) -> Record | Fault:
+        """The record that a decoded value is."""
+        shaped = self.shaped(value)
+        try:
+            return self._timed([msgspec.convert(shaped, Record)])[0]
+        except (msgspec.ValidationError, RecursionError) as error:
+            reason, message = explain_value(shaped) or (RejectReason.WRONG_TYPE, f"$: {error}")
+            return reason, message + self.note(message)
+
+    def shaped(self, value: object) -> dict[str, Any]:
+        """What the mapping finds in a decoded value, under our names."""
+        found: dict[str, Any] = dict(self._constants)
+        for name, path in self.paths.items():
+            each = lookup(value, path)
+            if each is MISSING or each is None:
+                continue
+            parent, _, key = name.partition(".")
+            if key:
+                found.setdefault(parent, {})[key] = each
+            else:
+                found[name] = each
+        return found
+
+    def note(self, message: str) -> str:
+        """The clause that says where the field that a message names is looked for.
+
+        Examples
+        --------
+        >>> MappedWire(FieldMapping(scores="out.probs")).note("$.scores[0]: expected a number")
+        '; the mapping reads scores at out.probs'
+        """
+        name = message.removeprefix("$.").partition(":")[0].partition("[")[0]
+        known = self.mapping.paths
+        place = known.get(name) or known.get(name.partition(".")[0])
+        return f"; the mapping reads {name} at {place}" if place else ""
+
+    def missing(self, message: str, data: bytes) -> str:
+        """The clause about a path at which a record has nothing, with what it has there instead.
+
+        Examples
+        --------
+        >>> wire = MappedWire(FieldMapping(scores="out.probs"))
+        >>> wire.missing("$.scores: missing", b'{"out": {"prob": [0.5, 0.5]}}')
+        '; the mapping reads scores at out.probs, but out has only prob; did you mean prob?'
+        """
+        name = message.removeprefix("$.").partition(":")[0].partition("[")[0]
+        fields = [field for field in self.paths if field == name or field.startswith(f"{name}.")]
+        if not fields:
+            return f"; the mapping names no path of {name}: give one, or constants" if name in _FIELDS else ""
+        try:
+            value = msgspec.json.decode(data)
+        except ERRORS:
+            return ""
+        for field in fields:
+            clause = _lost(value, self.paths[field])
+            if clause:
+                return f"; the mapping reads {field} at {self.mapping.paths[field]}, but {clause}"
+        return self.note(message)
+
+    def table(self, raw: RawTable) -> RawTable:
+        """A table under our names: a path is the name of a column, or leads into what a column holds."""
+        rows = max(map(len, raw.columns.values()), default=0)
+        columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
+        for name, path in self.paths.items():
+            whole = raw.columns.get(self.mapping.paths[name])
+            inner = raw.columns.get(str(path[0])) if whole is None else None
+            if whole is not None:
+                columns[name] = whole
+            elif inner is not None:
+                found = (lookup(_unpacked(value), path[1:]) for value in inner)
+                columns[name] = [None if value is MISSING else value for value in found]
+        if "time" in columns and self._time_of is not None:
+            columns["time"] = [self._time_of(_number_of(value)) for value in columns["time"]]
+        return RawTable(columns, raw.partition, raw.start, raw.broken)
+
+    def _renamed(self) -> type[Record]:
+        names = {field: _UNMAPPED + field for field in _FIELDS}
+        names.update({name: str(path[0]) for name, path in self.paths.items()})
+        fields = [(field, _TYPES[field], self._constants.get(field)) for field in _FIELDS]
+        made: Any = msgspec.defstruct("Renamed", fields, bases=(Record,), rename=names, gc=False)
+        found: type[Record] = made
+        return found
+
+    def _records(self, values: list[Any]) -> list[Record]:
+        if self._pickers is None:
+            return self._timed(values)
+        columns = {name: pick(values) for name, pick in self._pickers.items()}
+        for parent in ("scores", "groups"):
+            inner = {name.partition(".")[2]: name for name in columns if name.startswith(f"{parent}.")}
+            if inner:
+                columns[parent] = _objects(inner, columns)
+        made = [columns.get(name) or repeat(self._constants.get(name), len(values)) for name in _FIELDS]
+        return self._timed(list(map(Record, *made)))
+
+    def _timed(self, records: list[Record]) -> list[Record]:
+        read = self._time_of
+        if read is not None:
+            for record in records:
+                record.time = read(record.time)
+        return records
+
+    def _again(self, data: bytes, error: Exception) -> Record | Fault:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            return explain_text(data, error)
+        if not isinstance(value, dict):
+            return explain_value(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
+        return self.record(value)
+
+
+def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:
+    """One object a row out of a column a name, without what is absent; None where all is."""
+    rows = zip(*(columns[name] for name in inner.values()), strict=True)
+    keys = tuple(inner)
+    return [
+        {key: value for key, value in zip(keys, row, strict=True) if value is not None} or None
+        for row in rows
+    ]
+
+
+def _leaf(name: str) -> Any:
+    if name.startswith("scores."):
+        return _NUMBER
+    return Any if name.startswith("groups.") else _TYPES[name]
+
+
+class _UntypedError(Exception):
+    """Two fields ask for different things at one path: only the slow way tells them apart."""
+
+
+def _tree(paths: Mapping[str, FieldPath]) -> Any:
+    """The type of what stands at the first steps of these paths, each with all of it that follows."""
+    leaves = {_leaf(name) for name, path in paths.items() if not path}
+    steps = dict.fromkeys(path[0] for path in paths.values() if path)
+    if leaves:
+        if steps or len(leaves) > 1:
+            raise _UntypedError
+        return leaves.pop()
+    if all(isinstance(step, int) for step in steps):
+        # One type for all elements: what each of the places asks for, taken together.
+        return list[_tree({name: path[1:] for name, path in paths.items()}) | None] | None  # type: ignore[misc]
+    if any(isinstance(step, int) for step in steps):
+        raise _UntypedError
+    inner = {
+        step: _tree({name: path[1:] for name, path in paths.items() if path[0] == step}) for step in steps
+    }
+    fields = [(f"f{i}", kind | None, None) for i, kind in enumerate(inner.values())]
+    names = {f"f{i}": str(step) for i, step in enumerate(inner)}
+    return msgspec.defstruct("Tree", fields, rename=names, gc=False, namespace={"STEPS": tuple(inner)})
+
+
+def _picker(path: FieldPath) -> Picker:
+    """A function that takes what stands at a path out of each of many trees."""
+
+    def pick(values: Sequence[Any]) -> Column:
+        column = list(values)
+        for step in path:
+            column = _step(column, step)
+        return column
+
+    return pick
+
+
+def _step(column: Column, step: str | int) -> Column:
+    if isinstance(step, int):
+        return [each[step] if isinstance(each, list) and len(each) > step else None for each in column]
+    kind = next((type(each) for each in column if each is not None), None)
+    if kind is None or kind is dict:
+        return [None if each is None else each.get(step) for each in column]
+    field = f"f{kind.STEPS.index(step)}"
+    return [None if each is None else getattr(each, field) for each in column]
+
+
+def _lost(value: object, path: FieldPath) -> str:
+    """What a record has at the place where a path leaves it; "" where it does not."""
+    for depth, step in enumerate(path):
+        inner = lookup(value, (step,))
+        if inner is MISSING:
+            where = "the record" if depth == 0 else _written(path[:depth])
+            if isinstance(value, dict):
+                names = tuple(map(str, value))
+                hint = nearest(str(step), names)
+                return f"{where} has only {listing(names) or 'no field'}{hint}"
+            size = f" has {len(value)} elements" if isinstance(value, list) else " is no object"
+            return where + size
+        value = inner
+    return "" if value is not None else f"{_written(path)} is null"
+
+
+def _written(path: FieldPath) -> str:
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return "".join(parts).removeprefix(".")
+
+
+def _unpacked(value: object) -> object:
+    """A cell of text that is JSON, decoded: CSV holds nothing but text."""
+    if isinstance(value, str) and value[:1] in "[{":
+        try:
+            return msgspec.json.decode(value)
+        except ERRORS:
+            return value
+    return value
+
+
+def _number_of(value: Any) -> Any:
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,0 +1,63 @@
+"""From a source's `mapping` to the wire that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Protocol
+
+from connectors.formats.mapped import MappedWire
+from connectors.formats.wire import PLAIN, Wire
+from monitor.config import Config, KafkaSource, SourceConfig
+from monitor.config_mapping import FieldMapping
+
+
+class HasWire(Protocol):
+    """A section of the configuration that says how its records are written."""
+
+    @property
+    def mapping(self) -> FieldMapping | None:
+        """Where they keep each field."""
+        ...
+
+
+def wire_of(settings: HasWire) -> Wire:
+    """The wire of a source, compiled once.
+
+    Parameters
+    ----------
+    settings : section of a source
+    """
+    return PLAIN if settings.mapping is None else MappedWire(settings.mapping)
+
+
+def wire_for(config: Config, name: str) -> Wire:
+    """The wire of a file that holds what one of the configured sources brought.
+
+    Parameters
+    ----------
+    config : Config
+    name : str
+        The file, or the partition that it is: a file of the configuration by its path or its name, a topic
+        or one of its partitions. Any other is read as the sources are, where they are all read alike, and
+        else under our names.
+    """
+    for source in config.sources:
+        topic = name.rpartition("-")[0]  # of a partition, topic-3
+        if {name, PurePath(name).name, topic} & set(_names(source)):
+            return wire_of(source)
+    kinds = [source.mapping for source in config.sources]
+    return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else PLAIN
+
+
+def _names(source: SourceConfig) -> Sequence[str]:
+    if isinstance(source, KafkaSource):
+        return source.topics
+    return (
+        (source.label, source.path, PurePath(source.path).name) if source.kind == "file" else (source.label,)
+    )
+
+
+def columns_of(wire: Wire) -> frozenset[str]:
+    """The columns of a table that a wire's mapping reads; none where there is no mapping."""
+    return wire.columns if isinstance(wire, MappedWire) else frozenset()

@@ -1,0 +1,340 @@
+"""Records with somebody else's names, read by a mapping: the same rows, or a sentence that says where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.base import RawBlock, RawMessages, RawTable
+from connectors.files import FileSource
+from connectors.formats.decoder import Decoder
+from connectors.formats.mapped import MappedWire
+from connectors.formats.structs import Record
+from connectors.formats.wires import wire_for
+from monitor.config import Config
+from monitor.config_mapping import FieldMapping
+from monitor.configfile import config_from
+from monitor.errors import ConfigError
+from monitor.records import Chunk, RejectReason, TaskLayout
+from tests.daemon import configuration, write_configuration
+
+LAYOUT = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",))
+DEEP = FieldMapping(
+    id="req.uuid",
+    time="req.ts",
+    time_unit="milliseconds",
+    model="net",
+    class_scores={"ok": "out[0].p", "toxic": "out[1].p"},
+    groups={"region": "req.where"},
+    prediction="verdict",
+)
+
+
+def decode(mapping: FieldMapping, *records: Any, keep: Any = "whole") -> Chunk:
+    data = b"".join(
+        (record if isinstance(record, bytes) else json.dumps(record).encode()) + b"\n" for record in records
+    )
+    return Decoder([LAYOUT], "test", keep=keep, wire=MappedWire(mapping)).decode([RawBlock(data, "p", 0)])
+
+
+def deep(uuid: Any = "a", ok: Any = 0.25, **others: Any) -> dict[str, Any]:
+    return {
+        "req": {"uuid": uuid, "ts": 1_500, "where": "eu"},
+        "net": "erm",
+        "out": [{"p": ok}, {"p": 0.75}],
+        "verdict": "ok",
+        "scores": "not ours",
+        **others,
+    }
+
+
+def test_every_field_is_read_where_the_mapping_says_and_nowhere_else() -> None:
+    chunk = decode(DEEP, deep(label="toxic"), deep("b"))
+    (batch,) = chunk.batches
+    assert chunk.rejects == ()
+    assert batch.scores.tolist() == [[0.25, 0.75]] * 2
+    assert batch.time.tolist() == [1.5, 1.5]
+    assert batch.predicted.tolist() == [0, 0]
+    assert batch.models == ("erm",)
+    assert batch.groups["region"][0] == ("eu",)
+    assert batch.label.tolist() == [-1, -1]  # "label" of the record is not mapped
+
+
+@pytest.mark.parametrize(
+    ("mapping", "record", "scores"),
+    [
+        ({"scores": "p"}, {"p": [0.25, 0.75]}, [0.25, 0.75]),
+        ({"scores": "p"}, {"p": {"toxic": 0.75, "ok": 0.25}}, [0.25, 0.75]),
+        ({"scores": "p"}, {"p": 0.75}, [0.25, 0.75]),
+        ({"scores": "a.b[1].p"}, {"a": {"b": [None, {"p": 0.75}]}}, [0.25, 0.75]),
+        ({"scores": "a[1]"}, {"a": ["text", 0.75]}, [0.25, 0.75]),
+        ({"scores": '["a.b"].p'}, {"a.b": {"p": 0.75}}, [0.25, 0.75]),
+        ({"class_scores": {"ok": "x", "toxic": "y"}}, {"x": 0.25, "y": 0.75}, [0.25, 0.75]),
+        ({"scores": "p", "id": "p"}, {"p": 1}, [0.0, 1.0]),
+    ],
+)
+def test_scores_may_have_any_form_at_any_depth(mapping: Any, record: Any, scores: Any) -> None:
+    chunk = decode(FieldMapping(**mapping, constants={"model": "erm"}), record, record)
+    assert chunk.rejects == ()
+    assert chunk.batches[0].scores.tolist() == [scores] * 2
+
+
+def test_a_label_is_mapped_too() -> None:
+    mapping = FieldMapping(id="uuid", label="truth.class", probability="truth.chance")
+    chunk = decode(mapping, {"uuid": "a", "truth": {"class": "toxic", "chance": 0.05}})
+    assert chunk.labels[0].label.tolist() == [1]
+    assert chunk.labels[0].probability.tolist() == [0.05]
+
+
+def test_constants_stand_for_what_no_record_holds() -> None:
+    mapping = FieldMapping(scores="p", constants={"task": "toxicity", "model": "erm", "version": "7"})
+    (batch,) = decode(mapping, {"p": 0.5, "model": "another"}).batches
+    assert (batch.models, batch.versions) == (("erm",), ("7",))
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "seconds"),
+    [
+        ({"time_unit": "milliseconds"}, 1_700_000_000_250, 1_700_000_000.25),
+        ({"time_unit": "nanoseconds"}, 1_700_000_000_000_000_000, 1_700_000_000.0),
+        ({"time_zone": "Europe/Berlin"}, "2026-07-01T12:00:00", 1_782_900_000.0),
+        ({"time_zone": "Europe/Berlin"}, "2026-01-01T12:00:00.5", 1_767_265_200.5),
+        ({"time_zone": "Europe/Berlin"}, "2026-10-25T02:30:00", 1_792_888_200.0),  # comes twice: the first
+        ({"time_zone": "-05:30"}, "2026-01-01T00:00:00", 1_767_245_400.0),
+        ({"time_zone": "Europe/Berlin"}, "2026-01-01T12:00:00Z", 1_767_268_800.0),
+    ],
+)
+def test_times_of_other_units_and_without_an_offset(settings: Any, value: Any, seconds: float) -> None:
+    mapping = FieldMapping(scores="p", time="t", constants={"model": "m"}, **settings)
+    (batch,) = decode(mapping, {"p": 0.5, "t": value}).batches
+    assert batch.time.tolist() == [seconds]
+
+
+def test_a_time_without_an_offset_is_refused_where_no_zone_is_given() -> None:
+    mapping = FieldMapping(scores="p", time="t.at", constants={"model": "m"})
+    (reject,) = decode(mapping, {"p": 0.5, "t": {"at": "2026-01-01T12:00:00"}}).rejects
+    assert reject.message == (
+        '$.time: "2026-01-01T12:00:00" has no offset from UTC; end it in Z or in +01:00'
+        "; the mapping reads time at t.at"
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "reason", "message"),
+    [
+        (
+            deep(ok="much"),
+            RejectReason.WRONG_TYPE,
+            '$.scores.ok: expected a number from 0 to 1, got "much"; the mapping reads scores.ok at out[0].p',
+        ),
+        (
+            deep(ok=1.5),
+            RejectReason.OUT_OF_RANGE,
+            "$.scores.ok: expected a number from 0 to 1, got 1.5; the mapping reads scores.ok at out[0].p",
+        ),
+        (
+            {"req": {"uuid": "a"}, "net": "erm", "outs": []},
+            RejectReason.NO_SCORES,
+            "; the mapping reads scores.ok at out[0].p, but the record has only req, net, outs; "
+            "did you mean outs?",
+        ),
+        (
+            {"req": {"uuid": "a"}, "net": "erm", "out": []},
+            RejectReason.NO_SCORES,
+            "; the mapping reads scores.ok at out[0].p, but out has 0 elements",
+        ),
+        (
+            {**deep(), "net": None},
+            RejectReason.NO_MODEL,
+            "; the mapping reads model at net, but net is null",
+        ),
+        (b'{"req": ', RejectReason.MALFORMED, "$: not JSON at character"),
+        (b"[1]", RejectReason.WRONG_TYPE, "$: expected an object, got an array"),
+    ],
+)
+def test_what_is_wrong_is_said_by_the_path_that_was_looked_at(
+    record: Any, reason: RejectReason, message: str
+) -> None:
+    chunk = decode(DEEP, deep(), record, deep("c"))
+    (reject,) = chunk.rejects
+    assert (reject.reason, len(chunk.batches[0])) == (reason, 2)
+    assert message in reject.message
+
+
+def test_a_field_without_a_path_is_told_to_be_given_one() -> None:
+    (reject,) = decode(FieldMapping(scores="p"), {"p": 0.5, "model": "erm"}).rejects
+    assert reject.message.endswith("; the mapping names no path of model: give one, or constants")
+
+
+def test_redacted_messages_quote_no_value() -> None:
+    (reject,) = decode(DEEP, deep(ok="secret"), keep="redacted").rejects
+    assert "secret" not in reject.message + reject.raw.decode()
+
+
+PIECES = st.recursive(
+    st.none() | st.booleans() | st.floats(0, 1) | st.integers(0, 2) | st.sampled_from(["a", "erm", "ok"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("pqr"), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from("pqr"), PIECES, max_size=3))
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"id": "p", "scores": "q", "constants": {"model": "m"}},
+        {"id": "p.q", "scores": "p.r", "model": "q[0]"},
+        {"class_scores": {"ok": "p[0]", "toxic": "p[1].q"}, "groups": {"region": "p"}},
+        {"prediction": "p.p", "label": "p.p", "groups": {"region": "r.q"}},
+    ],
+)
+def test_the_quick_way_reads_what_the_slow_one_reads(mapping: Any, value: Any) -> None:
+    wire = MappedWire(FieldMapping(**mapping))
+    slow = wire.record(value)
+    quick = wire.lines(json.dumps(value).encode())
+    if quick is not None:
+        assert isinstance(slow, Record), slow
+        fields = Record.__struct_fields__
+        assert [getattr(quick[0], name) for name in fields] == [getattr(slow, name) for name in fields]
+
+
+def test_messages_may_be_arrays_and_lines() -> None:
+    one, other = json.dumps(deep()).encode(), json.dumps(deep("b")).encode()
+    raw = RawMessages([b"[%s, %s]" % (one, other), one + b"\n" + other, one], "t-0", [3, 4, 7])
+    chunk = Decoder([LAYOUT], "test", wire=MappedWire(DEEP)).decode([raw])
+    assert len(chunk.batches[0]) == chunk.answers == 5
+
+
+def test_columns_of_a_table_are_mapped_by_name_or_into_what_they_hold() -> None:
+    columns: dict[str, list[object]] = {
+        "uuid": ["a", "b"],
+        "out.p": ["0.25", 0.5],
+        "more": ['{"p": 0.75}', {"p": 0.5}],
+        "at": ["1500", 2500],
+        "label": ["toxic", "toxic"],
+    }
+    mapping = FieldMapping(
+        id="uuid",
+        class_scores={"ok": "out.p", "toxic": "more.p"},
+        time="at",
+        time_unit="milliseconds",
+        constants={"model": "erm"},
+    )
+    chunk = Decoder([LAYOUT], "test", wire=MappedWire(mapping)).decode([RawTable(columns, "t.csv", 0)])
+    (batch,) = chunk.batches
+    assert batch.scores.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert (batch.time.tolist(), batch.label.tolist()) == ([1.5, 2.5], [-1, -1])
+
+
+def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_path: Path) -> None:
+    rows = [(f"r{i}", 0.1 * i, "erm") for i in range(5)]
+    theirs, ours = tmp_path / "theirs.csv", tmp_path / "ours.csv"
+    theirs.write_text("uuid,p1,net\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    ours.write_text("id,scores,model\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    mapping = FieldMapping(id="uuid", scores="p1", model="net")
+    found = []
+    for path, decoder in (
+        (theirs, Decoder([LAYOUT], "f", wire=MappedWire(mapping))),
+        (ours, Decoder([LAYOUT], "f")),
+    ):
+        source = FileSource(path, mapped={"uuid", "p1", "net"} if path == theirs else ())
+        source.open({})
+        found.append(decoder.decode(source.read(0.0)).batches[0])
+        source.close()
+    np.testing.assert_array_equal(found[0].scores, found[1].scores)
+    np.testing.assert_array_equal(found[0].key, found[1].key)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"id": "a..b"}, ".id: expected a path such as payload.probs, outputs[0].data"),
+        ({"id": "[0].a"}, ".id: expected a path such as"),
+        ({"id": "a[x]"}, ".id: expected a path such as"),
+        ({"class_scores": {"ok": "a b"}}, ".class_scores.ok: expected a path such as"),
+        ({"groups": {"region": "."}}, ".groups.region: expected a path such as"),
+        ({"scores": "a", "class_scores": {"ok": "b"}}, ".class_scores: expected scores or class_scores, got"),
+        ({"model": "m", "constants": {"model": "erm"}}, ".model: expected a path or constants.model, got"),
+        ({}, ": expected the path of at least one field, got none: leave mapping out, or name them"),
+        ({"id": "a", "time_zone": "UTC"}, ".time: missing; time_unit and time_zone say how it is read"),
+        ({"time": "t", "time_zone": "Berlin"}, ".time_zone: expected the name of a time zone such as Europe"),
+        ({"time": "t", "time_zone": "+25:00"}, "or an offset such as +01:00, got '+25:00'"),
+        ({"time": "t", "time_zone": "Europe"}, ".time_zone: expected the name of a time zone"),
+        ({"time": "t", "time_unit": "ms"}, ".time_unit: expected one of seconds, milliseconds, micro"),
+        ({"idd": "a"}, ".idd: unknown key; did you mean 'id'?"),
+    ],
+)
+def test_a_mapping_that_cannot_be_meant_is_refused_by_its_key(mapping: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_from({"tasks": {"t": {}}, "sources": [{"kind": "stdin", "mapping": mapping}]})
+    assert f"sources[0].mapping{message}" in str(caught.value) or message in str(caught.value)
+
+
+def test_a_file_is_read_as_the_source_that_brought_it() -> None:
+    file = {"kind": "file", "path": "/in/p.ndjson", "mapping": {"id": "a"}}
+    topic = {"kind": "kafka", "brokers": ["b:1"], "topics": ["pred"], "mapping": {"id": "b"}}
+    config = Config(tasks={"t": {}}, sources=[file, topic])
+
+    def path_of(name: str) -> str | None:
+        wire = wire_for(config, name)
+        return wire.mapping.id if isinstance(wire, MappedWire) else None
+
+    assert [path_of(name) for name in ("/in/p.ndjson", "p.ndjson", "pred", "pred-3", "other")] == [
+        *("a", "a", "b", "b"),
+        None,
+    ]
+    alone = Config(tasks={"t": {}}, sources=[topic])
+    wire = wire_for(alone, "any.ndjson")
+    assert isinstance(wire, MappedWire)
+    assert wire.mapping.id == "b"
+
+
+def test_replay_writes_the_windows_of_records_with_our_names(tmp_path: Path) -> None:
+    from monitor.commands.replay import replay
+
+    def windows(folder: Path, names: dict[str, str], **source: Any) -> bytes:
+        folder.mkdir()
+        rng = np.random.default_rng(3)
+        lines = [
+            {"id": f"r{i}", "time": 1000.0 + i, "model": "erm", "scores": [1 - p, p]}
+            for i, p in enumerate(rng.uniform(size=400).round(6))
+        ]
+        stream = folder / "in.ndjson"
+        stream.write_text(
+            "".join(json.dumps({names.get(k, k): v for k, v in line.items()}) + "\n" for line in lines)
+        )
+        config = write_configuration(
+            folder, configuration(sources=[{"kind": "file", "path": "in.ndjson", **source}])
+        )
+        replay(str(config), [stream], folder / "out", lambda *_: None)
+        return (folder / "out" / "windows.ndjson").read_bytes().replace(str(folder).encode(), b"")
+
+    ours = windows(tmp_path / "ours", {})
+    names = {"id": "uid", "time": "at0", "model": "name0", "scores": "probs0"}
+    theirs = windows(tmp_path / "them", names, mapping=names)
+    found, expected = ([json.loads(x) for x in text.splitlines()] for text in (theirs, ours))
+    for window in (*found, *expected):
+        window.pop("positions", None)
+    assert found == expected != []
+
+
+def test_the_example_of_the_page_is_read_as_it_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "serving" / "mapping.md").read_text(encoding="utf-8")
+    record = page.partition("```json\n")[2].partition("\n```")[0]
+    config = config_from(
+        {"tasks": {"t": {}}, **yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])}
+    )
+    mapping = config.sources[0].mapping
+    assert mapping is not None
+    chunk = decode(mapping, record.encode())
+    (batch,) = chunk.batches
+    assert (batch.scores.tolist(), batch.predicted.tolist()) == ([[0.12, 0.88]], [1])
+    assert (batch.time.tolist(), batch.models) == ([1763632800.12], ("erm",))
+    assert batch.groups["region"][0] == ("eu",)
