@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from monitor.labels.estimators.base import Fitted, LabelEstimator
+from monitor.labels.estimators.bayesian_calibration import BayesianCalibration
+from monitor.labels.estimators.dawid_skene import DawidSkene
 from monitor.labels.estimators.ensemble import Ensemble
 from monitor.labels.estimators.inputs import LabelledScores
 from monitor.labels.estimators.labelled import Labelled
+from monitor.labels.estimators.majority_vote import MajorityVote
 from monitor.labels.estimators.metrics import METRICS
 from monitor.labels.estimators.posterior import ConfusionEstimate, PosteriorEstimator
+from monitor.labels.estimators.pseudo_label import PseudoLabel
 from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_paper import SSMEPaper
 
@@ -17,17 +21,31 @@ __all__ = [
     "ESTIMATORS",
     "METRICS",
     "SSME",
+    "BayesianCalibration",
     "ConfusionEstimate",
+    "DawidSkene",
     "Ensemble",
     "Fitted",
     "LabelEstimator",
     "Labelled",
     "LabelledScores",
+    "MajorityVote",
     "PosteriorEstimator",
+    "PseudoLabel",
     "SSMEPaper",
 ]
 
 ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
-    estimator.tag: estimator for estimator in (SSME, SSMEPaper, Ensemble, Labelled)
+    estimator.tag: estimator
+    for estimator in (
+        SSME,
+        SSMEPaper,
+        Ensemble,
+        Labelled,
+        PseudoLabel,
+        MajorityVote,
+        DawidSkene,
+        BayesianCalibration,
+    )
 }
 """Every estimator that uses labels, by its name in the configuration and in Prometheus."""

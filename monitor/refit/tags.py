@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-REFITTED = ("ssme", "ssme_paper", "ensemble", "labelled")
+REFITTED = (
+    "ssme",
+    "ssme_paper",
+    "ensemble",
+    "labelled",
+    "pseudo_label",
+    "majority_vote",
+    "dawid_skene",
+    "bayesian_calibration",
+)
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 
 _JOINT = frozenset({"ssme", "ssme_paper"})  # which put models and labels together

@@ -15,6 +15,7 @@ from monitor.records import Floats
 from monitor.refit import fit as fit_module
 from monitor.refit.fit import FAILED, refit, reported
 from monitor.refit.job import RefitResult
+from monitor.refit.tags import REFITTED
 from monitor.result import Estimate, Reason, Unknown
 from tests.refit.jobs import job, simulated
 
@@ -42,6 +43,15 @@ def test_the_estimates_are_those_of_the_estimator_itself() -> None:
     asked = job()
     own = ESTIMATORS["ssme"](seed=3, positive=1).fit(asked.scores, asked.labels, predicted=asked.predicted)
     assert by_name(refit(asked), "b")["accuracy", "ssme"] == own.estimate("accuracy", 1)
+
+
+def test_every_estimator_is_refitted_by_its_name() -> None:
+    done = refit(job(estimators=REFITTED, calibrate=False))
+    assert done.refused is None
+    for model in done.models:
+        found = {tag: result for (_, tag), result in by_name(done, model).items()}
+        assert set(found) == set(REFITTED)
+        assert {tag for tag, result in found.items() if not isinstance(result, Estimate)} == set()
 
 
 def test_the_same_job_gives_the_same_answer_and_is_left_alone() -> None:

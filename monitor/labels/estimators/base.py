@@ -73,10 +73,13 @@ class LabelEstimator(ABC):
         Its name in `ESTIMATORS`, in the configuration and in Prometheus.
     metrics : frozenset of str
         The metrics that it defines; the others are `Unknown`.
+    two_classes_only : bool
+        Whether its paper defines it for two classes alone; a fit to more is refused as `not defined`.
     """
 
     tag: ClassVar[str]
     metrics: ClassVar[frozenset[str]] = frozenset(METRICS)
+    two_classes_only: ClassVar[bool] = False
 
     def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -123,7 +126,7 @@ class LabelEstimator(ABC):
             )
         self._data, self._fitted = data, None
         self._forget()
-        self._fitted = self._fit(data) if data.present.any() else _nothing(data)
+        self._fitted = self._unfit(data) or self._fit(data)
         return self
 
     def estimate(
@@ -247,6 +250,17 @@ class LabelEstimator(ABC):
     def _predict(self, scores: Floats) -> Floats:
         """Class probabilities (m, K) of new rows, models in the fit's order."""
 
+    def _unfit(self, data: LabelledScores) -> Fitted | None:
+        """The refused fit to rows from which nothing can be learnt."""
+        if not data.present.any():
+            # Whatever labels there are, they are of no model's answer.
+            reason = Reason.NO_ROWS
+        elif self.two_classes_only and data.classes > 2:
+            reason = Reason.NOT_DEFINED
+        else:
+            return None
+        return Fitted(data.clamp(data.mean_of_models()), converged=False, refused=reason)
+
     def _forget(self) -> None:
         """Drop what was remembered of an earlier fit, before a new one."""
         return
@@ -299,8 +313,3 @@ class LabelEstimator(ABC):
                 f"{mask.dtype} of the shape {mask.shape}"
             )
         return mask[data.row_order]
-
-
-def _nothing(data: LabelledScores) -> Fitted:
-    """No rows, or none that any model answered: whatever labels there are, they are of no model's answer."""
-    return Fitted(data.clamp(data.mean_of_models()), converged=False, refused=Reason.NO_ROWS)

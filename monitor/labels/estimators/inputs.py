@@ -111,6 +111,49 @@ class LabelledScores:
         return returned
 
 
+def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
+    """Weights of labelled rows, summing to the number of equally weighted labels that tell as much.
+
+    Parameters
+    ----------
+    data : LabelledScores
+    rows : (l,) int64
+        Labelled rows.
+
+    Returns
+    -------
+    (l,) float64
+        1 everywhere without `weights`; their sum is L. Kish's (Σw)² / Σw².
+
+    Examples
+    --------
+    >>> data = checked_input(np.full((3, 1, 2), 0.5), [0, 1, -1], weights=[1.0, 3.0, 1.0])
+    >>> sorted(effective_weights(data, np.flatnonzero(data.labelled)).tolist())
+    [0.4, 1.2...]
+    """
+    if data.weights is None or len(rows) == 0:
+        return np.ones(len(rows))
+    weight = data.weights[rows]
+    scaled: Floats = weight * weight.sum() / (weight @ weight)
+    return scaled
+
+
+def votes(scores: Floats) -> Ints:
+    """(n, M) most probable class of each model, the first of several; −1 where the model has no answer.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+
+    Examples
+    --------
+    >>> votes(np.array([[[0.2, 0.8], [np.nan, np.nan]]])).tolist()
+    [[1, -1]]
+    """
+    present = ~np.isnan(scores[:, :, 0])
+    return np.where(present, np.argmax(np.where(present[:, :, None], scores, 0.0), axis=2), -1)
+
+
 def mean_of_models(scores: Floats) -> Floats:
     """Mean of the classifiers, over those that answered.
 

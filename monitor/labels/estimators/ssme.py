@@ -10,14 +10,14 @@ import numpy as np
 
 from monitor.calibration.isotonic import IsotonicCalibration
 from monitor.labels.estimators.base import Fitted
-from monitor.labels.estimators.inputs import Bools, LabelledScores
+from monitor.labels.estimators.inputs import Bools, LabelledScores, effective_weights
 from monitor.labels.estimators.posterior import PosteriorEstimator
 from monitor.labels.estimators.ssme_curve import distilled
 from monitor.labels.estimators.ssme_evidence import Evidence, Pooling
 from monitor.labels.estimators.ssme_families import log_softmax
 from monitor.labels.estimators.ssme_hypotheses import hypotheses
 from monitor.labels.estimators.ssme_mixture import Mixture, Seen
-from monitor.records import Floats, Ints
+from monitor.records import Floats
 from monitor.result import Reason
 
 FEWEST_ROWS = 20
@@ -140,7 +140,7 @@ class SSME(PosteriorEstimator):
         evidence = pooling.evidence(data.scores)
         rows = np.flatnonzero(data.labelled)
         known = pooling.evidence(data.scores[rows])
-        weights = _label_weights(data, rows)
+        weights = effective_weights(data, rows)
         candidates = hypotheses(evidence, data.scores, pooling.weights)
         seen = Seen(evidence, known, data.labels[rows], weights, pooling.scales)
         mixture = Mixture.of(candidates, seen, self.draws, self.rng())
@@ -182,12 +182,3 @@ def _flags(data: LabelledScores) -> tuple[str, ...]:
     if len(seen) == 0:
         return ("no labels",)
     return () if len(seen) == data.classes else ("a class without labels",)
-
-
-def _label_weights(data: LabelledScores, rows: Ints) -> Floats:
-    """Weights of the labelled rows, summing to the number of equally weighted labels that tell as much."""
-    if data.weights is None or len(rows) == 0:
-        return np.ones(len(rows))
-    weight = data.weights[rows]
-    scaled: Floats = weight * weight.sum() / (weight @ weight)
-    return scaled
