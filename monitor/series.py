@@ -19,6 +19,7 @@ from monitor.labels.checks import LabelChecks
 from monitor.labels.columns import Matches
 from monitor.labels.tally import Tally
 from monitor.lastwindow import LastWindow
+from monitor.rebaselined import Rebaselines
 from monitor.records import Floats, Ints
 from monitor.reference import Reference, baselines, reference_windows
 from monitor.refit.due import schedule_of
@@ -28,12 +29,11 @@ from monitor.reported import Reported
 from monitor.result import Result
 from monitor.rivals import Rivals
 from monitor.versions import VersionTracker
-from monitor.view import Rebaselined, SeriesView
+from monitor.view import SeriesView
 from monitor.windows import ClosedWindow, CountWindow, Rows, WindowLogic
 
 _SILENT_AFTER_AGES = 3
 _FEWEST_WINDOWS_TALLIED = 100
-_REBASELINES_KEPT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,8 @@ class Series:
         """Why a group's rows of the reference make no baseline, though there are windows of them."""
         self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
         self._judged_version: str = state.get("judged_version", "")
-        self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
+        self._rebaselines = Rebaselines(state)
         self._fits: int = state.get("fits", 0)
-        self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
         self._reported = Reported(task, settings.model, settings.group, self.tally, state)
         saved = state.get("calibration")
         self.in_force = (
@@ -202,9 +201,7 @@ class Series:
         """
         windows = self._judge.rebaseline(metric)
         self.changed = True
-        self._untold = [*self._untold, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
-        noted = {"metric": metric, "reason": reason, "time": time, "window": self._windows.number}
-        self._rebaselines = [*self._rebaselines, noted][-_REBASELINES_KEPT:]
+        self._rebaselines.note(metric, reason, time, self._windows.number)
         if self._last is not None:
             charts = tuple(chart for chart in self._last.charts if chart.metric != metric)
             self._last = replace(self._last, charts=charts)
@@ -304,7 +301,6 @@ class Series:
         estimates = self._reported.of_window(window.number, evaluation, self._rivals.of_window(evaluation))
         classes = self._reported.of_classes(evaluation)
         self._last = LastWindow(window.end_time, estimates, charts, classes)
-        untold, self._untold = self._untold, []
         return WindowReport(
             task=self.settings.task_name,
             model=self.settings.model,
@@ -320,7 +316,7 @@ class Series:
             charts=charts,
             objectives=objectives,
             positions=window.positions,
-            rebaselined=tuple(untold),
+            rebaselined=self._rebaselines.take_untold(),
             trust=self.checks.lost_trust(),
             classes=classes,
         )
@@ -389,9 +385,8 @@ class Series:
             "used": self._used,
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
-            "rebaselines": [dict(each) for each in self._rebaselines],
+            **self._rebaselines.snapshot(),
             "fits": max(self._fits, self.in_force.view.version),
-            "untold": [[each.metric, each.reason] for each in self._untold],
             "last": self._last.snapshot() if self._last else None,
             "calibration": self.in_force.snapshot(),
             "recalibration": None if self.recalibration is None else self.recalibration.snapshot(),
