@@ -101,6 +101,8 @@ class Evaluation:
         By metric, how far it moves with what the rows share; empty with exact intervals.
     predictive : Predictive or None
         As in the request.
+    labels : int
+        Labelled rows that the interval of the accuracy rests on too; `evaluate` knows of none.
 
     The distributions are those of chance alone: windows share the rest, which is put on their pool.
     """
@@ -114,6 +116,7 @@ class Evaluation:
     classes: Mapping[tuple[str, int], Result] = field(default_factory=dict)
     exposures: Mapping[str, Exposure] = field(default_factory=dict)
     predictive: Predictive | None = None
+    labels: int = 0
 
 
 def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:

@@ -61,12 +61,14 @@ class LastWindow:
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[list[Any]]:
     """Estimates as plain values."""
-    return [[e.metric, e.estimator, _plain(e.result)] for e in estimates]
+    return [[e.metric, e.estimator, _plain(e.result), *([e.labels] if e.labels else [])] for e in estimates]
 
 
 def estimates_from(state: Sequence[Sequence[Any]]) -> tuple[MetricEstimate, ...]:
     """The estimates that `plain_estimates` gave."""
-    return tuple(MetricEstimate(metric, tag, _result(found)) for metric, tag, found in state)
+    return tuple(
+        MetricEstimate(metric, tag, _result(found), *labels) for metric, tag, found, *labels in state
+    )
 
 
 def _result(found: Sequence[Any]) -> Result:

@@ -1,4 +1,4 @@
-"""The new baselines that operators asked for of one series: what is remembered, and what is still to be told."""
+"""The new baselines that operators asked for of one series: what is kept, and what is still to be told."""
 
 from __future__ import annotations
 

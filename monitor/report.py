@@ -156,7 +156,7 @@ def to_json(report: WindowReport) -> bytes:
 
     The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
     rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
-    (`state` while an objective cannot be judged, `foreign` where the calibration is the model's own, `interval`
+    (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `foreign` where the calibration is the model's own, `interval`
     where its intervals are exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
 
     Parameters
@@ -280,6 +280,7 @@ def _estimate(e: MetricEstimate) -> dict[str, Any]:
             "upper": _rounded(result.upper),
             "level": _rounded(result.level),
             "size": result.n,
+            **({"labels": e.labels} if e.labels else {}),
         }
     size = {"size": result.n} if isinstance(result, TooFew) else {}
     return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason, **size}

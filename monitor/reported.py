@@ -54,7 +54,9 @@ class Reported:
         found = []
         if AVERAGE_CONFIDENCE in self._task.estimators:
             found = [
-                MetricEstimate(metric, AVERAGE_CONFIDENCE, result)
+                MetricEstimate(
+                    metric, AVERAGE_CONFIDENCE, result, evaluation.labels if metric == "accuracy" else 0
+                )
                 for metric, result in evaluation.estimates.items()
             ]
         return (*found, *rivals, *self._realised(window), *self._refitted())

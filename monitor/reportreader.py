@@ -99,7 +99,7 @@ def _read_estimate(read: Mapping[str, Any]) -> MetricEstimate:
         result = Unknown(read["unknown"]) if size is None else TooFew(read["unknown"], size)
     else:
         result = Estimate(read["value"], read["lower"], read["upper"], read["level"], read["size"])
-    return MetricEstimate(read["metric"], read["estimator"], result)
+    return MetricEstimate(read["metric"], read["estimator"], result, read.get("labels", 0))
 
 
 def _read_class(read: Mapping[str, Any]) -> ClassEstimate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class Series:
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
         self._judge: Judge = settings.judge.build(state.get("judge"))
         self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
-        self.checks = LabelChecks(task.level, state)
+        self.checks = LabelChecks(task.level, task.window.size, state)
         self.duplicates: int = state.get("duplicates", 0)
         self._used: int = state.get("used", 0)
         self._last_arrival: float = state.get("last_arrival", -np.inf)
@@ -116,8 +117,9 @@ class Series:
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state)
         if saved is None and reference is not None:
             self._start(reference)
-        if reference is not None and not settings.group and self.checks.new and self.in_force.view.version:
-            self.checks.calibrated_on(self.confidence(reference.scores, reference.predicted))
+        if reference is not None and not settings.group:
+            known = partial(self.confidence, reference.scores, reference.predicted)
+            self.checks.begin(self.in_force, self._windows.number, known)
 
     def _start(self, reference: Reference) -> None:
         """Draw the charts around the reference."""
@@ -294,6 +296,7 @@ class Series:
         """The report of a window: its estimates, charts and objectives."""
         self.changed = True
         self._follow_version(window)
+        evaluation = self.checks.with_labels(evaluation, window)
         judged = self._rivals.judged(evaluation)
         charts, objectives = self._judge.judge(judged, window.size, window.end_time)
         self._used += window.size

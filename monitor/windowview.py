@@ -29,11 +29,21 @@ class ObjectiveState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricEstimate:
-    """One estimator's answer for one metric of a window."""
+    """One estimator's answer for one metric of a window.
+
+    Parameters
+    ----------
+    metric, estimator : str
+    result : Estimate or Unknown
+    labels : int
+        Labelled rows of before the window closed that moved the interval of an estimate without labels; the
+        value is as it would be without them. 0 where none did.
+    """
 
     metric: str
     estimator: str
     result: Result
+    labels: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,22 @@ def test_one_changed_digit_in_a_stored_line_is_found(copy: Path, change: Any, to
     assert told in done.stdout
 
 
+def test_ends_that_labels_moved_are_passed_over_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_bytes(ndjson(answers(np.random.default_rng(5), 600, labelled=True)))
+    kept = {"method": "isotonic", "refit_labels": None}  # of windows by an earlier one nothing can be checked
+    windows = run(tmp_path, config(tmp_path, calibration=kept))
+    assert ["labels" in one["estimates"][0] for one in windows] == [True] * 6
+    done = verify(tmp_path, "in.ndjson")
+    assert (counts(done), done.returncode) == (clean(6), 0)
+    assert "objectives, the ends of 6 intervals that labels moved" in done.stdout
+    store = tmp_path / "state" / "blindsight.sqlite"
+    change_line(store, 5, lambda w: w["estimates"][0].update(lower=0.1))
+    assert counts(verify(tmp_path, "in.ndjson")) == clean(6)
+    change_line(store, 5, lambda w: w["estimates"][0].pop("labels"))
+    done = verify(tmp_path, "in.ndjson")
+    assert "t, erm, window 5: estimates.accuracy.lower was reported as 0.1," in done.stdout
+
+
 def test_a_higher_revision_is_the_one_that_counts(copy: Path) -> None:
     connection = sqlite3.connect(copy / "backup.sqlite")
     [(task, model, group, window, line)] = connection.execute(

@@ -63,6 +63,7 @@ def told(found: Findings) -> str:
         )
     lines.append(
         "Recomputed: size, times, positions and the estimates without labels. Not: charts, objectives"
+        + (f", the ends of {count(found.informed, 'interval')} that labels moved" if found.informed else "")
         + (f", {count(found.realised, 'estimate')} from labels." if found.realised else ".")
     )
     if not found.checked:

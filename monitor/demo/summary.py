@@ -17,8 +17,8 @@ from monitor.records import Floats
 WHY = (
     "Why: these flights have concept drift. What a delay at the gate means for the arrival changes with "
     "the season and the weather, and no confidence shows it. The intervals hold as much of it as windows of "
-    "the winter showed, which is why they are so wide; what comes later is in none. Without labels "
-    "that cannot be seen; with them it is noticed, and mended as far as the labels reach."
+    "the winter showed, which is why they are so wide, and what labels have said since. Without labels "
+    "what comes later cannot be seen; with them it is noticed, and mended as far as the labels reach."
 )
 
 

@@ -1,38 +1,47 @@
-"""What a model's labelled rows are held against: the intervals of the accuracy, and the estimate itself."""
+"""What a model's labelled rows are held against: the intervals of the accuracy, and the estimate itself.
+
+With predictive intervals they also say where the accuracy lies: see `LabelChecks.with_labels`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from monitor.estimate.bias_law import biased
+from monitor.estimate.predictive import mid_p_estimate
+from monitor.evaluate import Evaluation
+from monitor.inforce import InForce
 from monitor.labels.audit import IntervalAudit, begun_anew, first_labels
 from monitor.labels.columns import Matches
+from monitor.labels.follow import BiasFollower
 from monitor.labels.trust import TrustTest, epsilon_of, trust_begun_anew
 from monitor.records import Floats
+from monitor.result import Estimate
 from monitor.trustview import Trust
 from monitor.view import Coverage
+from monitor.windows import ClosedWindow
 
 
 class LabelChecks:
-    """The audit of the intervals and the test of trust of one model, fed with the same rows.
+    """Audit of the intervals, test of trust and filter on the bias of one model, fed with the same rows.
 
     Parameters
     ----------
     level : float
         Of the intervals.
+    window_rows : int
+        Rows of a full window.
     state : mapping
         A snapshot, or anything that holds one; empty from the start.
-
-    Attributes
-    ----------
-    new : bool
-        Whether what the calibration's uncertainty excuses is still to be said, by `calibrated_on`.
     """
 
-    def __init__(self, level: float, state: Mapping[str, Any]) -> None:
+    def __init__(self, level: float, window_rows: int, state: Mapping[str, Any]) -> None:
         self.audit = IntervalAudit(level).build(state.get("audit"))
         self.test = TrustTest(level=level).build(state.get("trust"))
-        self.new = "epsilon" not in state.get("trust", {})
+        self.bias = BiasFollower(window_rows, state.get("bias", {}))
+        self._excuses_nothing = "epsilon" not in state.get("trust", {})
 
     @property
     def trusted(self) -> bool:
@@ -44,10 +53,52 @@ class LabelChecks:
         rows = first_labels(matches)
         self.audit.add(*rows)
         self.test.add(*rows)
+        self.bias.add(*rows)
 
-    def calibrated_on(self, confidence: Floats) -> None:
-        """The calibration was fitted on a reference with these confidences: its uncertainty is excused."""
-        self.test.recalibrated(0, epsilon_of(confidence))
+    def begin(self, in_force: InForce, window: int, confidence: Callable[[], Floats]) -> None:
+        """Learn how sure the calibration is that a series with a reference starts with, where that is new.
+
+        Parameters
+        ----------
+        in_force : InForce
+        window : int
+            The open one's number. A bias that was not followed so far is followed from there on.
+        confidence : callable
+            Those of the reference, (N,) float64, asked for only where they are needed.
+        """
+        excused = self._excuses_nothing and in_force.view.version > 0
+        if in_force.predictive is None:
+            self.bias.stop()
+        followed = in_force.predictive is not None and not self.bias.follows
+        if not excused and not followed:
+            return
+        known = confidence()
+        if excused:
+            self.test.recalibrated(0, epsilon_of(known))
+        if followed and in_force.predictive is not None:
+            self.bias.calibrated_on(known, in_force.predictive.components, window)
+
+    def with_labels(self, found: Evaluation, window: ClosedWindow) -> Evaluation:
+        """A window's estimates with the accuracy's interval as the labels so far leave it.
+
+        Without labels the calibration's error is centred on none and as wide as the reference left it; labels
+        say where it lies (`monitor.estimate.filtered`). The value stays the mean confidence, and inside.
+
+        Parameters
+        ----------
+        found : Evaluation
+            Without labels; returned as it is before the first one, and where its intervals are exact.
+        window : ClosedWindow
+            The same.
+        """
+        plain, pmf, model = found.estimates.get("accuracy"), found.accuracy, found.predictive
+        if model is None or pmf is None or not isinstance(plain, Estimate):
+            return found
+        law = self.bias.law(window.number, found.confidence, model, window.predicted)
+        if law is None:
+            return found
+        informed = mid_p_estimate(plain.value, biased(pmf, found.confidence, law), plain.level)
+        return replace(found, estimates={**found.estimates, "accuracy": informed}, labels=self.bias.labelled)
 
     @property
     def lost(self) -> bool:
@@ -71,6 +122,7 @@ class LabelChecks:
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
+        self.bias.begin_anew(clean, epsilon)
         if first:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
@@ -80,6 +132,7 @@ class LabelChecks:
         """Another version of the model, or another baseline, from this window on."""
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
+        self.bias.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
         """How often the intervals held; None before there are 30 rows."""
@@ -94,15 +147,21 @@ class LabelChecks:
         return None if self.test.trusted else self.test.trust()
 
     def snapshot(self) -> dict[str, Any]:
-        """Both, by name."""
-        return {"audit": self.audit.snapshot(), "trust": self.test.snapshot()}
+        """By name; nothing of a bias that is not followed."""
+        bias = {"bias": self.bias.snapshot()} if self.bias.follows else {}
+        return {"audit": self.audit.snapshot(), "trust": self.test.snapshot(), **bias}
 
 
 def checks_begun_anew(saved: Mapping[str, Any], window: int) -> dict[str, Any]:
-    """Of a series' snapshot what is left of both where they begin anew with this window."""
+    """Of a series' snapshot what is left of them where they begin anew with this window.
+
+    Nothing of the bias: what is followed next is that of another calibration.
+    """
     found: dict[str, Any] = {}
     if "audit" in saved:
         found["audit"] = begun_anew(saved["audit"], window)
     if "trust" in saved:
         found["trust"] = trust_begun_anew(saved["trust"], window)
+    if "bias" in saved:
+        found["bias"] = {}
     return found

@@ -48,9 +48,14 @@ class BiasFollower:
         self._rows = window_rows
         self._settings: BiasFilter | None = None
         self._logic: BiasFilterLogic | None = None
-        if state.get("settings") and state["settings"]["block_rows"] == self._block_rows:
+        if state.get("window_rows") == window_rows:
             self._settings = _settings_from(state["settings"])
             self._logic = self._settings.build(state["filter"])
+
+    @property
+    def labelled(self) -> int:
+        """Rows taken since it began, or began anew."""
+        return self._logic.labelled if self._logic is not None else 0
 
     @property
     def follows(self) -> bool:
@@ -61,11 +66,25 @@ class BiasFollower:
         """The calibration in force from this window on was fitted on rows with these confidences, (N,)."""
         self._begin(BiasFilter.of_reference(confidence, components, self._block_rows, window * self._rows))
 
-    def begin_anew(self, window: int) -> None:
-        """Another version, baseline or calibration, as sure as the last, from this window on."""
-        if self._settings is not None:
-            old = self._settings
-            self._begin(BiasFilter(old.variance, old.components, old.block_rows, window * self._rows))
+    def begin_anew(self, window: int, epsilon: float | None = None) -> None:
+        """Another version, baseline or calibration from this window on.
+
+        Parameters
+        ----------
+        window : int
+        epsilon : float, optional
+            Standard error of the calibration's bias in logits; if absent it is as sure as the last.
+        """
+        if self._settings is None:
+            return
+        old, variance = self._settings, self._settings.variance
+        if epsilon is not None:
+            variance = epsilon**2 + (old.components.lasting if old.components else 0.0)
+        self._begin(BiasFilter(variance, old.components, old.block_rows, window * self._rows))
+
+    def stop(self) -> None:
+        """Follow nothing until `calibrated_on` is called again."""
+        self._settings = self._logic = None
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Take rows that have just got their first labels: see `monitor.labels.audit.first_labels`."""
@@ -81,9 +100,9 @@ class BiasFollower:
         return law_of_window(model, self._logic, confidence, window * self._rows, predicted)
 
     def snapshot(self) -> dict[str, Any]:
-        """As arrays and plain values."""
+        """As arrays and plain values; empty where it follows nothing."""
         if self._settings is None or self._logic is None:
-            return {"settings": None}
+            return {}
         components = self._settings.components
         settings = {
             "variance": self._settings.variance,
@@ -91,7 +110,7 @@ class BiasFollower:
             "block_rows": self._settings.block_rows,
             "since": self._settings.since,
         }
-        return {"settings": settings, "filter": self._logic.snapshot()}
+        return {"window_rows": self._rows, "settings": settings, "filter": self._logic.snapshot()}
 
     @property
     def _block_rows(self) -> int:

@@ -13,7 +13,7 @@ from monitor.config import Task
 from monitor.records import Batch, Chunk, Ints
 from monitor.store.history import History, Line
 from monitor.verify.ranges import BEFORE, Ranges, Series
-from monitor.verify.recompute import Calibrations, compared
+from monitor.verify.recompute import Calibrations, compared, informed
 from monitor.verify.rows import FirstUses, Rows, split
 
 _SHOWN = 10
@@ -68,6 +68,8 @@ class Findings:
         Windows checked but for their times: rows without `time` got that of their arrival.
     realised : int
         Estimates from labels, which are not recomputed.
+    informed : int
+        Estimates without labels whose interval labels moved: its ends are not recomputed.
     """
 
     equal: int = 0
@@ -77,6 +79,7 @@ class Findings:
     not_checkable: Counter[str] = field(default_factory=Counter)
     untimed: int = 0
     realised: int = 0
+    informed: int = 0
 
     @property
     def checked(self) -> int:
@@ -182,6 +185,7 @@ class Verifier:
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
         found.realised += sum(e["estimator"] != "average_confidence" for e in line.estimates)
+        found.informed += sum(map(informed, line.estimates))
         if not different:
             found.equal += 1
             return

@@ -10,8 +10,11 @@ import numpy as np
 
 from monitor.testing import Crash, CrashPoint, DelayedLabels, Marker, StoredAgent
 from tests.streams import Rig, answers, task
+from tests.test_engine import reference
 
-SETTINGS = Rig(task(window={"size": 60}), event_time=False).settings
+_TASK = task(window={"size": 60}, reference={"path": "r.ndjson"})
+SETTINGS = Rig(_TASK, reference(_TASK, 1000), event_time=False).settings
+"""One of the models has a reference: its labels move the interval of its accuracy."""
 
 
 def records() -> list[Any]:

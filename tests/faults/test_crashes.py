@@ -37,6 +37,7 @@ def test_an_agent_of_the_kit_that_is_left_alone_writes_each_window_once(expected
         "400 answers of two models, 60 a window, the last incomplete"
     )
     assert sum(b'"closed_by":"end"' in line for line in closed) == 2
+    assert sum(b'"labels":' in line for line in closed) >= 4, "windows whose interval labels moved"
 
 
 @pytest.mark.parametrize("point", CrashPoint)
