@@ -94,6 +94,16 @@ def check(config: ConfigPath) -> None:
 
 
 @app.command()
+def doctor(config: ConfigPath) -> None:
+    """Look at a hundred records of each source: what they hold, what is wrong, which mapping reads them."""
+    from monitor.commands.doctor import examine_sources
+
+    text, well = examine_sources(config)
+    typer.echo(text)
+    raise typer.Exit(0 if well else 1)
+
+
+@app.command()
 def backup(
     config: ConfigPath,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist.")],
