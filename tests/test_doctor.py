@@ -161,11 +161,11 @@ def test_scores_that_are_no_probabilities_are_said_to_be_so(
 
 
 def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
-    """Of a calibrated model that is right in 90 %."""
+    """Of a calibrated model that is right in 97 %."""
     rng = np.random.default_rng(5)
     rows = ours(n)
     for row in rows:
-        toxic = float(rng.beta(9, 1) if rng.random() < 0.5 else rng.beta(1, 9))
+        toxic = float(rng.beta(30, 1) if rng.random() < 0.5 else rng.beta(1, 30))
         row["label"] = "toxic" if rng.random() < toxic else "ok"
         row["scores"] = [toxic, 1 - toxic] if turned else [1 - toxic, toxic]
     return rows
