@@ -99,6 +99,8 @@ class PrometheusServer:
         A rule file's text, evaluated every second; none if empty.
     alertmanagers : sequence of str
         ``host:port`` to send alerts to.
+    config : str
+        A configuration's text, which is taken as it is instead of all of these.
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class PrometheusServer:
         metrics_path: str = "/metrics",
         rules: str = "",
         alertmanagers: Sequence[str] = (),
+        config: str = "",
     ) -> None:
         self._program = binary("prometheus")
         self._targets = list(targets)
@@ -115,6 +118,7 @@ class PrometheusServer:
         self._metrics_path = metrics_path
         self._rules = rules
         self._alertmanagers = list(alertmanagers)
+        self._config = config
         self.port = free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -190,7 +194,7 @@ class PrometheusServer:
         }
         (self._folder / "rules.yml").write_text(self._rules, encoding="utf-8")
         # JSON is YAML, and needs no package to be written.
-        (self._folder / "prometheus.yml").write_text(json.dumps(config))
+        (self._folder / "prometheus.yml").write_text(self._config or json.dumps(config))
         return [
             self._program,
             f"--config.file={self._folder / 'prometheus.yml'}",

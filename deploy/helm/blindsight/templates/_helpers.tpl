@@ -1,0 +1,123 @@
+{{- define "blindsight.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "blindsight.selector" -}}
+app.kubernetes.io/name: blindsight
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "blindsight.labels" -}}
+{{ include "blindsight.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "blindsight.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "blindsight.name" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "blindsight.pod" -}}
+metadata:
+  annotations:
+    checksum/config: {{ toYaml .Values.config | sha256sum }}
+    {{- with .Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  labels:
+    {{- include "blindsight.labels" . | nindent 4 }}
+    {{- with .Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "blindsight.serviceAccount" . }}
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 60
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    fsGroup: 65532
+    fsGroupChangePolicy: OnRootMismatch
+    seccompProfile: {type: RuntimeDefault}
+  containers:
+    - name: blindsight
+      image: "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args: [run, /etc/blindsight/config.yaml]
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: [ALL]}
+      ports:
+        - {name: metrics, containerPort: 9109, protocol: TCP}
+        {{- if .Values.ingestPort }}
+        - {name: ingest, containerPort: {{ .Values.ingestPort }}, protocol: TCP}
+        {{- end }}
+      startupProbe:
+        httpGet: {path: /-/healthy, port: metrics}
+        periodSeconds: 2
+        failureThreshold: 60
+      livenessProbe:
+        httpGet: {path: /-/healthy, port: metrics}
+        periodSeconds: 20
+        timeoutSeconds: 5
+      readinessProbe:
+        httpGet: {path: /-/ready, port: metrics}
+        periodSeconds: 10
+        timeoutSeconds: 5
+      {{- with .Values.extraEnv }}
+      env: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      resources: {{- toYaml .Values.resources | nindent 8 }}
+      volumeMounts:
+        - {name: config, mountPath: /etc/blindsight, readOnly: true}
+        - {name: data, mountPath: /var/lib/blindsight}
+        - {name: tmp, mountPath: /tmp}
+        {{- if eq .Values.mode "sidecar" }}
+        - {name: records, mountPath: /records, readOnly: true}
+        {{- end }}
+        {{- with .Values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+    {{- if eq .Values.mode "sidecar" }}
+    - {{- toYaml .Values.sidecar.container | nindent 6 }}
+    {{- end }}
+  volumes:
+    - name: config
+      configMap: {name: {{ include "blindsight.name" . }}}
+    - name: tmp
+      emptyDir: {sizeLimit: 100Mi}
+    {{- if eq .Values.mode "sidecar" }}
+    - name: records
+      emptyDir: {}
+    {{- end }}
+    {{- if or (eq .Values.mode "sidecar") (not .Values.persistence.enabled) }}
+    - name: data
+      emptyDir: {sizeLimit: {{ .Values.persistence.size }}}
+    {{- end }}
+    {{- with .Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with .Values.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.affinity }}
+  affinity: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

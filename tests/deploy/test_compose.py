@@ -1,0 +1,195 @@
+"""The compose file: whole, its mounts there, and its own files at work in processes on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from monitor.configfile import load_config
+from monitor.demo.training import MODELS
+from tests.daemon import DaemonProcess, command, ndjson
+from tests.services.alertmanager_server import AlertmanagerServer
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.process import wait_until
+from tests.services.prometheus_server import PrometheusServer, binary
+from tests.streams import Record, confidences
+
+FOLDER = Path(__file__).parents[2] / "deploy" / "compose"
+WITHIN_SECONDS = 60.0
+
+
+def composed() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "docker-compose.yml").read_text(encoding="utf-8"))
+    return found
+
+
+def mounts(service: str) -> dict[str, str]:
+    """Where in the container, and what of ours."""
+    pairs = [entry.split(":") for entry in composed()["services"][service].get("volumes", [])]
+    return {inside: outside for outside, inside, *_ in pairs}
+
+
+def feeder() -> ModuleType:
+    """`deploy/compose/feeder.py`, which the image runs as a file."""
+    spec = importlib.util.spec_from_file_location("feeder", FOLDER / "feeder.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_everything_that_is_mounted_is_there_and_every_volume_is_named() -> None:
+    found = composed()
+    for service in found["services"]:
+        for outside in mounts(service).values():
+            assert (FOLDER / outside).exists() if outside.startswith(".") else outside in found["volumes"]
+        for other in found["services"][service].get("depends_on", ()):
+            assert other in found["services"]
+
+
+def test_ports_are_of_this_machine_alone_and_the_agent_is_confined() -> None:
+    services = composed()["services"]
+    ports = [port for service in services.values() for port in service.get("ports", ())]
+    assert len(ports) == 4
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    agent = services["blindsight"]
+    assert (agent["read_only"], agent["cap_drop"]) == (True, ["ALL"])
+    images = {service["image"] for service in services.values()}
+    assert all(re.search(r":v?\d|:demo$", image) for image in images), "a tag that moves"
+
+
+def test_docker_compose_takes_it() -> None:
+    programs = [[name] for name in ("docker-compose",) if shutil.which(name)]
+    if shutil.which("docker"):
+        asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60)
+        programs += [["docker", "compose"]] if asked.returncode == 0 else []
+    if not programs:
+        pytest.skip("neither docker-compose nor docker's plugin is installed")
+    words = [*programs[-1], "-f", str(FOLDER / "docker-compose.yml"), "config", "-q"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_rules_are_those_of_its_configuration_and_last_minutes() -> None:
+    printed = command("rules", FOLDER / "blindsight.yaml")
+    assert printed.returncode == 0, printed.stderr
+    kept = (FOLDER / "rules" / "blindsight.rules.yaml").read_text(encoding="utf-8")
+    assert kept.strip() == printed.stdout.strip(), "run blindsight rules again"
+    models = [rule for group in yaml.safe_load(kept)["groups"][:-1] for rule in group["rules"]]
+    assert {rule["for"] for rule in models} <= {"2m", "3m"}
+
+
+def test_grafana_finds_its_data_source_and_its_dashboards() -> None:
+    found = mounts("grafana")
+    provisioning = FOLDER / found["/etc/grafana/provisioning"]
+    [provider] = yaml.safe_load((provisioning / "dashboards/blindsight.yaml").read_text("utf-8"))["providers"]
+    dashboards = FOLDER / found[provider["options"]["path"]]
+    home = composed()["services"]["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert (dashboards / Path(home).name).exists()
+    sources = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text("utf-8"))
+    assert sources["datasources"][0]["url"] == "http://prometheus:9090"
+    assert "prometheus" in composed()["services"]
+
+
+def flights(count: int, seed: int) -> Iterator[Record]:
+    """Like the demo's: four models' answers to one request, labels for all of them beside."""
+    rng = np.random.default_rng(seed)
+    for i, score in enumerate(confidences(rng, count).tolist()):
+        yield {
+            "id": f"f{seed}-{i}",
+            "time": 1.7e9 + seed * 1e6 + i,
+            "task": "delay",
+            "models": {model: [1 - score, score] for model in MODELS},
+            "groups": {"origin": ("JFK", "LGA", "EWR")[i % 3]},
+            "label": ["on_time", "late"][int(rng.random() < score)],
+        }
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Path:
+    """What `feeder.py prepare` leaves, with simulated flights."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    (folder / "reference.ndjson").write_bytes(ndjson(list(flights(10_500, 0))))
+    (folder / "flights.ndjson").write_bytes(ndjson(list(flights(2_000, 1))))
+    return folder
+
+
+def settings(demo: Path, broker: str) -> dict[str, Any]:
+    """The agent's configuration with its folders and hosts replaced, and nothing else."""
+    text = (FOLDER / "blindsight.yaml").read_text(encoding="utf-8")
+    changes = {
+        "/demo/": f"{demo}/",
+        "/var/lib/blindsight/": f"{demo.parent}/",
+        "kafka:9092": broker,
+        "0.0.0.0:9109": "127.0.0.1:0",
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def test_the_agents_configuration_watches_the_feeders_models(demo: Path) -> None:
+    path = demo.parent / "config.yaml"
+    path.write_text(json.dumps(settings(demo, "127.0.0.1:9092")), encoding="utf-8")
+    assert set(load_config(path).tasks["delay"].models) == set(MODELS)
+    done = command("check", path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_same_files_as_processes_give_something_to_see(
+    demo: Path,
+    kafka_broker: KafkaBroker,
+    prometheus: Callable[..., PrometheusServer],
+    alertmanager: Callable[[str], AlertmanagerServer],
+) -> None:
+    receiver = alertmanager(
+        (FOLDER / mounts("alertmanager")["/etc/alertmanager/alertmanager.yml"]).read_text()
+    )
+    with DaemonProcess(demo.parent, settings(demo, kafka_broker.address)) as daemon:
+        text = (FOLDER / mounts("prometheus")["/etc/prometheus/prometheus.yml"]).read_text(encoding="utf-8")
+        changes = {
+            "/etc/prometheus/rules": str(FOLDER / mounts("prometheus")["/etc/prometheus/rules"]),
+            "alertmanager:9093": receiver.address,
+            "blindsight:9109": f"127.0.0.1:{daemon.port}",
+        }
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        (demo / "prometheus.yml").write_text(text, encoding="utf-8")
+        words = [binary("promtool"), "check", "config", str(demo / "prometheus.yml")]
+        subprocess.run(words, check=True, timeout=60, capture_output=True)
+        server = prometheus([], config=text)
+
+        assert feeder().feed(demo / "flights.ndjson", [kafka_broker.address], "flights", 5000.0) == 2000
+        found = server.wait_for('blindsight_windows_closed_total{task="delay"} >= 4', WITHIN_SECONDS)
+        assert {series["metric"]["model"] for series in found} == set(MODELS)
+        assert server.query("sum(blindsight_predictions_total)")[0]["value"][1] == "8000"
+        assert server.query("sum(blindsight_rejected_total)")[0]["value"][1] == "0"
+        assert len(server.query("group by (group) (blindsight_group_state)")) == 3
+
+        def connected() -> bool:
+            with urllib.request.urlopen(server.url + "/api/v1/alertmanagers", timeout=10) as answer:
+                active = json.load(answer)["data"]["activeAlertmanagers"]
+            return [each["url"] for each in active] == [f"{receiver.url}/api/v2/alerts"]
+
+        wait_until(connected, WITHIN_SECONDS, "Prometheus knows its Alertmanager")
+        with urllib.request.urlopen(server.url + "/api/v1/rules", timeout=10) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
+        assert sum(len(group["rules"]) for group in groups) >= 12

@@ -1,0 +1,153 @@
+"""The image and the unit of systemd: linted, hardened, and the image's steps run in a fresh environment."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import DaemonProcess, configuration
+from tests.services.process import in_ci
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
+UNIT = ROOT / "deploy" / "systemd" / "blindsight.service"
+
+
+def steps() -> list[tuple[str, str]]:
+    """Instruction and what it says, continued lines joined."""
+    lines = [line for line in DOCKERFILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line)]
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert found or not in_ci(), f"{name} is missing: it comes with the extra `test`"
+    if found is None:
+        pytest.skip(f"{name} is missing: it comes with the extra `test`")
+    return found
+
+
+def test_hadolint_finds_nothing() -> None:
+    done = subprocess.run(
+        [tool("hadolint"), str(DOCKERFILE)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    # It would find something: here a tag that moves.
+    moved = DOCKERFILE.read_text(encoding="utf-8").replace("python:3.12-slim-bookworm", "python:latest")
+    worse = subprocess.run(
+        [tool("hadolint"), "-"], input=moved, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "DL3007" in worse.stdout
+
+
+def test_the_last_stage_is_not_roots_has_no_installer_and_says_whether_it_is_well() -> None:
+    words = [word for word, _ in steps()]
+    last = steps()[len(words) - 1 - words[::-1].index("FROM") :]
+    said = dict(last)
+    assert words.count("FROM") == 2
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", said["USER"])
+    assert "pip uninstall --yes pip" in said["RUN"]
+    assert "install" not in said["RUN"].replace("uninstall", "").replace("install -d", "")
+    assert [rest for word, rest in last if word == "COPY"] == ["--from=build /opt/blindsight /opt/blindsight"]
+    assert json.loads(said["ENTRYPOINT"]) == ["blindsight"]
+    assert "HEALTHCHECK" in said
+
+
+def test_all_that_the_image_copies_is_sent_and_nothing_else() -> None:
+    lines = (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    sent = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        name
+        for word, rest in steps()
+        if word == "COPY" and not rest.startswith("--from")
+        for name in rest.split()[:-1]
+    }
+    assert sent == copied
+    assert "*" in lines
+    assert all((ROOT / name).exists() for name in copied)
+
+
+@pytest.mark.slow
+def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_check(tmp_path: Path) -> None:
+    """Both stages as one folder: `/src` and `/opt` lie in the test's."""
+    source = tmp_path / "src"
+    source.mkdir()
+    for word, rest in steps():
+        if word == "COPY" and not rest.startswith("--from"):
+            *names, _ = rest.split()
+            for name in names:
+                copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+                copy(ROOT / name, source / name)
+    builder = tmp_path / "builder"
+    venv.create(builder, with_pip=True)
+    [build, final] = [rest for word, rest in steps() if word == "RUN"]
+    [arguments] = [rest for word, rest in steps() if word == "ARG"]
+    line = build.replace("/opt/blindsight", str(tmp_path / "blindsight"))
+    environment = {"PATH": f"{builder / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    name, _, value = arguments.partition("=")
+    subprocess.run(
+        ["/bin/sh", "-ec", line], cwd=source, env=environment | {name: value}, check=True, timeout=600
+    )
+    assert "pip uninstall" in final
+
+    python = tmp_path / "blindsight" / "bin" / "python"
+    missing = subprocess.run([python, "-m", "pip"], capture_output=True, text=True, timeout=60, check=False)
+    assert "No module named pip" in missing.stderr
+    shutil.rmtree(source)
+    program = [
+        "env",
+        "-u",
+        "PYTHONPATH",
+        str(tmp_path / "blindsight" / "bin" / "blindsight"),
+        "run",
+        str(tmp_path / "config.yaml"),
+    ]
+    (tmp_path / "in.ndjson").touch()
+    config = configuration(sources=[{"kind": "file", "path": "in.ndjson", "follow": True}])
+    with DaemonProcess(tmp_path, config, program=program) as daemon:
+        [check] = [rest for word, rest in steps() if word == "HEALTHCHECK"]
+        words = json.loads(check[check.index("[") :])
+        code = words[2].replace("9109", str(daemon.port))
+        assert subprocess.run([python, "-c", code], timeout=60, check=False).returncode == 0
+    assert subprocess.run([python, "-c", code], timeout=60, check=False, capture_output=True).returncode == 1
+
+
+def unit(tmp_path: Path) -> Path:
+    """The unit with a program that is there."""
+    found = tmp_path / "blindsight.service"
+    text = UNIT.read_text(encoding="utf-8")
+    found.write_text(text.replace("/opt/blindsight/bin/blindsight", "/bin/true"), encoding="utf-8")
+    return found
+
+
+def test_systemd_reads_the_unit_and_finds_it_well_confined(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is missing: it comes with systemd")
+    words = [program, "verify", str(unit(tmp_path))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    # Its scale: 0 is confined, 10 is not; "OK" ends at 5.
+    words = [program, "security", "--offline=true", "--threshold=20", str(unit(tmp_path))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_units_commands_are_commands_of_ours() -> None:
+    found = dict(
+        line.split("=", 1)
+        for line in UNIT.read_text(encoding="utf-8").splitlines()
+        if line.startswith("Exec")
+    )
+    assert shlex.split(found["ExecStart"])[1] == "run"
+    assert shlex.split(found["ExecStartPre"])[1] == "check"
+    assert "-HUP $MAINPID" in found["ExecReload"]

@@ -1,0 +1,175 @@
+"""The chart and the plain manifests: linted, rendered, valid by Kubernetes' own schemas, of our ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+from yamllint import linter
+from yamllint.config import YamlLintConfig
+
+from deploy.helm import render
+from monitor.config import listen_address
+from monitor.configfile import config_from, load_config
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+VALUES = ("", "sidecar-values.yaml", "everything-values.yaml")
+KUBERNETES = "1.30"
+OPERATORS = "monitoring.coreos.com/v1"
+"""Its resources are no part of Kubernetes' own schemas."""
+LINT = """
+extends: default
+rules: {line-length: {max: 125}, document-start: disable, comments: disable, braces: disable}
+"""
+
+
+def chosen(file: str) -> list[dict[str, Any]]:
+    return render.rendered(render.values(file) if file else {})
+
+
+def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    [found] = [each for each in objects if each["kind"] == kind]
+    return found
+
+
+@pytest.mark.parametrize("file", VALUES)
+def test_the_chart_lints_strictly(file: str) -> None:
+    found = helm_python.lint(str(render.CHART), strict=True)
+    assert found["errors"] == []
+    assert chosen(file)
+
+
+@pytest.mark.parametrize("file", VALUES)
+def test_every_object_is_valid(file: str) -> None:
+    for each in chosen(file):
+        if each["apiVersion"] != OPERATORS:
+            kubernetes_validate.validate(each, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"mode": "daemonset"}, "mode"),
+        ({"config": {"export": {"listen": "0.0.0.0:8080"}}}, "listen"),
+        ({"ingestPort": 70000}, "ingestPort"),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=message):
+        render.rendered(values)
+
+
+@pytest.mark.parametrize("file", VALUES)
+def test_the_configuration_in_it_is_one_that_the_agent_takes(file: str, tmp_path: Path) -> None:
+    maps = [each for each in chosen(file) if each["kind"] == "ConfigMap" and "config.yaml" in each["data"]]
+    path = tmp_path / "config.yaml"
+    path.write_text(maps[0]["data"]["config.yaml"].replace("/etc/blindsight-secrets", str(tmp_path)), "utf-8")
+    (tmp_path / "token").write_text("0123456789abcdef0123", encoding="utf-8")
+    config = load_config(path)
+    assert listen_address(config.export.listen) == ("0.0.0.0", 9109)
+    for writes in (config.store, config.reports, config.rejects):
+        assert writes is None or str(writes.path).startswith("/var/lib/blindsight")
+
+
+@pytest.mark.parametrize("file", VALUES)
+def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
+    objects = chosen(file)
+    workload = only(objects, "Deployment" if "sidecar" in file else "StatefulSet")
+    pod = workload["spec"]["template"]["spec"]
+    agent = pod["containers"][0]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert agent["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    probes = {name: agent[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {probe["path"] for probe in probes.values()} == {"/-/healthy", "/-/ready"}
+    assert {probe["port"] for probe in probes.values()} == {"metrics"}
+    assert agent["resources"]["limits"]["memory"]
+    assert agent["resources"]["requests"].keys() == {"cpu", "memory"}
+    mounts = {mount["mountPath"] for mount in agent["volumeMounts"]}
+    assert {"/etc/blindsight", "/var/lib/blindsight", "/tmp"} <= mounts
+    claims = {each["metadata"]["name"] for each in workload["spec"].get("volumeClaimTemplates", [])}
+    volumes = {each["name"] for each in pod["volumes"]} | claims
+    assert {m["name"] for c in pod["containers"] for m in c["volumeMounts"]} <= volumes
+
+
+def test_standalone_keeps_its_state_and_lets_in_only_who_may() -> None:
+    objects = chosen("everything-values.yaml")
+    [claim] = only(objects, "StatefulSet")["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
+    policy = only(objects, "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    ports = {rule["ports"][0]["port"]: rule["from"] for rule in policy["ingress"]}
+    name = {"kubernetes.io/metadata.name": "monitoring"}
+    assert ports == {9109: [{"namespaceSelector": {"matchLabels": name}}], 9108: [{"podSelector": {}}]}
+    assert [[port["port"] for port in rule["ports"]] for rule in policy["egress"]] == [[53, 53]]
+    assert [port["port"] for port in only(objects, "Service")["spec"]["ports"]] == [9109, 9108]
+
+
+def test_a_sidecar_shares_a_folder_with_the_model() -> None:
+    objects = chosen("sidecar-values.yaml")
+    containers = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert [each["name"] for each in containers] == ["blindsight", "model"]
+    folders = [
+        {m["mountPath"] for m in each["volumeMounts"] if m["name"] == "records"} for each in containers
+    ]
+    assert folders == [{"/records"}, {"/records"}]
+    assert only(objects, "PodMonitor")["spec"]["jobLabel"] == "app.kubernetes.io/name"
+
+
+def test_operators_get_the_same_rules_and_the_job_that_they_select() -> None:
+    objects = chosen("everything-values.yaml")
+    shipped = yaml.safe_load((DEPLOY / "prometheus" / "blindsight.rules.yaml").read_text(encoding="utf-8"))
+    assert only(objects, "PrometheusRule")["spec"] == shipped
+    monitor = only(objects, "ServiceMonitor")
+    assert monitor["spec"]["jobLabel"] == "app.kubernetes.io/name"
+    service = only(objects, "Service")
+    assert service["metadata"]["labels"]["app.kubernetes.io/name"] == "blindsight"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+
+
+def test_what_the_chart_carries_and_the_plain_manifests_are_up_to_date() -> None:
+    for name, source in render.CARRIED.items():
+        carried = render.CHART / "files" / name
+        assert carried.read_text("utf-8") == source.read_text("utf-8"), "run python -m deploy.helm.render"
+    boards = [
+        each for each in chosen("everything-values.yaml") if each["metadata"]["name"].endswith("dashboards")
+    ]
+    assert boards[0]["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert {key for key in render.CARRIED if key.endswith(".json")} == boards[0]["data"].keys()
+    for path, text in render.manifests().items():
+        assert path.read_text("utf-8") == text, "run python -m deploy.helm.render"
+
+
+@pytest.mark.parametrize("name", ["standalone", "sidecar"])
+def test_plain_manifests_are_valid_and_name_nothing_of_helm(name: str) -> None:
+    text = (DEPLOY / "kubernetes" / f"{name}.yaml").read_text(encoding="utf-8")
+    objects = list(yaml.safe_load_all(text))
+    assert {"ConfigMap", "Service", "NetworkPolicy"} <= {each["kind"] for each in objects}
+    for each in objects:
+        kubernetes_validate.validate(each, KUBERNETES, strict=True)
+    assert "helm.sh" not in text
+    config = next(each for each in objects if each["kind"] == "ConfigMap")["data"]["config.yaml"]
+    config_from(yaml.safe_load(config))
+
+
+def yaml_files() -> list[Path]:
+    found = [path for path in DEPLOY.rglob("*.y*ml") if "templates" not in path.parts]
+    written = {DEPLOY / "grafana" / "configmap.yaml"}  # a dashboard's lines are as long as they are
+    return sorted(set(found) - written)
+
+
+@pytest.mark.parametrize("path", yaml_files(), ids=lambda path: path.name)
+def test_yamllint_finds_nothing(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    long = "rules.yaml" in path.name or "prometheusrule" in path.name  # printed by `blindsight rules`
+    config = YamlLintConfig(LINT.replace("line-length: {max: 125}", "line-length: disable") if long else LINT)
+    assert [f"{found.line}: {found.desc}" for found in linter.run(text, config)] == []
