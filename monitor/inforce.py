@@ -64,6 +64,20 @@ class InForce:
         return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
 
     @classmethod
+    def resumed(
+        cls,
+        saved: Mapping[str, Any] | None,
+        task: Task,
+        reference: Reference | None,
+        fits: int,
+        group: str = "",
+    ) -> InForce:
+        """The one that was saved; `at_start` where none was."""
+        if saved:
+            return cls.from_snapshot(saved, task, reference, group)
+        return cls.at_start(task, reference, fits, group)
+
+    @classmethod
     def from_snapshot(
         cls, state: Mapping[str, Any], task: Task, reference: Reference | None, group: str = ""
     ) -> InForce:

@@ -108,11 +108,7 @@ class Series:
         self._fits: int = state.get("fits", 0)
         self._reported = Reported(task, settings.model, settings.group, self.tally, state)
         saved = state.get("calibration")
-        self.in_force = (
-            InForce.from_snapshot(saved, task, reference, settings.group)
-            if saved
-            else InForce.at_start(task, reference, self._fits, settings.group)
-        )
+        self.in_force = InForce.resumed(saved, task, reference, self._fits, settings.group)
         self._rivals = Rivals(task, reference, self.in_force.calibration, state)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state)
         if saved is None and reference is not None:
@@ -374,6 +370,7 @@ class Series:
             trust=self.checks.trust(),
             alarmed_since=self._judge.alarmed_since,
             classes=last.classes if last else (),
+            recalibrations=None if self.recalibration is None else self.recalibration.view(),
         )
 
     def snapshot(self) -> dict[str, Any]:

@@ -36,6 +36,7 @@ __all__ = [
     "ObjectiveState",
     "ObjectiveView",
     "Rebaselined",
+    "RecalibrationsView",
     "RefitView",
     "SeriesState",
     "SeriesView",
@@ -54,6 +55,25 @@ class LabelOutcome(StrEnum):
     EXPIRED = "expired"
     REJECTED = "rejected"
     SHED = "shed"
+
+
+@dataclass(frozen=True, slots=True)
+class RecalibrationsView:
+    """How the recalibrations of one model on labels stand: see `monitor.refit.due`.
+
+    Parameters
+    ----------
+    outcomes : mapping of str to int
+        How many ended how, by `monitor.refit.due.OUTCOMES`; complete from the start, with zeros.
+    refused : str or None
+        Why the newest one that was due brought nothing to judge, a sentence; None where it did.
+    under_way : bool
+        One has begun and not ended.
+    """
+
+    outcomes: Mapping[str, int]
+    refused: str | None = None
+    under_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +110,8 @@ class SeriesView:
         epoch; None where an older version kept no time.
     classes : tuple of ClassEstimate
         Of the last closed window, where each class is estimated by itself.
+    recalibrations : RecalibrationsView or None
+        None where its calibration is never fitted again by itself, as that of groups.
     """
 
     task: str
@@ -114,6 +136,7 @@ class SeriesView:
     trust: Trust | None = None
     alarmed_since: Mapping[str, float | None] = field(default_factory=dict)
     classes: tuple[ClassEstimate, ...] = ()
+    recalibrations: RecalibrationsView | None = None
 
 
 @dataclass(frozen=True, slots=True)

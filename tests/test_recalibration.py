@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -262,3 +263,36 @@ def test_labels_of_open_windows_wait_and_the_reason_is_kept() -> None:
     schedule = found.engine.series["t"][0].recalibration
     assert schedule is not None
     assert schedule.refused == ("0 labelled answers in closed windows, 50 are needed; wait for more labels")
+
+
+def test_what_became_of_fits_is_seen_from_outside() -> None:
+    found, job = due_rig()
+    before = found.engine.view().series[0].recalibrations
+    assert before is not None
+    assert (before.outcomes, before.under_way) == ({"taken": 0, "kept": 0, "refused": 0}, True)
+    assert found.engine.publish(job.refused("of one class"), now=1.0)
+    after = found.engine.view().series[0].recalibrations
+    assert after is not None
+    assert (after.outcomes["refused"], after.refused, after.under_way) == (1, "of one class", False)
+    still = rig(settings(refit_labels=None), None)
+    still.feed(stream(200))
+    assert still.engine.view().series[0].recalibrations is None
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitted_again(seed: int) -> None:
+    """Seeds without a false alarm before the change, which one series in eight or so has."""
+    rng = np.random.default_rng(seed)
+    records = list(answers(rng, 3000, start=1.7e9))
+    right = [rng.random() < max(one["scores"]) - 0.15 * (i >= 1000) for i, one in enumerate(records)]
+    pairs = zip(records, labels_of(records, right), strict=True)
+    known = reference(settings(), 2000, seed=seed + 50)
+    told = first_lines(
+        Rig(settings(), known, recalibrate=recalibrate).feed([one for pair in pairs for one in pair])
+    )
+    latched = [line["charts"][0]["out_of_control"] for line in told]
+    raised = [i for i, (before, now) in enumerate(pairwise([False, *latched])) if now and not before]
+    assert len(raised) == 1
+    assert raised[0] >= 10, "the change is in window 10"
+    assert all(latched[raised[0] :]), "and stays as long as the change does"
+    assert told[-1]["calibration"]["version"] > 1

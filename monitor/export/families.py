@@ -110,7 +110,7 @@ FAMILIES: dict[str, Family] = {
     "labels_received": Family("counter", "Labels received, used or not.", per_series=False),
     "refit_duration_seconds": Family(
         "histogram",
-        "Time that refits of the estimators that use labels took, good ones and refused ones.",
+        "Time that fits on labels took, of estimators and of calibrations, good ones and refused ones.",
         "seconds",
         per_series=False,
     ),
@@ -122,6 +122,12 @@ FAMILIES: dict[str, Family] = {
     ),
     "refit_failures": Family(
         "counter", "Refits that were refused or lost; the last good one holds.", per_series=False
+    ),
+    "recalibrations": Family(
+        "counter",
+        "Calibrations fitted again on labels, by outcome: taken over, kept the one in force as labels do not "
+        "favour the new one, or refused.",
+        per_series=False,
     ),
     "refit_rows": Family("gauge", "Rows that the last good refit rests on.", "rows", per_series=False),
     "refit_labelled_rows": Family(

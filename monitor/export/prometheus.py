@@ -193,6 +193,9 @@ def _series_rows(one: SeriesView) -> list[Row]:
         audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
         rows.append(("interval_coverage_ratio", audited, one.coverage.ratio))
         rows.append(("interval_audited_rows", audited, one.coverage.rows))
+    if one.recalibrations is not None:
+        for outcome, count in one.recalibrations.outcomes.items():
+            rows.append(("recalibrations", {**who, "outcome": outcome}, count))
     return [*rows, *_trust_rows(one, who)]
 
 
@@ -293,14 +296,11 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
 
 def _refit_rows(view: AgentView) -> Iterator[Row]:
     """Tasks that refit; what is of a fit stays out until there is a good one."""
+    recalibrating = [one.task for one in view.engine.series if one.recalibrations is not None]
+    for task in dict.fromkeys([*view.engine.refits, *recalibrating]):
+        yield from _duration_rows(task, view.refit_durations.get(task, RefitDurations()))
     for task, refits in view.engine.refits.items():
         who = {"task": _text(task)}
-        took = view.refit_durations.get(task, RefitDurations())
-        ends = (*map(floatToGoString, BUCKETS_SECONDS), "+Inf")
-        for end, count in zip(ends, took.cumulative(), strict=True):
-            yield "refit_duration_seconds:bucket", {**who, "le": end}, count
-        yield "refit_duration_seconds:sum", who, took.seconds
-        yield "refit_duration_seconds:count", who, sum(took.counts)
         yield "refit_failures", who, refits.failures
         if refits.success_time is not None:
             yield "refit_last_success_timestamp_seconds", who, refits.success_time
@@ -309,6 +309,15 @@ def _refit_rows(view: AgentView) -> Iterator[Row]:
             yield from _known("effective_labels", who, refits.effective_labels)
             for name, share in refits.prevalence.items():
                 yield from _known("prevalence_ratio", {**who, "class": _text(name)}, share)
+
+
+def _duration_rows(task: str, took: RefitDurations) -> Iterator[Row]:
+    who = {"task": _text(task)}
+    ends = (*map(floatToGoString, BUCKETS_SECONDS), "+Inf")
+    for end, count in zip(ends, took.cumulative(), strict=True):
+        yield "refit_duration_seconds:bucket", {**who, "le": end}, count
+    yield "refit_duration_seconds:sum", who, took.seconds
+    yield "refit_duration_seconds:count", who, sum(took.counts)
 
 
 def _source_rows(view: AgentView) -> Iterator[Row]:

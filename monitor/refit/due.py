@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.view import RecalibrationsView
+
 OUTCOMES = ("taken", "kept", "refused")
 """The new calibration holds; the one in force stays, as the labels do not favour the new one; no fit."""
 
@@ -126,6 +128,10 @@ class RecalibrationScheduleLogic:
         """Another version of the model: rows of earlier windows, and a fit on them, are of no use."""
         self.due = self.under_way = self.lost = self._tried = False
         self.since, self._labels, self._rows = window, 0, 0
+
+    def view(self) -> RecalibrationsView:
+        """What the outside may see."""
+        return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way)
 
     def snapshot(self) -> dict[str, Any]:
         """All but the settings."""

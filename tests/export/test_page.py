@@ -25,6 +25,7 @@ from monitor.view import (
     MetricEstimate,
     ObjectiveState,
     ObjectiveView,
+    RecalibrationsView,
     RefitView,
     SeriesState,
     SeriesView,
@@ -256,6 +257,21 @@ def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refu
     assert "the newest was refused: took <too> long; another is under way" in said
     assert "none yet" in said
     assert "Refits" not in read(AgentView()).text
+
+
+def test_recalibrations_are_counted_by_model_with_the_reason_of_the_last_refusal() -> None:
+    refused = RecalibrationsView({"taken": 1234, "kept": 7, "refused": 2}, "all of <one> class")
+    under_way = RecalibrationsView({"taken": 0, "kept": 0, "refused": 0}, under_way=True)
+    models = [
+        dataclasses.replace(MODEL, model=name, recalibrations=view)
+        for name, view in (("a", refused), ("b", under_way), ("c", None))
+    ]
+    said = read(of(*models)).text
+    assert "|Model|Newest|Taken|Kept|Refused" in said
+    assert "|toxicity a|the newest was refused: all of <one> class|1,234|7|2" in said
+    assert "|toxicity b|one is under way|0|0|0" in said
+    assert "toxicity c" not in said.partition("fitted again on labels")[2]
+    assert "fitted again" not in read(of(models[2])).text
 
 
 def test_an_agent_that_has_seen_nothing_says_so() -> None:

@@ -35,6 +35,7 @@ from monitor.view import (
     MetricEstimate,
     ObjectiveState,
     ObjectiveView,
+    RecalibrationsView,
     RefitView,
     SeriesState,
     SeriesView,
@@ -80,6 +81,7 @@ WATCHED = SeriesView(
     ),
     coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
     trust=Trust(False, 23.5, 1200, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
+    recalibrations=RecalibrationsView({"taken": 2, "kept": 9, "refused": 1}),
 )
 NEW = SeriesView(
     task="toxicity",
@@ -107,6 +109,7 @@ GROUP = dataclasses.replace(
     pending=11,
     coverage=None,
     trust=None,
+    recalibrations=None,
 )
 # labels: received 190 = matched 180 + expired 4 + waiting 6
 # received 9155 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5
@@ -470,3 +473,13 @@ def test_classes_from_outside_are_fit_for_utf_8() -> None:
     found = samples(AgentView(engine=EngineView(refits=refits)))
     assert named(found, "blindsight_prevalence_ratio") == [0.5]
     assert generate_latest(exposed(AgentView(engine=EngineView(refits=refits))))
+
+
+def test_a_task_that_only_recalibrates_has_durations_and_outcomes_and_nothing_of_refits() -> None:
+    found = samples(AgentView(engine=EngineView(series=(WATCHED,))))
+    assert value(found, "blindsight_refit_duration_seconds_count", task="toxicity") == 0
+    assert value(found, "blindsight_recalibrations_total", **ERM, outcome="kept") == 9
+    assert not {name for name, _ in found if "refit_failures" in name or "refit_last" in name}
+    still = dataclasses.replace(WATCHED, recalibrations=None)
+    none = {name for name, _ in samples(AgentView(engine=EngineView(series=(still,))))}
+    assert not {name for name in none if "refit" in name or "recalibrations" in name}

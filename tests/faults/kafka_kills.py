@@ -87,6 +87,8 @@ class Topic:
                 "window": {"size": 100, "min_size": 50, "max_age_seconds": 1_000_000},
                 "groups": ["region"],
                 "objective": {"accuracy": {"min": 0.8}},
+                # A fit on labels is taken over whenever the worker has it ready: not the same bytes twice.
+                "calibration": {"refit_labels": None},
             },
         )
 

@@ -29,6 +29,7 @@ tasks:
     classes: [ok, bad]
     window: {{size: 500, min_size: 50, max_age_seconds: 1000000}}
     reference: {{first_windows: 10}}
+    calibration: {{refit_labels: null}}   # a fit is taken over when it is ready, at no fixed record
     metrics: [accuracy]
     objective: {{accuracy: {{min: 0.8}}}}
     groups: [region]

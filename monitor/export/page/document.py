@@ -67,6 +67,7 @@ def _parts(view: AgentView) -> Iterator[str]:
         "rejects": health.rejects(view.engine),
         "labels": health.labels(view.engine),
         "refits": health.refits(view.engine),
+        "recalibrations": health.recalibrations(view.engine),
         "sinks": health.sinks(view),
     }
     for name, content in parts.items():

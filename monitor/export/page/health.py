@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from monitor.export.page.models import MOST_SERIES
 from monitor.export.page.words import duration, moment, numbers, table, text
+from monitor.refit.due import OUTCOMES
 from monitor.view import AgentView, EngineView, LabelOutcome, RefitView
 
 
@@ -74,10 +76,29 @@ def refits(engine: EngineView) -> Iterator[str]:
 
 def _newest(found: RefitView) -> str:
     """What has become of the refits since the last good one."""
-    refused = (
-        f'; <span class="warn">the newest was refused: {text(found.refused)}</span>' if found.refused else ""
-    )
+    refused = f"; {_refusal(found.refused)}" if found.refused else ""
     return refused + ("; another is under way" if found.under_way else "")
+
+
+def _refusal(reason: str) -> str:
+    return f'<span class="warn">the newest was refused: {text(reason)}</span>'
+
+
+def recalibrations(engine: EngineView) -> Iterator[str]:
+    """What became of the calibrations fitted again on labels, by model."""
+    found = [(one, one.recalibrations) for one in engine.series if one.recalibrations is not None]
+    if not found:
+        return
+    yield "<h2>Calibrations fitted again on labels</h2>"
+    rows = []
+    for one, fits in found[:MOST_SERIES]:
+        said = [_refusal(fits.refused)] if fits.refused else []
+        said += ["one is under way"] if fits.under_way else []
+        counts = numbers([f"{fits.outcomes[outcome]:,}" for outcome in OUTCOMES])
+        who = f'<th scope="row">{text(one.task)} {text(one.model)}</th>'
+        rows.append(f"<tr>{who}<td>{'; '.join(said)}</td>{counts}</tr>")
+    heads = ("Model", "Newest", *(f"#{outcome.capitalize()}" for outcome in OUTCOMES))
+    yield from table("Calibrations fitted again on labels", heads, rows)
 
 
 def sinks(view: AgentView) -> Iterator[str]:
