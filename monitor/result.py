@@ -20,6 +20,7 @@ class Reason(StrEnum):
     ONE_CLASS = "one class only"
     NONE_PREDICTED = "class never predicted"
     COLLAPSED = "fit collapsed"
+    NO_DRAWS = "draws not numbered"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from monitor.labels.estimators.active_testing import ActiveTesting
+from monitor.labels.estimators.autoeval import AutoEval
 from monitor.labels.estimators.base import Fitted, LabelEstimator
 from monitor.labels.estimators.bayesian_calibration import BayesianCalibration
 from monitor.labels.estimators.dawid_skene import DawidSkene
@@ -13,7 +15,9 @@ from monitor.labels.estimators.labelled import Labelled
 from monitor.labels.estimators.majority_vote import MajorityVote
 from monitor.labels.estimators.metrics import METRICS
 from monitor.labels.estimators.posterior import ConfusionEstimate, PosteriorEstimator
+from monitor.labels.estimators.ppi import PredictionPowered, prediction_powered
 from monitor.labels.estimators.pseudo_label import PseudoLabel
+from monitor.labels.estimators.rectified import Rectified
 from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_paper import SSMEPaper
 
@@ -21,6 +25,8 @@ __all__ = [
     "ESTIMATORS",
     "METRICS",
     "SSME",
+    "ActiveTesting",
+    "AutoEval",
     "BayesianCalibration",
     "ConfusionEstimate",
     "DawidSkene",
@@ -31,8 +37,11 @@ __all__ = [
     "LabelledScores",
     "MajorityVote",
     "PosteriorEstimator",
+    "PredictionPowered",
     "PseudoLabel",
+    "Rectified",
     "SSMEPaper",
+    "prediction_powered",
 ]
 
 ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
@@ -46,6 +55,9 @@ ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
         MajorityVote,
         DawidSkene,
         BayesianCalibration,
+        Rectified,
+        AutoEval,
+        ActiveTesting,
     )
 }
 """Every estimator that uses labels, by its name in the configuration and in Prometheus."""

@@ -13,6 +13,9 @@ REFITTED = (
     "majority_vote",
     "dawid_skene",
     "bayesian_calibration",
+    "rectified",
+    "autoeval",
+    "active_testing",
 )
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 

@@ -75,11 +75,14 @@ class LabelEstimator(ABC):
         The metrics that it defines; the others are `Unknown`.
     two_classes_only : bool
         Whether its paper defines it for two classes alone; a fit to more is refused as `not defined`.
+    needs : frozenset of str
+        Keywords of `fit` without which it is refused.
     """
 
     tag: ClassVar[str]
     metrics: ClassVar[frozenset[str]] = frozenset(METRICS)
     two_classes_only: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
