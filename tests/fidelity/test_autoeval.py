@@ -1,0 +1,37 @@
+"""The short form of `tests.fidelity.autoeval`: 300 trials each, seeded."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+
+from tests.fidelity.autoeval import ANNOTATORS, measure, measure_shift
+
+TRIALS = 300  # three binomial errors at 95 % are 3.8 points
+
+
+@pytest.mark.parametrize("annotator", ANNOTATORS)
+def test_the_interval_holds_what_it_says_whatever_the_annotator_is_worth(annotator: str) -> None:
+    row = measure(annotator, 50, TRIALS)
+    assert row.wilson >= 0.95 - row.allowed
+    assert row.effective > 0.9 * 50
+
+
+def test_the_normal_interval_does_not_with_20_labels() -> None:
+    row = measure("mean of models", 20, TRIALS)
+    assert row.normal < 0.95 - row.allowed
+
+
+def test_a_better_annotator_is_trusted_more_and_is_worth_more() -> None:
+    good, bad = (measure(annotator, 100, TRIALS) for annotator in ("mean of models", "noise"))
+    assert good.lam > bad.lam
+    assert good.effective > bad.effective
+
+
+def test_under_covariate_shift_weights_mend_what_is_broken_without() -> None:
+    found = measure_shift(500, TRIALS)
+    allowed = 3 * sqrt(0.9 * 0.1 / TRIALS)
+    assert found.unweighted < 0.8 - allowed
+    assert found.known >= 0.9 - allowed
+    assert found.estimated >= 0.9 - allowed
