@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from monitor.labels.bradley_terry import BradleyTerry, Comparison
 from monitor.labels.estimators.active_testing import ActiveTesting
 from monitor.labels.estimators.autoeval import AutoEval
 from monitor.labels.estimators.base import Fitted, LabelEstimator
@@ -20,6 +21,7 @@ from monitor.labels.estimators.pseudo_label import PseudoLabel
 from monitor.labels.estimators.rectified import Rectified
 from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_paper import SSMEPaper
+from monitor.labels.ranking import RankInterval, rank_intervals, simultaneous_intervals
 
 __all__ = [
     "ESTIMATORS",
@@ -28,6 +30,8 @@ __all__ = [
     "ActiveTesting",
     "AutoEval",
     "BayesianCalibration",
+    "BradleyTerry",
+    "Comparison",
     "ConfusionEstimate",
     "DawidSkene",
     "Ensemble",
@@ -39,9 +43,12 @@ __all__ = [
     "PosteriorEstimator",
     "PredictionPowered",
     "PseudoLabel",
+    "RankInterval",
     "Rectified",
     "SSMEPaper",
     "prediction_powered",
+    "rank_intervals",
+    "simultaneous_intervals",
 ]
 
 ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
