@@ -123,10 +123,10 @@ def paced(
             assert daemon.port
             lines.start()
             try:
-                before = _processor_seconds(daemon.process.pid)
+                before = processor_seconds(daemon.process.pid)
                 due, late = _feed(daemon, blocks, every_seconds)
                 _until(lambda: len(lines.seen) >= MODELS * len(blocks), daemon)
-                processor = _processor_seconds(daemon.process.pid) - before
+                processor = processor_seconds(daemon.process.pid) - before
             finally:
                 lines.ended.set()
                 lines.join()
@@ -163,7 +163,7 @@ def _until(done: Callable[[], bool], daemon: DaemonProcess) -> None:
         time.sleep(0.05)
 
 
-def _processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """User and system time of a process: fields 14 and 15 in `man 5 proc`, counted after the name."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

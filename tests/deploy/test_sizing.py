@@ -1,0 +1,39 @@
+"""What an agent needs: the command that measures it, in short, and who quotes its output."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from deploy.helm import render
+from tests.bench.bench_sizing import OUTPUT, measure, table
+
+ROOT = Path(__file__).parents[2]
+MIB = 2**20
+
+
+def test_a_short_run_measures_a_daemon_at_work() -> None:
+    need = measure(models=2, rate=200, seconds=1.0, fill=4000)
+    assert 0.0 < need.cores < 5.0
+    assert need.resident > 50e6
+    assert need.store > 10_000
+    assert need.scrape > 5_000
+    [row] = table([need]).splitlines()[2:]
+    assert row.split()[:2] == ["2", "200"]
+
+
+def test_the_page_quotes_the_kept_output_and_the_chart_stays_above_it() -> None:
+    kept = OUTPUT.read_text(encoding="utf-8")
+    assert kept.strip() in (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+    [row] = [line.split() for line in kept.splitlines() if line.split()[:2] == ["10", "1,000"]]
+    cores, resident, store = float(row[2]), float(row[3]) * 1e6, float(row[4]) * 1e6
+    [workload] = [each for each in render.rendered() if each["kind"] == "StatefulSet"]
+    resources = workload["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert int(re.sub(r"m$", "", resources["requests"]["cpu"])) / 1000 >= 2 * cores
+    assert resources["requests"]["memory"] == "512Mi"
+    assert resources["limits"] == {"memory": "1Gi"}
+    assert 1.5 * resident <= 512 * MIB
+    [claim] = workload["spec"]["volumeClaimTemplates"]
+    # Beside the store as it was: 100,000 lines of 2 kB, and rejects with their file before.
+    assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
+    assert store + 200e6 + 200e6 < 2048 * MIB
