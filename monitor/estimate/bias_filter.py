@@ -71,7 +71,7 @@ _JUMPS, _JUMP_SIZE = 0.01, 0.5  # in so many rows; logits
 _RETURN = 0.05  # of the weight, in so many rows
 _LEAST = 1e-5  # of a block's likelihood
 _UNIT = 2.0**-30  # nats
-_CACHED = 4  # blocks after which the state is remembered: labels come to the newest few
+_CACHED, _CACHED_EVERY = 4, 8  # blocks after which the state is remembered: the newest, and some between
 
 
 @lru_cache(maxsize=1)
@@ -282,8 +282,14 @@ class BiasFilterLogic:
         for one in blocks:
             joint = self._after(joint, at, one)
             at = self._centre(one)
-            self._cache = [*(each for each in self._cache if each[0] != one), (one, joint)][-_CACHED:]
+            self._remember(one, joint)
         return at, joint
+
+    def _remember(self, block: int, joint: Floats) -> None:
+        """Labels come late: what they do not change need not be gone through again."""
+        every = [*(each for each in self._cache if each[0] != block), (block, joint)]
+        newest = sorted(one for one, _ in every)[-_CACHED:]
+        self._cache = [each for each in every if each[0] in newest or each[0] % _CACHED_EVERY == 0]
 
     def _close_old_blocks(self) -> None:
         for one in sorted(self._gains):

@@ -160,9 +160,21 @@ class TestFilter:
         order = np.random.default_rng(3).permutation(3000)  # 60 blocks: all stay open
         for piece in np.array_split(order, 7):
             shuffled.push(*(column[piece] for column in rows))
+            shuffled.of_window(30_000, 500, 25.0)
         laws = [each.of_window(30_000, 500, 25.0).mass.tolist() for each in (whole, single, shuffled)]
         assert laws[0] == laws[1] == laws[2]
         assert state_of(whole) == state_of(single) == state_of(shuffled)
+
+    def test_what_it_remembers_between_late_labels_cannot_be_seen(self):
+        """Labels up to 15,000 rows late, a question every 500: each as of one that remembers nothing."""
+        rng, asked = np.random.default_rng(5), SETTINGS.build()
+        for end in range(500, 60_000, 500):
+            late = np.maximum(end - 1 - rng.integers(0, 15_000, 20), 0)
+            asked.push(late, np.full(20, 0.9), rng.random(20) < 0.85)
+            law = asked.of_window(end, 500, 25.0)
+            if end % 7000 == 0:
+                fresh = SETTINGS.build(asked.snapshot()).of_window(end, 500, 25.0)
+                assert law.mass.tolist() == fresh.mass.tolist()
 
     @pytest.mark.parametrize("cut", [1, 500, 4000])
     def test_a_resumed_one_goes_on_alike_also_beyond_the_open_blocks(self, cut):
