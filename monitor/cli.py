@@ -166,6 +166,20 @@ def verify(
 
 
 @app.command()
+def report(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file.")],
+    since: Annotated[str, typer.Option(help="A date or a time, in UTC; the oldest window by default.")] = "",
+    until: Annotated[str, typer.Option(help="Likewise; windows that end before it.")] = "",
+) -> None:
+    """Write the windows of a period as one HTML file; the daemon may go on meanwhile."""
+    from monitor.commands.reporting import report as write_report
+
+    lines = write_report(store, out, since, until)
+    typer.echo(f"{out}: from {lines:,} lines of the store.")
+
+
+@app.command()
 def schema() -> None:
     """Print the configuration's JSON Schema, for editors."""
     from monitor.configfile import schema as config_schema

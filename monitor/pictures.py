@@ -23,7 +23,7 @@ from monitor.result import Estimate
 # Of a window: its number, its end; estimate, limits, realised, each of three; rules broken, alarm, version.
 _FIGURES = 14
 
-_MOST = 4096
+MOST_KEPT = 4096
 """Windows of a history after which it is thinned: some four to a pixel of the picture."""
 
 _TOGETHER = 4  # of so many ordinary windows the lowest and the highest stay
@@ -62,7 +62,7 @@ class History:
     estimator: str = AVERAGE_CONFIDENCE
     _rows: array[float] = field(default_factory=lambda: array("d"), init=False)
     _versions: dict[str, int] = field(default_factory=dict, init=False)
-    _most: int = field(default=_MOST, init=False)
+    _most: int = field(default=MOST_KEPT, init=False)
     _left_out: int = field(default=0, init=False)
 
     def add(self, metric: str, report: WindowReport) -> None:
@@ -104,7 +104,9 @@ class History:
         kept = rows[happened | _ends(rows[:, 2], ~happened)]
         self._left_out += len(rows) - len(kept)
         self._rows = array("d", kept.tobytes())
-        self._most = max(_MOST, 4 * int(happened.sum()))  # room enough that it is not done window by window
+        self._most = max(
+            MOST_KEPT, 4 * int(happened.sum())
+        )  # room enough that it is not done window by window
 
     @property
     def windows(self) -> int:
@@ -222,6 +224,10 @@ class Histories:
                     judged = self._judged.get(report.task) if metric == "accuracy" else None
                     series[metric] = History(estimator=judged or AVERAGE_CONFIDENCE)
                 series[metric].add(metric, report)
+
+    def forget(self, series: tuple[str, str, str]) -> None:
+        """Drop the windows of a series."""
+        self._found.pop(series, None)
 
     def alarms(self) -> dict[tuple[str, str, str], dict[str, tuple[Alarm, ...]]]:
         """For each series the alarms of each metric; metrics without one are left out."""

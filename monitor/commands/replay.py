@@ -15,22 +15,25 @@ from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decoder import Decoder
 from connectors.formats.wires import columns_of, wire_for
 from monitor.commands.daemon import engine_settings
+from monitor.commands.reporting import write_report
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, layouts
 from monitor.errors import ConfigError, SinkError, SourceError
+from monitor.export.page.period import Period
 from monitor.export.queued import QueuedSink
 from monitor.export.rejects import RejectWriter
 from monitor.export.reports import ReportWriter, cannot_write
 from monitor.export.svg import stacked_svg
-from monitor.pictures import Alarm, Histories
+from monitor.pictures import Alarm
 from monitor.records import Chunk
 from monitor.report import WindowReport, to_json
 from monitor.view import EngineView
 
 REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
-_OURS = (REPORTS, REJECTS, f"{REJECTS}.1")
+PAGE = "report.html"
+_OURS = (REPORTS, REJECTS, f"{REJECTS}.1", PAGE)
 _MESSAGES_KEPT = 5
 _NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
 _READ_SECONDS = 0.2  # of a pipe only; a file is always ready
@@ -134,8 +137,8 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     return Replayed(
         engine.view(),
         written.windows,
-        _draw(engine, written.histories, out),
-        written.histories.alarms(),
+        _draw(engine, written.period, out),
+        written.period.histories.alarms(),
         unused,
         out / REJECTS if config.rejects else None,
     )
@@ -146,7 +149,7 @@ class _Written:
 
     def __init__(self, config: Config, files: Sequence[Path], out: Path) -> None:
         _check(files, out)
-        self.histories = Histories({name: task.chart.estimator for name, task in config.tasks.items()})
+        self.period = Period({name: task.chart.estimator for name, task in config.tasks.items()})
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None
@@ -162,7 +165,7 @@ class _Written:
     def closed(self, reports: Sequence[WindowReport]) -> None:
         for report in reports:
             self._reports.write(to_json(report), wait_seconds=_WRITE_SECONDS)
-        self.histories.add(reports)
+        self.period.add(reports)
         self.windows += sum(not report.revision for report in reports)
 
     def rejected(self, chunk: Chunk) -> None:
@@ -241,10 +244,11 @@ def _bytes_read(raws: Sequence[Raw]) -> int:
     return sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
 
 
-def _draw(engine: Engine, histories: Histories, out: Path) -> tuple[Path, ...]:
-    """A picture a model, and one a group, beside the reports."""
+def _draw(engine: Engine, period: Period, out: Path) -> tuple[Path, ...]:
+    """A picture a model, and one a group, beside the reports; and all of them in one page."""
     paths: list[Path] = []
-    for series, charts in histories.charts(engine.labelled()).items():
+    labelled = engine.labelled()
+    for series, charts in period.histories.charts(labelled).items():
         path = out / f"{file_name(*series)}.svg"
         if path in paths:  # two names that differ only in what a file's name may not hold
             path = path.with_name(f"{path.stem}-{len(paths)}.svg")
@@ -253,6 +257,7 @@ def _draw(engine: Engine, histories: Histories, out: Path) -> tuple[Path, ...]:
         except OSError as error:
             raise SinkError(cannot_write(str(path), error)) from error
         paths.append(path)
+    write_report(out / PAGE, period.html(labelled))
     return tuple(paths)
 
 

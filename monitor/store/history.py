@@ -129,6 +129,23 @@ class History:
         except sqlite3.DatabaseError as error:
             raise explained(self.path, "be read", error) from error
 
+    def judged(self) -> dict[str, str]:
+        """By task, the estimator that its charts judge, as configured when the state was last saved.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        try:
+            found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
+            tasks = msgspec.json.decode(found[0])["tasks"] if found else {}
+            return {name: task["chart"]["estimator"] for name, task in tasks.items()}
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, "be read", error) from error
+        except (msgspec.DecodeError, KeyError, TypeError):
+            return {}  # of a version that knew no other estimator
+
     def calibrations(self) -> dict[tuple[str, str, str], dict[str, Any]]:
         """By series, the calibration of the last checkpoint: `fit`, `version` and more.
 

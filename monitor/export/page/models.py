@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from monitor.export.page.words import moment, percent, said, table, text, word
@@ -35,6 +36,27 @@ _WORST_FIRST = (
     SeriesState.WARMING_UP,
     SeriesState.IN_CONTROL,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Where a report of a period differs from the page of an agent at work.
+
+    Parameters
+    ----------
+    progress : callable
+        How far a series is, in words.
+    figure : callable
+        The control chart of a metric of a series, as HTML.
+    rest : str
+        Where the models and groups are that are left out, as HTML.
+    """
+
+    progress: Callable[[SeriesView], str]
+    figure: Callable[[SeriesView, str], str]
+    rest: str
+
+
 _HEADS = ("Metric", "Estimate", "Control limits", "Objective")
 
 
@@ -75,8 +97,9 @@ def _wrong(one: SeriesView) -> Iterator[str]:
             yield f"objective for {text(objective.metric)} {of} {word(objective.state.value)}"
 
 
-def tasks(engine: EngineView) -> Iterator[str]:
-    """Every task with its models, each followed by its groups."""
+def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
+    """Every task with its models, each followed by its groups, in the form of the page or another one."""
+    form = form or Form(_progress, _figure, 'see <a href="metrics">metrics</a>')
     if not engine.series:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
@@ -84,20 +107,20 @@ def tasks(engine: EngineView) -> Iterator[str]:
         yield f"<h2>Task {text(task)}</h2>"
         own = [one for one in shown if one.task == task]
         for model in dict.fromkeys(one.model for one in own):
-            yield from _model([one for one in own if one.model == model])
+            yield from _model([one for one in own if one.model == model], form)
     missing = len(engine.series) - len(shown)
     if missing:
-        yield f'<p class="soft">{missing:,} more models and groups: see <a href="metrics">metrics</a>.</p>'
+        yield f'<p class="soft">{missing:,} more models and groups: {form.rest}.</p>'
     if engine.series_dropped:
         yield f'<p class="warn">Models and groups beyond the cap, not watched: {engine.series_dropped:,}.</p>'
 
 
-def _model(series: Sequence[SeriesView]) -> Iterator[str]:
+def _model(series: Sequence[SeriesView], form: Form) -> Iterator[str]:
     """A model, then its groups; a group may be there without it where the list was cut."""
     groups = sorted((one for one in series if one.group), key=lambda one: one.group)
     for one in series:
         if not one.group:
-            yield from _series(one)
+            yield from _series(one, form)
     if not groups:
         return
     alarmed = sum(one.state in (SeriesState.OUT_OF_CONTROL, SeriesState.UNTRUSTED) for one in groups)
@@ -107,7 +130,7 @@ def _model(series: Sequence[SeriesView]) -> Iterator[str]:
     key = anchor(groups[0].task, groups[0].model, "groups of")
     yield f'<details id="{key}"{is_open}><summary>{name}: {len(groups):,}{said_of}</summary>'
     for one in groups:
-        yield from _series(one)
+        yield from _series(one, form)
     yield "</details>"
 
 
@@ -116,14 +139,14 @@ def anchor(task: str, model: str, group: str) -> str:
     return "m" + hashlib.sha256("\0".join((task, model, group)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _series(one: SeriesView) -> Iterator[str]:
+def _series(one: SeriesView, form: Form) -> Iterator[str]:
     level = "h4" if one.group else "h3"
     name = " ".join(text(part) for part in (one.model, one.group) if part)
     version = f"version {text(one.version)} · " if one.version else ""
     yield (
         f'<section id="{anchor(one.task, one.model, one.group)}" class="series"><{level}>{name} '
         f"{word(one.state.value)}</{level}>"
-        f'<p class="soft">{version}{_progress(one)} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
+        f'<p class="soft">{version}{form.progress(one)} · {_calibration(one)}{_audit(one)}</p>{_trust(one)}'
     )
     metrics = list(_metrics(one))
     rows = (
@@ -134,7 +157,7 @@ def _series(one: SeriesView) -> Iterator[str]:
     if metrics:
         yield from table(f"Metrics of {one.model} {one.group}".strip(), _HEADS, rows)
     if one.windows_closed:
-        yield from (_figure(one, metric) for metric in metrics if _is_drawn(one, metric))
+        yield from (form.figure(one, metric) for metric in metrics if _is_drawn(one, metric))
     yield "</section>"
 
 

@@ -1,0 +1,217 @@
+"""The report of a period: one HTML file with everything in it, for who has no access to the agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from monitor import __version__
+from monitor.estimate.hajek import WeightedCounts
+from monitor.export.page import assets, models
+from monitor.export.page.words import moment, text
+from monitor.export.svg import ControlChartData, control_chart_svg
+from monitor.pictures import MOST_KEPT, Histories
+from monitor.report import WindowReport
+from monitor.view import EngineView, SeriesState, SeriesView
+
+Series = tuple[str, str, str]
+Charts = Mapping[Series, Sequence[ControlChartData]]
+
+# The file holds its style; nothing in it may run, and nothing may be asked for.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+class Period:
+    """The closed windows of a period, for its report. Memory is bounded as that of `Histories` is.
+
+    Parameters
+    ----------
+    judged : mapping of str to str
+        As in `Histories`.
+    since, until : float or None
+        Seconds since the epoch: windows that end before the one, or not before the other, are left out.
+
+    Examples
+    --------
+    >>> "No window closed in this period." in Period({}).html({})
+    True
+    """
+
+    def __init__(
+        self, judged: Mapping[str, str], since: float | None = None, until: float | None = None
+    ) -> None:
+        self.histories = Histories(judged)
+        self._since, self._until = since, until
+        self._first: dict[Series, WindowReport] = {}
+        self._last: dict[Series, WindowReport] = {}
+        self._windows: Counter[Series] = Counter()
+        self._left_out: Counter[Series] = Counter()
+
+    def add(self, reports: Sequence[WindowReport]) -> None:
+        """Take closed windows and revisions, in the order in which they were written."""
+        for report in reports:
+            if not self._within(report.end_time):
+                continue
+            series = (report.task, report.model, report.group)
+            last = self._last.get(series)
+            if not report.revision:
+                if last is not None and report.window == 0:
+                    self._begin_anew(series)
+                self._first.setdefault(series, report)
+                self._last[series] = report
+                self._windows[series] += 1
+            elif last is not None and report.window == last.window:
+                self._last[series] = report
+            self.histories.add([report])
+
+    def _within(self, end: float) -> bool:
+        return (self._since is None or end >= self._since) and (self._until is None or end < self._until)
+
+    def _begin_anew(self, series: Series) -> None:
+        """Windows that count from 0 again are of another beginning: a chart of both would be of neither."""
+        self._left_out[series] += self._windows.pop(series)
+        del self._first[series]
+        self.histories.forget(series)
+
+    def html(self, labelled: Mapping[Series, Mapping[int, WeightedCounts]]) -> str:
+        """The report, a whole HTML document that asks for nothing and runs nothing.
+
+        Parameters
+        ----------
+        labelled : mapping
+            As in `Histories.charts`.
+        """
+        charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
+        views = self._views()
+        form = models.Form(
+            self._progress, _Figures(charts, self._windows), "left out, to keep this file small"
+        )
+        engine = EngineView(series=tuple(views))
+        return "".join(
+            [
+                '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+                '<title>Blindsight report</title><link rel="icon" href="data:,">',
+                f"<style>{assets.content('page.css').decode()}</style></head><body>",
+                f"<header><h1>Blindsight report <small>{text(__version__)}</small></h1>",
+                f"<p>{self._span()}</p></header><main>",
+                *(self._body(engine, form) if views else ["<p>No window closed in this period.</p>"]),
+                "</main></body></html>\n",
+            ]
+        )
+
+    @staticmethod
+    def _body(engine: EngineView, form: models.Form) -> Iterator[str]:
+        yield "<p>How the models stood when the period ended:</p>"
+        yield from models.glance(engine)
+        yield from models.tasks(engine, form)
+
+    def _span(self) -> str:
+        """From when to when, as asked for or else as the windows say."""
+        starts = [report.start_time for report in self._first.values()]
+        ends = [report.end_time for report in self._last.values()]
+        since = self._since if self._since is not None else min(starts, default=None)
+        until = self._until if self._until is not None else max(ends, default=None)
+        words = [f"{sum(self._windows.values()):,} windows"]
+        words += [] if since is None else [f"from {moment(since)}"]
+        words += [] if until is None else [f"until {moment(until)}"]
+        return " ".join(words) + "."
+
+    def _views(self) -> list[SeriesView]:
+        """Each series as of its last window; a model before its groups."""
+        alarms = self.histories.alarms()
+        found = []
+        for series, last in self._last.items():
+            first = self._first[series].window
+            latched = {chart.metric for chart in last.charts if chart.verdict.out_of_control}
+            since = {
+                # One that stood in the first window may have been raised before the period.
+                metric: None if raised[-1].window == first else raised[-1].time
+                for metric, raised in alarms.get(series, {}).items()
+                if metric in latched
+            }
+            found.append(_view(last, self._windows[series], since))
+        return found
+
+    def _progress(self, one: SeriesView) -> str:
+        series = (one.task, one.model, one.group)
+        first, last = self._first[series], self._last[series]
+        words = [f"{self._windows[series]:,} windows, {moment(first.start_time)} to {moment(last.end_time)}"]
+        raised = self.histories.alarms().get(series, {})
+        words += [f"alarms of {text(metric)}: {len(found):,}" for metric, found in raised.items()]
+        if self._left_out[series]:
+            words.append(f"{self._left_out[series]:,} from before it was begun anew are left out")
+        return " · ".join(words)
+
+
+def _view(last: WindowReport, windows: int, since: Mapping[str, float | None]) -> SeriesView:
+    state = SeriesState.IN_CONTROL if last.charts else SeriesState.WARMING_UP
+    if any(chart.verdict.out_of_control for chart in last.charts):
+        state = SeriesState.OUT_OF_CONTROL
+    if last.trust is not None:
+        state = SeriesState.UNTRUSTED
+    return SeriesView(
+        task=last.task,
+        model=last.model,
+        group=last.group,
+        version=last.version,
+        state=state,
+        window_size=last.size,
+        windows_closed=windows,
+        predictions=0,
+        duplicates=0,
+        pending=0,
+        window_end_time=last.end_time,
+        calibration=last.calibration,
+        estimates=last.estimates,
+        charts=last.charts,
+        objectives=last.objectives,
+        violations={},
+        trust=last.trust,
+        alarmed_since=since,
+        classes=last.classes,
+    )
+
+
+class _Figures:
+    """Makes the figure of a metric: the chart as it is drawn everywhere, in the file itself."""
+
+    def __init__(self, charts: Charts, windows: Mapping[Series, int]) -> None:
+        self._charts, self._windows = charts, windows
+
+    def __call__(self, one: SeriesView, metric: str) -> str:
+        series = (one.task, one.model, one.group)
+        title = ": ".join((" · ".join(filter(None, (one.model, one.group))), metric))
+        for chart in self._charts.get(series, ()):
+            if chart.title == title:
+                thinned = (
+                    " More windows than pixels: of those in a pixel column the lowest and highest are drawn, "
+                    "and every one at which something happened."
+                    if self._windows[series] > MOST_KEPT
+                    else ""
+                )
+                return (
+                    f"<figure><figcaption>Control chart of {text(title)}.{thinned}</figcaption>"
+                    f'<div class="scroll" tabindex="0" role="region" aria-label="Chart of {text(title)}">'
+                    f"{control_chart_svg(chart)}</div></figure>"
+                )
+        return ""
+
+
+def parse_time(words: str) -> float:
+    """A date or a time as RFC 3339 has it, in seconds since the epoch; UTC where it names no offset.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+
+    Examples
+    --------
+    >>> parse_time("2026-11-20"), parse_time("2026-11-20T12:00:00+02:00")
+    (1795132800.0, 1795168800.0)
+    """
+    found = datetime.fromisoformat(words)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

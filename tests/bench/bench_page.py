@@ -1,0 +1,104 @@
+"""Weight and time of the page, of its charts and of a scrape, for a fleet.
+
+    python -m tests.bench.bench_page
+
+One hundred models of five metrics in ten groups each, 1,100 series with two estimators; the page shows the
+first 500 of them. Times are the best of several rounds, by the clock: other work on the machine counts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from prometheus_client.exposition import generate_latest
+
+from monitor.changes import Changes
+from monitor.charts.base import Verdict
+from monitor.export.page import assets, render_page
+from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, history_json
+from monitor.export.prometheus import registry
+from monitor.report import WindowReport
+from monitor.result import Estimate
+from monitor.store import Store
+from monitor.store.store import FILE
+from monitor.view import AgentView, ChartView, EngineView, MetricEstimate, SeriesView
+from tests.bench.bench_poisson_binomial import best
+from tests.export.test_page import MODEL
+
+OUTPUT = Path(__file__).parent / "output" / "page.txt"
+METRICS = ("accuracy", "ece", "precision", "recall", "f1")
+FOUND = Estimate(0.913, 0.888, 0.936, 0.95, 500)
+SERIES = ("toxicity", "model-0", "")
+
+
+def fleet() -> AgentView:
+    """100 models of five metrics, with ten groups each."""
+    estimates = tuple(
+        MetricEstimate(metric, estimator, FOUND)
+        for metric in METRICS
+        for estimator in ("average_confidence", "realised")
+    )
+    charts = tuple(ChartView(metric, Verdict(0.94, 0.92, 0.96, (), False)) for metric in METRICS)
+    sample = replace(MODEL, estimates=estimates, charts=charts, violations={})
+    series: list[SeriesView] = []
+    for number in range(100):
+        groups = ["", *(f"region=r{group}" for group in range(10))]
+        series += [replace(sample, model=f"model-{number}", group=group) for group in groups]
+    return AgentView(engine=EngineView(series=tuple(series)), ready=True)
+
+
+def store(folder: Path, view: AgentView) -> Path:
+    """1,000 windows of each of the first 20 models."""
+    opened = Store(folder)
+    for one in [one for one in view.engine.series if not one.group][:20]:
+        first = WindowReport(
+            task=one.task, model=one.model, group="", version="", window=0, size=500, closed_by="size",
+            start_time=0.0, end_time=60.0, calibration=one.calibration, estimates=one.estimates,
+            charts=one.charts, positions={"part-0": (0, 499)},
+        )  # fmt: skip
+        windows = [replace(first, window=n, end_time=60.0 * n) for n in range(1000)]
+        opened.commit(Changes({}, []), windows)
+    opened.close()
+    return folder / FILE
+
+
+def lines() -> list[str]:
+    """The table."""
+    view = fleet()
+    page, metrics = render_page(view).encode(), registry(lambda: view, 1_000_000)
+    scraped = generate_latest(metrics)
+    two = render_page(replace(view, engine=EngineView(series=view.engine.series[:2]))).encode()
+    files = sum(len(assets.content(name)) for name in assets.TYPES)
+    with tempfile.TemporaryDirectory(prefix="blindsight-bench-") as folder:
+        windows = StoredWindows(store(Path(folder), view))
+        read = best(lambda: windows.newest(SERIES, MOST_WINDOWS), 5)
+        kept = windows.newest(SERIES, MOST_WINDOWS)
+        charted = best(lambda: history_json(kept, "accuracy", "average_confidence"), 5)
+    return [
+        "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page)",
+        _row("page, 500 series shown", best(lambda: render_page(view), 5), page),
+        f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
+        f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
+        _row("scrape, 1,100 series", best(lambda: generate_latest(metrics), 3), scraped),
+        f"{'a chart: 500 of 20,000 windows read':34s} {1e3 * read:6.0f} ms",
+        f"{'a chart: its columns':34s} {1e3 * charted:6.0f} ms",
+    ]
+
+
+def _row(what: str, seconds: float, body: bytes) -> str:
+    packed = len(gzip.compress(body, 4)) / 1024
+    return f"{what:34s} {1e3 * seconds:6.0f} ms {len(body) / 1024:9,.0f} KiB, {packed:,.0f} with gzip"
+
+
+def main() -> None:
+    """Measure, print, and keep the table."""
+    text = "\n".join(lines()) + "\n"
+    print(text, end="")
+    OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
