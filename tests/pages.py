@@ -106,7 +106,7 @@ def _choices(node: Mapping[str, Any], root: Mapping[str, Any]) -> list[Mapping[s
     """What a place of the schema may hold, references followed, null left out."""
     if "$ref" in node:
         return _choices(root["$defs"][node["$ref"].rsplit("/", 1)[1]], root)
-    inner = node.get("anyOf") or node.get("allOf") or node.get("oneOf")
+    inner = None if "properties" in node else node.get("anyOf") or node.get("allOf") or node.get("oneOf")
     if inner:
         return [found for choice in inner for found in _choices(choice, root)]
     return [] if node.get("type") == "null" else [node]
