@@ -47,6 +47,7 @@ EstimatorTag = Literal[
     "majority_vote",
     "dawid_skene",
     "bayesian_calibration",
+    "ssme_flow",
 ]
 
 
@@ -221,8 +222,9 @@ class Task(Section):
         "labels of the reference) and cbpe_sem (its value, with NannyML's band); realised counts the labels "
         "of a window, realised_cohort the newest 200 and more, realised_horizon those of the last "
         "horizon_days; ssme, ssme_paper, ensemble, labelled, pseudo_label, majority_vote, dawid_skene, "
-        "bayesian_calibration, rectified, autoeval and active_testing are refitted on several models' scores "
-        "and the labels known by then; ssme and ssme_paper bring ensemble and labelled along.",
+        "bayesian_calibration, rectified, autoeval, active_testing and ssme_flow (with the extra flow) are "
+        "refitted on several models' scores and the labels known by then; ssme and ssme_paper bring ensemble "
+        "and labelled along.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
     interval: Literal["predictive", "poisson_binomial"] = Field(

@@ -20,6 +20,7 @@ from monitor.labels.estimators.ppi import PredictionPowered, prediction_powered
 from monitor.labels.estimators.pseudo_label import PseudoLabel
 from monitor.labels.estimators.rectified import Rectified
 from monitor.labels.estimators.ssme import SSME
+from monitor.labels.estimators.ssme_flow import SSMEFlow
 from monitor.labels.estimators.ssme_paper import SSMEPaper
 from monitor.labels.ranking import RankInterval, rank_intervals, simultaneous_intervals
 
@@ -45,6 +46,7 @@ __all__ = [
     "PseudoLabel",
     "RankInterval",
     "Rectified",
+    "SSMEFlow",
     "SSMEPaper",
     "prediction_powered",
     "rank_intervals",
@@ -65,6 +67,7 @@ ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
         Rectified,
         AutoEval,
         ActiveTesting,
+        SSMEFlow,
     )
 }
 """Every estimator that uses labels, by its name in the configuration and in Prometheus."""

@@ -16,6 +16,7 @@ REFITTED = (
     "rectified",
     "autoeval",
     "active_testing",
+    "ssme_flow",
 )
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 

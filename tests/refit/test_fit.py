@@ -46,12 +46,14 @@ def test_the_estimates_are_those_of_the_estimator_itself() -> None:
 
 
 def test_every_estimator_is_refitted_by_its_name() -> None:
-    done = refit(job(estimators=REFITTED, calibrate=False))
+    tags = tuple(tag for tag in REFITTED if tag != "ssme_flow")  # which needs an extra, and a minute
+    done = refit(job(estimators=tags, calibrate=False))
     assert done.refused is None
     for model in done.models:
         found = {tag: result for (_, tag), result in by_name(done, model).items()}
-        assert set(found) == set(REFITTED)
-        assert {tag for tag, result in found.items() if not isinstance(result, Estimate)} == set()
+        assert set(found) == set(tags)
+        unknown = {tag for tag, result in found.items() if not isinstance(result, Estimate)}
+        assert unknown == {tag for tag in tags if ESTIMATORS[tag].needs}  # numbered draws, not on the wire
 
 
 def test_the_same_job_gives_the_same_answer_and_is_left_alone() -> None:

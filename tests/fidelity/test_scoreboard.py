@@ -1,0 +1,44 @@
+"""The short form of `python -m tests.fidelity.scoreboard`, and the kept table."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tests.fidelity import scoreboard
+from tests.fidelity.ssme.compare import SHOWN, measure
+from tests.fidelity.ssme.printed import printed_error
+from tests.fidelity.ssme.suite import tasks
+
+
+def test_the_scoreboard_prints_what_was_measured_with_the_papers_figure_beside_it() -> None:
+    pool = next(task.pool for task in tasks("reporting") if task.name == "2c-3m-independent")
+    text = scoreboard.table(2, pool, ["labelled", "majority_vote", "ensemble"])
+    found = measure(pool, ["majority_vote"], 50, 2)["majority_vote"]
+    part = text.split("## class_ece")[1].split("##")[0]
+    [row] = [line for line in part.splitlines() if line.startswith("| `majority_vote` |")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert len(cells) == 1 + 3 * len(scoreboard.LABELS)
+    assert cells[4] == f"{100 * found.mean_error('class_ece').mean():.2f} (3.99)"
+    assert cells[5] == f"{100 * found.coverage('class_ece'):.0f}"
+    assert cells[6] == f"{100 * found.mean_width('class_ece'):.1f}"
+    assert text.count("| `ensemble` |") == len(SHOWN) + 1
+
+
+def test_dawid_and_skene_and_the_vote_are_as_wrong_as_the_paper_says() -> None:
+    """The kept table; the mean of a few runs lies within a third of the paper's mean, on another half."""
+    text = scoreboard.KEPT.read_text(encoding="utf-8")
+    for metric in SHOWN:
+        part = text.split(f"## {metric}\n")[1].split("##")[0]
+        for tag in ("dawid_skene", "majority_vote"):
+            [row] = [line for line in part.splitlines() if line.startswith(f"| `{tag}` |")]
+            ours = [float(error) for error in re.findall(r"([\d.]+) \([\d.]+\)", row)]
+            papers = [printed_error(metric, tag, count) for count in scoreboard.LABELS]
+            np.testing.assert_allclose(ours, papers, rtol=0.33)
+
+
+def test_every_estimator_that_is_measured_has_a_row_where_the_table_is_current() -> None:
+    text = scoreboard.KEPT.read_text(encoding="utf-8")
+    shown = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert {"ssme", "ssme_paper", "ensemble", "labelled", "dawid_skene", "bayesian_calibration"} <= shown
