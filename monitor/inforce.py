@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from monitor.calibration import Uncalibrated, calibration_from_snapshot
-from monitor.calibration.base import Calibration
+from monitor.calibration.base import Calibration, confidence_of
+from monitor.calibration.rests_on import RestsOn
 from monitor.config import Task
 from monitor.estimate.predictive import Predictive
 from monitor.reference import Reference
@@ -118,10 +119,12 @@ class InForce:
         own, theirs = self.view, model.view
         if (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time):
             return self
-        return model.with_predictive(self.predictive)
+        if self.predictive is None or model.predictive is None:
+            return model.with_predictive(self.predictive)
+        return model.with_predictive(self.predictive.with_curves_of(model.predictive))
 
     def followed_by(
-        self, calibration: Calibration, time: float, fits: int, predictive: Predictive | None = None
+        self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None
     ) -> InForce:
         """The next fit.
 
@@ -132,12 +135,15 @@ class InForce:
             Of the newest answer that it rests on.
         fits : int
             As in `at_start`.
-        predictive : Predictive, optional
-            Its error, where that is known: see `Predictive.refitted_on`. Else it is taken to be that of the
-            reference's fit, which a fit on more rows has less of.
+        rests_on : RestsOn, optional
+            The rows that tell its error. Where that is not known it is taken to be what it was.
         """
         view = CalibrationView(calibration.method, fits + 1, False, time)
-        return InForce(calibration, view).with_predictive(predictive or self.predictive)
+        predictive = self.predictive
+        if predictive is not None and rests_on is not None and len(rests_on.predicted):
+            confidence = confidence_of(calibration.apply(rests_on.scores), rests_on.predicted)
+            predictive = predictive.refitted_on(confidence, rests_on.predicted, number=fits + 1)
+        return InForce(calibration, view).with_predictive(predictive)
 
 
 def _learnt(task: Task, reference: Reference | None, group: str, number: int) -> Predictive | None:

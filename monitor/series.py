@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from monitor.calibration.base import Calibration, confidence_of
+from monitor.calibration.rests_on import RestsOn
 from monitor.config import Task
 from monitor.errors import ConfigError
 from monitor.estimate.hajek import Excess
@@ -265,12 +266,14 @@ class Series:
         self._reported.take(fit.estimates)
         if fit.calibration is None or fit.calibration.snapshot() == self.in_force.calibration.snapshot():
             return
-        self.recalibrate(fit.calibration, fit.time)
+        self.recalibrate(fit.calibration, fit.time, fit.rests_on)
 
-    def recalibrate(self, calibration: Calibration, time: float, epsilon: float | None = None) -> None:
+    def recalibrate(
+        self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
+    ) -> None:
         """Take over one that rests on answers up to this time; `epsilon` as in `LabelChecks.recalibrated`."""
         fits = max(self._fits, self.in_force.view.version)
-        self._take_over(self.in_force.followed_by(calibration, time, fits), epsilon)
+        self._take_over(self.in_force.followed_by(calibration, time, fits, rows), epsilon)
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has."""

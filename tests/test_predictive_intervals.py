@@ -11,6 +11,7 @@ import pytest
 
 from connectors.base import RawMessages
 from monitor.calibration import CALIBRATORS
+from monitor.calibration.rests_on import RestsOn
 from monitor.config import Bound
 from monitor.estimate import Components, average_confidence
 from monitor.estimate.poisson_binomial import trimmed_pmf_many
@@ -192,15 +193,17 @@ class TestInTheDaemon:
         [[_, _, now]] = again.snapshot()["tasks"]["t"]["series"]
         assert same(now["calibration"]["predictive"], kept)
 
-    def test_another_calibration_keeps_them_unless_it_brings_its_own(self):
+    def test_another_calibration_keeps_them_unless_its_rows_tell_its_error(self):
         known, settings = reference(), task(reference={"path": "r"})
         start = InForce.at_start(settings, known, 0)
         assert start.predictive is not None
         later = start.followed_by(start.calibration, 1.7e9, 1)
         assert later.predictive is start.predictive
         rows = slice(0, 120)
-        own = start.predictive.refitted_on(known.scores[rows].max(axis=1), known.predicted[rows], number=2)
-        assert start.followed_by(start.calibration, 1.7e9, 1, own).predictive is own
+        few = RestsOn(known.scores[rows], known.predicted[rows])
+        own = start.followed_by(start.calibration, 1.7e9, 1, few).predictive
+        assert own is not None
+        assert (own.number, own.components) == (2, start.predictive.components)
         window = known.scores.max(axis=1)
         assert own.variance(window, None, known.predicted) > start.predictive.variance(
             window, None, known.predicted

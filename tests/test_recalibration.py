@@ -296,3 +296,24 @@ def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitte
     assert raised[0] >= 10, "the change is in window 10"
     assert all(latched[raised[0] :]), "and stays as long as the change does"
     assert told[-1]["calibration"]["version"] > 1
+
+
+def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_groups_too() -> None:
+    recorder = Recorder()
+    found = rig(settings(groups=["region"]), recorder)
+    found.feed(stream(groups={"region": "eu"}))
+    whole, group = (series.in_force for series in found.engine.series["t"])
+    assert whole.predictive is not None
+    assert group.predictive is not None
+    fits = zip(recorder.jobs, recorder.done, strict=True)
+    job, done = [one for one in fits if one[1].calibration is not None][-1]
+    assert job.reference is not None
+    confidence = found.engine.series["t"][0].confidence(job.labelled.scores, job.labelled.predicted)
+    # Right by chance alone, as the confidences say: the mean of a curve is known as well as that.
+    chance = float((confidence * (1 - confidence)).mean())
+    share, one = np.full(len(confidence), 1 / len(confidence)), np.zeros(len(confidence), dtype=np.int64)
+    told = whole.predictive.curve_variances(confidence, job.labelled.predicted, share, one, 1)[0]
+    rows = len(confidence) + done.weight * len(job.reference.labels)
+    assert told == pytest.approx(chance / rows, rel=0.35), "200 draws, two curves"
+    np.testing.assert_array_equal(group.predictive.directions, whole.predictive.directions)
+    assert group.predictive.number == whole.predictive.number == whole.view.version

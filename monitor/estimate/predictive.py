@@ -238,6 +238,15 @@ class Predictive:
         )
         return replace(self, edges=edges, directions=directions, number=number)
 
+    def with_curves_of(self, other: Predictive) -> Predictive:
+        """What varies between windows here, with the error of another's calibration.
+
+        As it is where the two do not tell the same predicted classes apart.
+        """
+        if not np.array_equal(self.strata, other.strata):
+            return self
+        return replace(self, edges=other.edges, directions=other.directions, number=other.number)
+
     def snapshot(self) -> dict[str, Any]:
         """As arrays and plain values."""
         return {

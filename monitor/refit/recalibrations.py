@@ -10,6 +10,7 @@ import numpy as np
 from monitor.calibration import LabelledRows, calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.calibration.refit import FEWEST_LABELS
+from monitor.calibration.rests_on import rests_on
 from monitor.config import Task
 from monitor.labels.columns import weights
 from monitor.labels.table import KeyedRing
@@ -63,6 +64,7 @@ class Recalibrations:
         self._references = references
         self._number: int = (resume or {}).get("number", 0)
         self._under_way: int | None = None  # the series
+        self._asked: RecalibrationJob | None = None
         self._due: dict[int, None] = {}  # in order
         self._closed = False
 
@@ -109,15 +111,16 @@ class Recalibrations:
             self._under_way = code
             self._number += 1
             schedule.begin(len(rows))
-            return self._job(series[code], rows)
+            self._asked = self._job(series[code], rows)
+            return self._asked
         return None
 
     def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
         """Take the answer to the one under way; False where nobody waits for it."""
-        code, schedule = self._under_way, None
-        if code is None or result.number != self._number:
+        code, job = self._under_way, self._asked
+        if code is None or job is None or result.number != self._number:
             return False
-        self._under_way = None
+        self._under_way = self._asked = None
         schedule = series[code].recalibration
         if schedule is None or not schedule.under_way:  # another version has come meanwhile
             return False
@@ -132,7 +135,8 @@ class Recalibrations:
             schedule.end("kept" if refused is None else "refused", refused)
             return True
         schedule.end("taken", seen=result.sequence)
-        series[code].recalibrate(calibration, result.time, result.epsilon)
+        rows = rests_on(job.labelled, job.reference, result.weight)
+        series[code].recalibrate(calibration, result.time, rows, result.epsilon)
         for other in series:
             if other.settings.group and other.settings.model == result.model:
                 other.follow(series[code])

@@ -10,6 +10,8 @@ import numpy as np
 
 from monitor.calibration import calibration_from_snapshot
 from monitor.calibration.base import Calibration
+from monitor.calibration.refit import FEWEST_LABELS, LabelledRows
+from monitor.calibration.rests_on import RestsOn, rests_on
 from monitor.changes import POOL
 from monitor.config import Task
 from monitor.labels.columns import Answers, Matches
@@ -36,11 +38,14 @@ class Published:
         None where there is none, so that the one in force stays.
     time : float
         Of the newest answer that the fit rests on, seconds since the epoch.
+    rests_on : RestsOn or None
+        The labelled rows that the calibration rests on; None where there are too few to say its error.
     """
 
     estimates: tuple[MetricEstimate, ...]
     calibration: Calibration | None
     time: float
+    rests_on: RestsOn | None = None
 
 
 class TaskRefits:
@@ -84,6 +89,7 @@ class TaskRefits:
         self._view = _view_from(state.get("view", {}))
         self._pooled = np.zeros(0, dtype=np.int64)  # by series, which of the models it is; -1 for none
         self._closed = False
+        self._asked: RefitJob | None = None  # what the answer is to rest on; a restart asks anew
         self._calibrate = task.calibration.method == "ssme"
         method = task.calibration.reference_method
         # Nothing is fitted where nothing is to be beaten: a start from a store needs no fit otherwise.
@@ -140,7 +146,7 @@ class TaskRefits:
             return None
         number = self.schedule.begin(now)
         task = self._task
-        return RefitJob(
+        self._asked = RefitJob(
             task=self._name,
             number=number,
             sequence=sequence,
@@ -158,6 +164,7 @@ class TaskRefits:
             calibrate=self._calibrate,
             references=self._references,
         )
+        return self._asked
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
         """Take the answer to the refit under way; what it brought, by model.
@@ -170,10 +177,11 @@ class TaskRefits:
         if not self.schedule.under_way or result.number != self.schedule.number:
             return None
         self.schedule.end()
+        job, self._asked = self._asked, None
         refused, found, view = result.refused, {}, self._view
         if refused is None:
             try:
-                found, view = self._published(result), self._after(result, now)
+                found, view = self._published(result, job), self._after(result, now)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 refused = f"what the fit brought cannot be read: {error}"
         if refused is not None:
@@ -216,7 +224,7 @@ class TaskRefits:
             without_id=self._view.without_id,
         )
 
-    def _published(self, result: RefitResult) -> dict[str, Published]:
+    def _published(self, result: RefitResult, job: RefitJob | None) -> dict[str, Published]:
         """All that there is, or nothing.
 
         Raises
@@ -232,8 +240,19 @@ class TaskRefits:
                     f"the calibration of {model} is for {calibration.width} classes, the task has "
                     f"{len(self._task.classes)}"
                 )
-            found[model] = Published(tuple(fit.estimates), calibration, result.time)
+            rows = None if job is None or calibration is None else _labelled_rows(job, model)
+            found[model] = Published(tuple(fit.estimates), calibration, result.time, rows)
         return found
+
+
+def _labelled_rows(job: RefitJob, model: str) -> RestsOn | None:
+    """Of one model. What it learns beside them, of a reference and of rows without labels, is left out."""
+    m = job.models.index(model)
+    own = (job.labels >= 0) & (job.predicted[:, m] >= 0)
+    if int(own.sum()) < FEWEST_LABELS:
+        return None
+    scores, zeros = np.asarray(job.scores[own, m], dtype=np.float64), np.zeros(int(own.sum()))
+    return rests_on(LabelledRows(scores, job.predicted[own, m], job.labels[own], zeros, job.weights[own]))
 
 
 def _view_from(state: Mapping[str, Any]) -> RefitView:
