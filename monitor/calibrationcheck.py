@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from monitor.config import Task
+from monitor.errors import ConfigError
 from monitor.reference import Reference
 from monitor.windowview import PREDICTIVE
 
@@ -51,6 +52,32 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
                 losses = ", ".join(f"{method} {loss:.4f}" for method, loss in choice.losses.items())
                 found.append(f"{name}, {model}: calibration {choice.method}; log loss {losses}")
     return found
+
+
+def refuse_one_class(name: str, task: Task, model: str, reference: Reference) -> None:
+    """Refuse a reference whose labels are all of one class, by the name that it has in the configuration.
+
+    Parameters
+    ----------
+    name : str
+        Of the task. One without classes is passed over: the fit itself says that all were right, or wrong.
+    task : Task
+    model : str
+    reference : Reference
+
+    Raises
+    ------
+    ConfigError
+        It is so, and a calibration is to be fitted on it.
+    """
+    method, labels = task.calibration.reference_method, reference.labels
+    if method == "none" or not task.classes or not len(labels) or (labels != labels[0]).any():
+        return
+    raise ConfigError(
+        f"tasks.{name}.reference, model {model}: {method} calibration needs at least two different outcomes, "
+        f"got {len(labels):,} rows with only the label {task.classes[int(labels[0])]}; give a longer "
+        "reference, or set calibration.method to none"
+    )
 
 
 def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:

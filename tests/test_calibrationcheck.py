@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor.calibrationcheck import calibration_warnings, choice_lines
+from monitor.calibrationcheck import calibration_warnings, choice_lines, refuse_one_class
 from monitor.config import Task
+from monitor.errors import ConfigError
 from monitor.records import Floats, Ints
 from monitor.reference import Reference
 from tests.daemon import command, configuration, ndjson, write_configuration
@@ -77,6 +78,22 @@ def test_an_absent_class_is_told_by_name() -> None:
         "tasks.t.reference, model m: no row has the label b: it gets next to no probability, whatever the "
         "scores say (temperature leaves it what the scores give); give rows of every class"
     ]
+
+
+def test_two_of_three_classes_that_no_row_has_leave_one_which_is_refused_by_its_name() -> None:
+    scores, labels = overconfident(3000, 3)
+    one = reference(scores[labels == 1], labels[labels == 1])
+    task = Task.model_validate({"classes": ["a", "b", "c"], "reference": {"path": "r"}})
+    with pytest.raises(ConfigError) as refused:
+        refuse_one_class("t", task, "m", one)
+    assert str(refused.value) == (
+        "tasks.t.reference, model m: isotonic calibration needs at least two different outcomes, got "
+        f"{(labels == 1).sum():,} rows with only the label b; give a longer reference, or set "
+        "calibration.method to none"
+    )
+    none = Task.model_validate({"classes": ["a", "b", "c"], "calibration": {"method": "none"}})
+    refuse_one_class("t", none, "m", one)  # nothing is fitted
+    refuse_one_class("t", task, "m", reference(scores[labels < 2], labels[labels < 2]))  # a warning says it
 
 
 def test_the_choice_is_told_for_auto_only() -> None:

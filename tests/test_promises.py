@@ -177,7 +177,8 @@ def test_a_reference_of_one_class_is_refused_with_what_to_do(tmp_path: Path, met
     path = referenced(tmp_path, records, calibration={"method": method}, chart={"arl0": 370})
     told = command("check", path)
     assert told.returncode == 2
-    assert "calibration needs at least two different outcomes, got " in told.stderr
+    assert f"{method} calibration needs at least two different outcomes, got 1,000 rows" in told.stderr
+    assert "with only the label ok;" in told.stderr
     assert "give a longer reference, or set calibration.method to none" in told.stderr
 
 

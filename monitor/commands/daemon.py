@@ -14,6 +14,7 @@ from types import FrameType
 
 from connectors.build import build_inputs, read_references
 from monitor.agent import Agent
+from monitor.calibrationcheck import refuse_one_class
 from monitor.check import check, unmatched_models
 from monitor.classorder import refuse_reversed_classes
 from monitor.commands.journal import Journal, JournalSinks
@@ -72,6 +73,7 @@ def engine_settings(config: Config, event_time: bool = False, in_flow: bool = Fa
         for model, reference in settings.references.get(name, {}).items():
             charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
             groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
+            refuse_one_class(name, task, model, reference)
             refuse_reversed_classes(name, task.classes, model, reference)
             for group in ("", *groups):
                 _try_series(SeriesSettings(name, model, group, task), reference)

@@ -47,7 +47,9 @@ def append(folder: Path, first: int, count: int) -> None:
 
 
 def until_windows(daemon: DaemonProcess, path: Path, count: int) -> None:
-    daemon.until(lambda: path.exists() and len(read_windows(path)) == count, f"{count} windows in {path.name}")
+    daemon.until(
+        lambda: path.exists() and len(read_windows(path)) == count, f"{count} windows in {path.name}"
+    )
 
 
 def test_one_under_way_is_due_again_and_the_windows_before_are_those_of_a_daemon_left_alone(
