@@ -48,6 +48,7 @@ EstimatorTag = Literal[
     "dawid_skene",
     "bayesian_calibration",
     "ssme_flow",
+    "spe",
 ]
 
 
@@ -222,9 +223,9 @@ class Task(Section):
         "labels of the reference) and cbpe_sem (its value, with NannyML's band); realised counts the labels "
         "of a window, realised_cohort the newest 200 and more, realised_horizon those of the last "
         "horizon_days; ssme, ssme_paper, ensemble, labelled, pseudo_label, majority_vote, dawid_skene, "
-        "bayesian_calibration, rectified, autoeval, active_testing and ssme_flow (with the extra flow) are "
-        "refitted on several models' scores and the labels known by then; ssme and ssme_paper bring ensemble "
-        "and labelled along.",
+        "bayesian_calibration, rectified, autoeval, active_testing, spe and ssme_flow (with the extra flow) "
+        "are refitted on several models' scores and the labels known by then; ssme and ssme_paper bring "
+        "ensemble and labelled along.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
     interval: Literal["predictive", "poisson_binomial"] = Field(

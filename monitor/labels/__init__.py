@@ -19,6 +19,7 @@ from monitor.labels.estimators.posterior import ConfusionEstimate, PosteriorEsti
 from monitor.labels.estimators.ppi import PredictionPowered, prediction_powered
 from monitor.labels.estimators.pseudo_label import PseudoLabel
 from monitor.labels.estimators.rectified import Rectified
+from monitor.labels.estimators.spe import SPE
 from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_flow import SSMEFlow
 from monitor.labels.estimators.ssme_paper import SSMEPaper
@@ -27,6 +28,7 @@ from monitor.labels.ranking import RankInterval, rank_intervals, simultaneous_in
 __all__ = [
     "ESTIMATORS",
     "METRICS",
+    "SPE",
     "SSME",
     "ActiveTesting",
     "AutoEval",
@@ -68,6 +70,7 @@ ESTIMATORS: Mapping[str, type[LabelEstimator]] = {
         AutoEval,
         ActiveTesting,
         SSMEFlow,
+        SPE,
     )
 }
 """Every estimator that uses labels, by its name in the configuration and in Prometheus."""

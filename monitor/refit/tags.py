@@ -17,6 +17,7 @@ REFITTED = (
     "autoeval",
     "active_testing",
     "ssme_flow",
+    "spe",
 )
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 

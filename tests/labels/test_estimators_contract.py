@@ -81,6 +81,7 @@ def test_the_registry_knows_each_estimator_by_its_tag() -> None:
         "dawid_skene",
         "bayesian_calibration",
         "ssme_flow",
+        "spe",
     } <= set(ESTIMATORS)
     assert all(estimator.tag == tag and estimator.__doc__ for tag, estimator in ESTIMATORS.items())
     assert all(estimator.metrics <= set(METRICS) for estimator in ESTIMATORS.values())
