@@ -8,7 +8,17 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.builders.common import TableSortByFieldState
 from grafana_foundation_sdk.models import dashboard as models
 
-from deploy.grafana.panels import Query, chart, mapped_states, number, sheet, states, variable, variables
+from deploy.grafana.panels import (
+    Query,
+    assembled,
+    chart,
+    mapped_states,
+    number,
+    sheet,
+    states,
+    variable,
+    variables,
+)
 from deploy.grafana.promql import AGENT, TASKS, hull, rate, series, severity
 
 UID = "blindsight-fleet"
@@ -238,27 +248,13 @@ def _agents() -> list[Any]:
 
 def fleet() -> tuple[dashboard.Dashboard, dict[str, str]]:
     """The dashboard, and no annotation."""
-    found = (
-        dashboard.Dashboard(TITLE)
-        .uid(UID)
-        .tags(["blindsight"])
-        .readonly()
-        .refresh("1m")
-        .time("now-24h", "now")
-    )
-    found = found.timezone("browser").tooltip(models.DashboardCursorSync.CROSSHAIR)
-    found = found.description("All tasks and models that Blindsight watches, the worst first.")
     metrics = "label_values(blindsight_estimate_ratio{%s}, %s)"
     estimators = metrics % (TASKS + ',metric="$metric"', "estimator")
-    for each in [
+    chosen = [
         *variables(one_model=False),
         variable("metric", "Metric", metrics % (TASKS, "metric"), several=False, first="accuracy"),
         variable("estimator", "Estimator", estimators, several=False, first="average_confidence"),
-    ]:
-        found = found.with_variable(each)
+    ]
     rows = {"Now": [*_figures(), _table()], "Over time": _over_time(), "Feed": _feed(), "Agents": _agents()}
-    for title, panels in rows.items():
-        found = found.with_row(dashboard.Row(title))
-        for panel in panels:
-            found = found.with_panel(panel)
-    return found, {}
+    description = "All tasks and models that Blindsight watches, the worst first."
+    return assembled(TITLE, UID, description, chosen, rows), {}

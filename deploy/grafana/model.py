@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard
-from grafana_foundation_sdk.models import dashboard as models
 
 from deploy.grafana.model_rows import calibration, classes, feed, groups, refits
 from deploy.grafana.panels import (
     Query,
     annotation,
+    assembled,
     banded,
     chart,
     number,
@@ -221,18 +221,8 @@ def _annotated(found: dashboard.Dashboard) -> tuple[dashboard.Dashboard, dict[st
 
 def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
     """The dashboard, and by the name of each annotation what its marks are called."""
-    found = (
-        dashboard.Dashboard(TITLE)
-        .uid(UID)
-        .tags(["blindsight"])
-        .readonly()
-        .refresh("1m")
-        .time("now-24h", "now")
-    )
-    found = found.timezone("browser").tooltip(models.DashboardCursorSync.CROSSHAIR)
-    found = found.description("One model: how good it is now, and what that rests on.")
     values = "label_values(blindsight_%s{%s}, %s)"
-    for each in [
+    chosen = [
         *variables(one_model=True),
         variable("metric", "Metrics charted", values % ("control_center_ratio", MODELS, "metric")),
         variable(
@@ -249,8 +239,7 @@ def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
             several=False,
             first="accuracy",
         ),
-    ]:
-        found = found.with_variable(each)
+    ]
     rows = {
         "Now": _now(),
         "Control charts": [_control_chart(), *_alarms()],
@@ -261,8 +250,5 @@ def model() -> tuple[dashboard.Dashboard, dict[str, str]]:
         "Groups": groups(),
         "Feed": feed(),
     }
-    for title, panels in rows.items():
-        found = found.with_row(dashboard.Row(title))
-        for panel in panels:
-            found = found.with_panel(panel)
-    return _annotated(found)
+    description = "One model: how good it is now, and what that rests on."
+    return _annotated(assembled(TITLE, UID, description, chosen, rows))

@@ -243,3 +243,19 @@ def annotation(name: str, expr: str, color: str, title: str) -> tuple[dashboard.
         dashboard.AnnotationQuery().name(name).datasource(SOURCE).enable(True).icon_color(color).expr(expr),
         title,
     )
+
+
+def assembled(
+    title: str, uid: str, description: str, chosen: Sequence[Any], rows: Mapping[str, Sequence[Any]]
+) -> dashboard.Dashboard:
+    """A dashboard of variables, and of rows of panels by their titles."""
+    found = dashboard.Dashboard(title).uid(uid).tags(["blindsight"]).readonly().refresh("1m")
+    found = found.time("now-24h", "now").timezone("browser").description(description)
+    found = found.tooltip(models.DashboardCursorSync.CROSSHAIR)
+    for each in chosen:
+        found = found.with_variable(each)
+    for name, panels in rows.items():
+        found = found.with_row(dashboard.Row(name))
+        for panel in panels:
+            found = found.with_panel(panel)
+    return found
