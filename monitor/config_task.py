@@ -66,7 +66,8 @@ class Window(Section):
     max_age_seconds: float = Field(
         default=900,
         gt=0,
-        description="A window closes early once so long has passed since its first prediction.",
+        description="A window closes early once so long has passed since its first prediction, as records "
+        "arrive; in a replay, by their own times.",
     )
 
     @model_validator(mode="before")

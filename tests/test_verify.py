@@ -318,6 +318,7 @@ def test_kills_in_between_do_not_matter(tmp_path: Path) -> None:
     [
         ([], "FILE…: there is none; give the raw input, or --partition NAME=FILE"),
         (["absent.ndjson"], "absent.ndjson: no window names this file, there are "),
+        (["labels.ndjson"], "NAME=labels.ndjson, or leave it out where it holds labels alone"),
         (["--partition", "topic"], "--partition: expected NAME=FILE, got 'topic'"),
         (["--partition", "topic=in.ndjson"], "--partition: no window names 'topic', there are "),
     ],

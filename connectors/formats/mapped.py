@@ -20,7 +20,7 @@ from connectors.formats.maptimes import time_reader
 from connectors.formats.structs import Fault, Record
 from connectors.formats.wire import ERRORS, Outcome
 from connectors.formats.wording import listing, nearest
-from monitor.config_mapping import FieldMapping
+from monitor.config_mapping import Constants, FieldMapping
 from monitor.fieldpath import MISSING, FieldPath, lookup, parse_field_path
 from monitor.records import RejectReason
 
@@ -148,7 +148,8 @@ class MappedWire:
         name = message.removeprefix("$.").partition(":")[0].partition("[")[0]
         fields = [field for field in self.paths if field == name or field.startswith(f"{name}.")]
         if not fields:
-            return f"; the mapping names no path of {name}: give one, or constants" if name in _FIELDS else ""
+            other = f", or constants.{name}" if name in Constants.model_fields else ""
+            return f"; the mapping names no path of {name}: give one{other}" if name in _FIELDS else ""
         try:
             value = msgspec.json.decode(data)
         except ERRORS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,11 +11,15 @@ import numpy as np
 
 from connectors.base import RawBlock
 from connectors.formats.decoder import Decoder
+from connectors.formats.hints import keys_of, misspelt
+from connectors.formats.mapped import MappedWire
 from connectors.formats.wire import PLAIN, Wire
 from monitor.records import Chunk, Reject, RejectReason, TaskLayout
 
 MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""
+
+_NO_LABEL = "$.label: missing; give the true class, or `model` with `correct`: true or false"
 
 
 class Kind(StrEnum):
@@ -83,6 +87,7 @@ class Intake:
 
     def __init__(self, layouts: Sequence[TaskLayout], wire: Wire = PLAIN) -> None:
         self._decoder = Decoder(layouts, "http", wire=wire)
+        self._wire = wire
 
     def judge(self, lines: Sequence[bytes], kind: Kind) -> Judgement:
         """What these rows, one a line and none of them blank, hold.
@@ -100,7 +105,6 @@ class Intake:
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)
         is_labels = kind is Kind.LABELS
-        starts = np.cumsum([1] + [len(line) + 1 for line in lines])
         return Judgement(
             lines=block,
             rows=len(lines),
@@ -110,22 +114,25 @@ class Intake:
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
             misplaced=answers if is_labels else chunk.labels_received,
-            errors=tuple(
-                {
-                    "row": int(np.searchsorted(starts, reject.position, side="right")) - 1,
-                    "reason": reject.reason.value,
-                    "message": _message(reject, kind),
-                }
-                for reject in chunk.rejects[:MOST_ERRORS]
-            ),
+            errors=tuple(self._errors(chunk.rejects[:MOST_ERRORS], lines, kind)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
         )
 
+    def _errors(
+        self, rejects: Sequence[Reject], lines: Sequence[bytes], kind: Kind
+    ) -> Iterator[Mapping[str, object]]:
+        starts = np.cumsum([1] + [len(line) + 1 for line in lines])
+        for reject in rejects:
+            row = int(np.searchsorted(starts, reject.position, side="right")) - 1
+            message = reject.message
+            if kind is Kind.LABELS and reject.reason is RejectReason.NO_SCORES:
+                message = _NO_LABEL + self._clause(lines[row])
+            yield {"row": row, "reason": reject.reason.value, "message": message}
 
-def _message(reject: Reject, kind: Kind) -> str:
-    if kind is Kind.LABELS and reject.reason is RejectReason.NO_SCORES:
-        return "$.label: missing; give the true class, or `model` with `correct`: true or false"
-    return reject.message
+    def _clause(self, line: bytes) -> str:
+        if isinstance(self._wire, MappedWire):
+            return self._wire.missing(_NO_LABEL, line)
+        return misspelt(keys_of(line))
 
 
 def _rows_by_task(chunk: Chunk) -> Mapping[str, int]:

@@ -165,7 +165,10 @@ def _partition_of(path: Path, partitions: Collection[str]) -> str:
     if len(alike) == 1:
         return alike[0]
     what = f"several have its name: {', '.join(alike)}" if alike else f"there are {_listed(partitions)}"
-    raise ConfigError(f"{path}: no window names this file, {what}; say which it is, --partition NAME={path}")
+    raise ConfigError(
+        f"{path}: no window names this file, {what}; say which it is, --partition NAME={path}, "
+        "or leave it out where it holds labels alone"
+    )
 
 
 def _known(name: str, partitions: Collection[str]) -> str:

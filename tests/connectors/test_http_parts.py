@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from connectors.base import RawBlock, RawMessages
 from connectors.formats.decoder import Decoder
+from connectors.formats.mapped import MappedWire
 from connectors.http import body as body_module
 from connectors.http.access import Gate, Quota
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
 from connectors.http.intake import MOST_ERRORS, Intake, Kind
 from connectors.http.watched import Watched
 from monitor.config import HttpToken
+from monitor.config_mapping import FieldMapping
 from monitor.errors import SourceError
 from monitor.testing import HandClock
 from tests.posting import HAM, SECRET, SPAM, label, ndjson, row
@@ -165,6 +167,17 @@ def test_a_label_without_a_label_is_told_so() -> None:
     assert found.errors[0]["message"] == (
         "$.label: missing; give the true class, or `model` with `correct`: true or false"
     )
+
+
+def test_a_label_under_another_name_is_told_where_it_was_looked_for() -> None:
+    (error,) = judge([{"id": "1", "task": "spam", "labels": "eggs"}], Kind.LABELS).errors
+    assert str(error["message"]).endswith('; "labels" is no field: did you mean label?')
+    wire = MappedWire(FieldMapping(id="id", scores="p"))
+    (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], Kind.LABELS).errors
+    assert str(error["message"]).endswith("; the mapping names no path of label: give one")
+    wire = MappedWire(FieldMapping(id="id", scores="p", label="truth"))
+    (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], Kind.LABELS).errors
+    assert "; the mapping reads label at truth, but the record has only id, label" in str(error["message"])
 
 
 # --- tokens and quota -----------------------------------------------------------------------------------

@@ -170,7 +170,9 @@ def test_what_is_wrong_is_said_by_the_path_that_was_looked_at(
 
 def test_a_field_without_a_path_is_told_to_be_given_one() -> None:
     (reject,) = decode(FieldMapping(scores="p"), {"p": 0.5, "model": "erm"}).rejects
-    assert reject.message.endswith("; the mapping names no path of model: give one, or constants")
+    assert reject.message.endswith("; the mapping names no path of model: give one, or constants.model")
+    (reject,) = decode(FieldMapping(model="model"), {"scores": 0.5, "model": "erm"}).rejects
+    assert reject.message.endswith("; the mapping names no path of scores: give one")
 
 
 def test_redacted_messages_quote_no_value() -> None:
