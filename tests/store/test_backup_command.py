@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
 from monitor.commands.state import back_up
 from monitor.errors import ConfigError, StoreError
 from monitor.store import Store
+from monitor.store.store import FILE, copy_store
 
 CONFIG = "tasks: {t: {classes: [ok, bad]}}\n"
 
@@ -22,6 +24,16 @@ def test_a_backup_is_a_whole_store(tmp_path):
     connection = sqlite3.connect(tmp_path / "copy")
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
+
+
+def test_who_reads_a_backup_leaves_nothing_beside_it(tmp_path):
+    Store(tmp_path / "state").close()
+    (tmp_path / "kept").mkdir()
+    copy_store(tmp_path / "state" / FILE, tmp_path / "kept" / "copy")
+    with closing(sqlite3.connect(f"file:{tmp_path / 'kept' / 'copy'}?mode=ro", uri=True)) as reader:
+        assert reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
+        assert [path.name for path in (tmp_path / "kept").iterdir()] == ["copy"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["copy"]
 
 
 def test_what_cannot_be_backed_up_is_said(tmp_path):
