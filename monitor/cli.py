@@ -144,6 +144,29 @@ def forget(
         typer.echo(line)
 
 
+labels_app = typer.Typer(help="Labels: which to have made next.", no_args_is_help=True)
+app.add_typer(labels_app, name="labels")
+
+
+@labels_app.command("ask")
+def labels_ask(
+    config: ConfigPath,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
+    number: Annotated[int, typer.Option("-n", help="Labels to make, of each model.")] = 50,
+    task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
+    model: Annotated[str, typer.Option(help="Every model where left out.")] = "",
+    seed: Annotated[int, typer.Option(help="Another one draws other answers.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="A file to write to instead of printing.")] = None,
+) -> None:
+    """Say which answers to have labelled next, with what chance, and how much narrower that makes things."""
+    from monitor.commands.labelling import ask, write
+
+    lines, said = ask(config, files, number, task, model, seed)
+    write(lines, out)
+    for sentence in said:
+        typer.echo(sentence, err=True)
+
+
 @app.command()
 def verify(
     config: ConfigPath,

@@ -229,7 +229,7 @@ def test_wrong_usage(words: list[str]) -> None:
 def test_help_names_every_command(word: str) -> None:
     done = command(word)
     assert done.returncode == 0
-    for name in ("run", "demo", "replay", "check", "rules", "schema", "version"):
+    for name in ("run", "demo", "replay", "check", "labels", "rules", "schema", "version"):
         assert f"│ {name} " in done.stdout
 
 
