@@ -16,8 +16,6 @@ import uvicorn
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest as text_of
-from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_of
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -26,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.errors import ConfigError, SinkError
+from monitor.export import exposition
 from monitor.export.accept import accepts_gzip, prefers_openmetrics
 from monitor.export.listening import bind, cannot_listen
 from monitor.export.patience import ScrapeCounts, patient_protocol
@@ -132,8 +131,7 @@ class _Answers:
 
 def _metrics(registry: CollectorRegistry, accept: str, encodings: str) -> Response:
     openmetrics = prefers_openmetrics(accept)
-    render: Callable[[CollectorRegistry], bytes] = openmetrics_of if openmetrics else text_of
-    body = render(registry)
+    body = exposition.openmetrics(registry) if openmetrics else exposition.text(registry)
     headers = {
         "content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE,
         "vary": "Accept, Accept-Encoding",

@@ -12,10 +12,12 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from monitor import __version__
@@ -105,7 +107,7 @@ class BlindsightCollector(Collector):
             self._tell_cut(cut)
             dropped = view.engine.series_dropped + len(self._cut)
         agent.append(("series_dropped", {}, dropped))
-        for key in (found := _by_family(models + agent)):
+        for key in (found := _by_family(models, agent)):
             yield _metric(PREFIX, key, found[key])
         for key in (found := _by_family(groups)):
             yield _metric(GROUP_PREFIX, key, found[key])
@@ -141,25 +143,22 @@ def registry(view: Callable[[], AgentView], max_series: int) -> CollectorRegistr
     return found
 
 
-def _metric(prefix: str, key: str, samples: Iterable[Row] = ()) -> Metric:
+def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:
     family = FAMILIES[key]
     metric = Metric(prefix + key, family.help, family.kind, family.unit)
     name = prefix + key + _SUFFIX[family.kind]
-    for part, labels, value in samples:
-        metric.add_sample(name + part, labels, value)
+    # What follows the key is the part of the family that a row is: empty but for histograms.
+    part = slice(len(key) + 1, None)
+    metric.samples = [Sample(name + row[part], labels, value) for row, labels, value in rows]
     return metric
 
 
-def _by_family(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Samples by family, in the table's order: one HELP a family, and the same text for the same view.
-
-    Each sample's key has become the part of its family that it is, which is empty but for histograms.
-    """
+def _by_family(*parts: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by family, in the table's order: one HELP a family, and the same text for the same view."""
     found: dict[str, list[Row]] = {key: [] for key in FAMILIES}
-    for key, labels, value in rows:
-        family, _, part = key.partition(":")
-        found[family].append((part, labels, value))
-    return {key: samples for key, samples in found.items() if samples}
+    for row in chain(*parts):
+        found[row[0].partition(":")[0]].append(row)
+    return {key: rows for key, rows in found.items() if rows}
 
 
 def _fit(series: Iterable[SeriesView], room: int) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:

@@ -14,9 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from monitor.changes import Changes
 from monitor.charts.base import Verdict
+from monitor.export import exposition
 from monitor.export.page import assets, render_page
 from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, history_json
 from monitor.export.prometheus import registry
@@ -69,20 +71,25 @@ def lines() -> list[str]:
     """The table."""
     view = fleet()
     page, metrics = render_page(view).encode(), registry(lambda: view, 1_000_000)
-    scraped = generate_latest(metrics)
+    scraped, asked = exposition.text(metrics), exposition.openmetrics(metrics)
     two = render_page(replace(view, engine=EngineView(series=view.engine.series[:2]))).encode()
     files = sum(len(assets.content(name)) for name in assets.TYPES)
+    writers = (exposition.text, exposition.openmetrics, generate_latest, generate_openmetrics)
+    times = [best(lambda write=write: write(metrics), 3) for write in writers]  # type: ignore[misc]
     with tempfile.TemporaryDirectory(prefix="blindsight-bench-") as folder:
         windows = StoredWindows(store(Path(folder), view))
         read = best(lambda: windows.newest(SERIES, MOST_WINDOWS), 5)
         kept = windows.newest(SERIES, MOST_WINDOWS)
         charted = best(lambda: history_json(kept, "accuracy", "average_confidence"), 5)
+    slower = [times[2] / times[0], times[3] / times[1]]
     return [
         "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page)",
         _row("page, 500 series shown", best(lambda: render_page(view), 5), page),
         f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
         f"{'its files, once':34s} {'':>9s} {files / 1024:9,.0f} KiB",
-        _row("scrape, 1,100 series", best(lambda: generate_latest(metrics), 3), scraped),
+        _row("scrape, 1,100 series", times[0], scraped),
+        _row("the same in OpenMetrics", times[1], asked),
+        f"{'both, the writer of the client':34s} {slower[0]:6.1f} and {slower[1]:.1f} times that",
         f"{'a chart: 500 of 20,000 windows read':34s} {1e3 * read:6.0f} ms",
         f"{'a chart: its columns':34s} {1e3 * charted:6.0f} ms",
     ]

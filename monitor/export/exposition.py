@@ -1,0 +1,149 @@
+"""The two texts of a scrape, the same bytes as prometheus_client writes, in a fraction of its time.
+
+The client escapes every name and every value of every label of every sample. Here it does so once for each
+pair of a label and a value, and the labels that samples share are written once. What a family says of
+itself, every escape, and whatever is more than a name, labels and a value, is still the client's own text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest as _text
+from prometheus_client.openmetrics.exposition import generate_latest as _openmetrics
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
+
+_EOF = "# EOF\n"
+_PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_PLAIN_TYPES = frozenset({"counter", "gauge", "info", "histogram"})
+_NO_MORE = Sample("", {}, 0.0)[3:]  # no timestamp, no exemplar, and whatever else the client knows of
+_MOVED = ("_created", "_gsum", "_gcount")  # samples that the text format shows as families of their own
+
+
+def text(registry: CollectorRegistry) -> bytes:
+    """Everything that is registered, as Prometheus's text format 0.0.4.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry
+        Collected once.
+
+    Returns
+    -------
+    bytes
+        What `prometheus_client.exposition.generate_latest` gives.
+
+    Examples
+    --------
+    >>> from prometheus_client import Gauge
+    >>> found = CollectorRegistry()
+    >>> Gauge("lag_seconds", "How late.", ["source"], registry=found).labels(source="kafka").set(2.5)
+    >>> print(text(found).decode(), end="")
+    # HELP lag_seconds How late.
+    # TYPE lag_seconds gauge
+    lag_seconds{source="kafka"} 2.5
+    """
+    return _written(registry, _text).encode()
+
+
+def openmetrics(registry: CollectorRegistry) -> bytes:
+    """Everything that is registered, as OpenMetrics 1.0.
+
+    Parameters
+    ----------
+    registry : CollectorRegistry
+        Collected once.
+
+    Returns
+    -------
+    bytes
+        What `prometheus_client.openmetrics.exposition.generate_latest` gives.
+
+    Examples
+    --------
+    >>> openmetrics(CollectorRegistry())
+    b'# EOF\\n'
+    """
+    return (_written(registry, _openmetrics) + _EOF).encode()
+
+
+_Client = Callable[[Collector], bytes]
+
+
+class _Only(Collector):
+    """One family, for the client to write."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._metric]
+
+
+def _written(registry: CollectorRegistry, client: _Client) -> str:
+    labels = _Labels(client)
+    # One family at a time: many samples that wait for their turn set off full garbage collections, which
+    # took most of the time.
+    return "".join([_family(metric, client, labels) for metric in registry.collect()])
+
+
+def _family(metric: Metric, client: _Client, labels: _Labels) -> str:
+    if not _is_plain(metric):
+        return _by(client, metric)
+    parts = [_by(client, Metric(metric.name, metric.documentation, metric.type, metric.unit))]
+    of = labels.text
+    number: Callable[[float], str] = floatToGoString
+    parts += [f"{sample[0]}{of(sample[1])} {number(sample[2])}\n" for sample in metric.samples]
+    return "".join(parts)
+
+
+def _by(client: _Client, metric: Metric) -> str:
+    return client(_Only(metric)).decode().removesuffix(_EOF)
+
+
+def _is_plain(metric: Metric) -> bool:
+    names = {sample[0] for sample in metric.samples}
+    return (
+        metric.type in _PLAIN_TYPES
+        and all(map(_PLAIN_NAME.fullmatch, names))
+        and not any(name == metric.name + suffix for name in names for suffix in _MOVED)
+        and all(sample[3:] == _NO_MORE for sample in metric.samples)
+    )
+
+
+class _Labels:
+    """Label sets as text, for one writing: nothing of it outlives the scrape."""
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+        self._pairs: dict[tuple[str, str], str] = {}
+        self._sets: dict[int, str] = {}
+        self._kept: list[Mapping[str, str]] = []  # an identity is one only while its owner lives
+
+    def text(self, labels: Mapping[str, str]) -> str:
+        found = self._sets.get(id(labels))
+        if found is None:
+            found = self._sets[id(labels)] = self._joined(labels)
+            self._kept.append(labels)
+        return found
+
+    def _joined(self, labels: Mapping[str, str]) -> str:
+        if not labels:
+            return ""
+        pairs = self._pairs
+        for pair in labels.items():
+            if pair not in pairs:
+                pairs[pair] = self._escaped(*pair)
+        return "{" + ",".join([pairs[pair] for pair in sorted(labels.items())]) + "}"
+
+    def _escaped(self, name: str, value: str) -> str:
+        """Asked of the client, which knows the rules: what stands in the braces of a sample of its."""
+        metric = Metric("a", "", "gauge")
+        metric.samples = [Sample("a", {name: value}, 0.0)]
+        written = _by(self._client, metric)
+        return written[written.index("a{") + 2 : written.rindex("} ")]
