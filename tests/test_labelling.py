@@ -104,6 +104,29 @@ def test_what_is_labelled_doubled_or_has_no_id_is_not_asked_about(tmp_path: Path
     assert [json.loads(line)["id"] for line in lines] == [record["id"] for record in records[50:]]
     assert {json.loads(line)["probability"] for line in lines} == {1.0}
     assert "50 of 50 answers" in said[0]
+    assert said[1:] == ["2 answers without an id left out: no label can reach them."]
+
+
+def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
+    path = file(tmp_path, [*stream(20), {"id": "x", "model": "erm", "scores": [2, 3]}])
+    _, said = ask(config(tmp_path), [path], 5)
+    assert said[1:] == ["1 record could not be used; `blindsight replay` says why."]
+
+
+def test_models_of_one_record_are_drawn_apart(tmp_path: Path) -> None:
+    both = [
+        {"id": r["id"], "time": r["time"], "models": {"erm": r["scores"], "irm": r["scores"]}}
+        for r in stream(60)
+    ]
+    lines, said = ask(config(tmp_path), [file(tmp_path, both)], 10)
+    found = [(json.loads(line)["model"], json.loads(line)["id"]) for line in lines]
+    assert [model for model, _ in found] == ["erm"] * 10 + ["irm"] * 10
+    assert {name for model, name in found if model == "erm"} != {
+        name for model, name in found if model == "irm"
+    }
+    assert len(said) == 2
+    (only,) = ask(config(tmp_path), [file(tmp_path, both)], 10, model="irm")[1]
+    assert only.startswith("t, irm: 10 of 60")
 
 
 def test_ids_are_found_in_tables_and_under_other_names(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from monitor.errors import ConfigError
 from monitor.estimate import average_confidence
 from monitor.estimate.predictive import predictive_interval
 from monitor.export.reports import cannot_write
+from monitor.forget import count
 from monitor.inforce import InForce
 from monitor.labels.asking import draw, expected_widths, inclusion_probabilities
 from monitor.rebaseline import not_there
@@ -42,12 +43,15 @@ Columns = dict[str, list[np.ndarray]]
 
 @dataclass(slots=True)
 class _Pool:
-    """What the files hold: answers by task and model, and the keys that are labelled already."""
+    """What the files hold: answers by task and model, the keys labelled already, and what is no use."""
 
     answers: dict[tuple[str, str], Columns] = field(default_factory=lambda: defaultdict(_columns))
     labelled: dict[tuple[str, str], list[Keys]] = field(default_factory=lambda: defaultdict(list))
+    rejected: int = 0
+    without_id: int = 0
 
     def add(self, batch: Batch, file: int, by_model: bool) -> None:
+        self.without_id += int((batch.key == NO_ID).sum())
         for code, model in enumerate(batch.models):
             here = (batch.model == code) & (batch.key != NO_ID)
             known = here & (batch.label >= 0)
@@ -114,7 +118,8 @@ def ask(
     Returns
     -------
     (list of str, list of str)
-        Label records as JSON, with `label` or `correct` to be filled in; and a sentence a model.
+        Label records as JSON, with `label` or `correct` to be filled in; a sentence a model, and what was
+        left out.
 
     Raises
     ------
@@ -147,7 +152,14 @@ def ask(
             "FILE…: no answer in them has an id and no label yet; give files of predictions whose records "
             "have an id"
         )
-    return _lines(config, files, asked), said
+    return _lines(config, files, asked), [*said, *_left_out(pool)]
+
+
+def _left_out(pool: _Pool) -> Iterator[str]:
+    if pool.without_id:
+        yield f"{count(pool.without_id, 'answer')} without an id left out: no label can reach them."
+    if pool.rejected:
+        yield f"{count(pool.rejected, 'record')} could not be used; `blindsight replay` says why."
 
 
 def _chosen(pool: _Pool, task: str, model: str) -> list[tuple[str, str]]:
@@ -201,6 +213,7 @@ def _read(config: Config, files: Sequence[Path]) -> _Pool:
         decoder = Decoder(layouts(config.tasks), str(path), wire=wire)
         for raws in _raws(config, path):
             chunk = decoder.decode(raws)
+            pool.rejected += len(chunk.rejects)
             for batch in chunk.batches:
                 pool.add(batch, number, by_model=not config.tasks[batch.task].classes)
             for labels in chunk.labels:
