@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from monitor.fieldpath import parse_field_path
 from monitor.section import Problem, Section, demand
 
+EventFormat = Literal["kserve"]
 TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
 
 UNITS: Mapping[TimeUnit, float] = {
@@ -56,6 +57,10 @@ class FieldMapping(Section):
     'p[0]'
     """
 
+    format: EventFormat | None = Field(
+        default=None,
+        description="In place of paths: kserve reads the CloudEvents of KServe's logger, an answer a row.",
+    )
     id: str | None = _path("Of the request; joins labels.")
     time: str | None = _path("When it was answered.")
     time_unit: TimeUnit = Field(default="seconds", description="Of times that are numbers since the epoch.")
@@ -97,14 +102,17 @@ class FieldMapping(Section):
             try:
                 parse_field_path(path)
             except ValueError as error:
-                parent, _, key = name.partition(".")
-                yield f"class_scores.{key}" if parent == "scores" and key else name, str(error)
+                yield _key(name), str(error)
         if self.scores is not None and self.class_scores:
             yield "class_scores", "expected scores or class_scores, got both: leave one out"
         for name in ("task", "model", "version"):
             if getattr(self, name) is not None and getattr(self.constants, name) is not None:
                 yield name, f"expected a path or constants.{name}, got both: leave one out"
-        if not self.paths:
+        if self.format is not None:
+            for name in self.paths:
+                told = f"expected no path beside format: {self.format}, which knows where each field stands"
+                yield _key(name), f"{told}: leave one out"
+        elif not self.paths:
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
         if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):
             yield "time", "missing; time_unit and time_zone say how it is read: give its path, or leave them"
@@ -114,6 +122,12 @@ class FieldMapping(Section):
                 "expected the name of a time zone such as Europe/Berlin, or an offset such as +01:00, "
                 f"got {self.time_zone!r}",
             )
+
+
+def _key(name: str) -> str:
+    """The key at which the path of a field is given."""
+    parent, _, key = name.partition(".")
+    return f"class_scores.{key}" if parent == "scores" and key else name
 
 
 def _is_zone(name: str) -> bool:

@@ -18,6 +18,7 @@ from connectors.formats.answers import read_answers
 from connectors.formats.columns import Columns, Places, RejectList
 from connectors.formats.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.json_lines import read_block, read_messages, too_large
+from connectors.formats.kserve import KserveWire
 from connectors.formats.mapped import MappedWire
 from connectors.formats.names import encode_ids
 from connectors.formats.redaction import Keep, keeper
@@ -166,6 +167,8 @@ class Decoder:
                 reason, message = fault
                 found = reason in MISSING and not isinstance(raw, RawTable)
                 return self._wire.missing(message, data) if found else self._wire.note(message)
+            if isinstance(self._wire, KserveWire):
+                return self._wire.missing(fault)
             if fault[0] not in MISSING:
                 return ""
             if not isinstance(raw, RawTable):

@@ -13,6 +13,7 @@ import yaml
 
 from connectors.base import Raw, RawBlock, RawMessages, RawTable
 from connectors.formats.decoder import Decoder
+from connectors.formats.kserve import KserveWire
 from connectors.formats.mapped import MappedWire
 from connectors.formats.proposal import propose
 from connectors.formats.wire import Wire
@@ -70,7 +71,7 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = _no_probabilities([value.get("scores") for value in shaped])
     lines += odd
-    if chunk.rejects and not odd:
+    if chunk.rejects and not odd and not isinstance(wire, KserveWire):
         lines += _proposed(raws, values, layouts, name, _used(chunk))
     for layout in layouts:
         _refuse_reversed(chunk, layout)

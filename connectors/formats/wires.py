@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Protocol
 
+from connectors.formats.kserve import KserveWire
 from connectors.formats.mapped import MappedWire
 from connectors.formats.wire import PLAIN, Wire
 from monitor.config import Config, KafkaSource, SourceConfig
@@ -28,7 +29,10 @@ def wire_of(settings: HasWire) -> Wire:
     ----------
     settings : section of a source
     """
-    return PLAIN if settings.mapping is None else MappedWire(settings.mapping)
+    mapping = settings.mapping
+    if mapping is None:
+        return PLAIN
+    return MappedWire(mapping) if mapping.format is None else KserveWire(mapping)
 
 
 def wire_for(config: Config, name: str) -> Wire:

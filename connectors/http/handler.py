@@ -3,7 +3,7 @@
 ====== ========================================================================================
 status when
 ====== ========================================================================================
-202    the rows rest on the disk; what was wrong with some of them is listed
+202    the rows rest on the disk; what was wrong with some of them is listed, events without answers counted
 400    no row can be used, or the body is none of the formats, or rows belong to the other path
 401    no known token
 403    the token may not write a task
@@ -25,9 +25,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from connectors.http.access import Gate, Quota, Tasks
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
+from connectors.http.events import TYPES as EVENT_TYPES
+from connectors.http.events import event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, Kind
 from connectors.http.messages import Answer, Request, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
@@ -78,6 +81,7 @@ class Posts:
         self._settings = settings
         self._gate, self._quota, self._intake, self._spool = gate, quota, intake, spool
         self._workers = workers
+        self._events = settings.mapping is not None and settings.mapping.format is not None
         self._in_memory = 0
         self._sayings = _Sayings(settings.label)
         self.shed = 0
@@ -101,7 +105,7 @@ class Posts:
             return refusal(
                 401, "Give a token that may write here: Authorization: Bearer …", www_authenticate="Bearer"
             )
-        gzipped = _check_headers(request, self._settings.max_body_bytes)
+        gzipped = _check_headers(request, self._settings.max_body_bytes, self._events)
         if self._in_memory >= self._settings.max_requests:
             return refusal(
                 503,
@@ -111,7 +115,7 @@ class Posts:
         self._in_memory += 1
         try:
             body = await self._body(request, gzipped)
-            found = await self._judge(body, kind)
+            found = await self._judge(request.headers, body, kind)
             return await self._take(found, kind, tasks)
         finally:
             self._in_memory -= 1
@@ -133,24 +137,28 @@ class Posts:
             sentence = f"{str(error).capitalize()}; send it as it is, or packed whole"
             raise _RefusedError(refusal(400, sentence)) from None
 
-    async def _judge(self, body: bytes, kind: Kind) -> Judgement:
+    async def _judge(self, headers: Mapping[str, str], body: bytes, kind: Kind) -> Judgement:
         if len(body) <= _INLINE_BYTES:
-            found = self._read(body, kind)
+            found = self._read(headers, body, kind)
         else:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._workers, self._read, body, kind)
+            found = await loop.run_in_executor(self._workers, self._read, headers, body, kind)
         if isinstance(found, Answer):
             raise _RefusedError(found)
         return found
 
-    def _read(self, body: bytes, kind: Kind) -> Judgement | Answer:
+    def _read(self, headers: Mapping[str, str], body: bytes, kind: Kind) -> Judgement | Answer:
         try:
-            lines = lines_of(body)
+            lines, ignored = event_lines(headers, body) if self._events else (lines_of(body), 0)
         except TooLargeError as error:
             return _too_large(error)
+        except BadBodyError as error:
+            return refusal(400, f"{error}; let clients ask for JSON")
+        if ignored and not lines:
+            return Answer(202, {"accepted": 0, "rejected": 0, "ignored": ignored})
         if not lines:
             return refusal(400, "The body is empty; send an object, an array of objects, or an object a line")
-        return self._intake.judge(lines, kind)
+        return replace(self._intake.judge(lines, kind), ignored=ignored)
 
     async def _take(self, found: Judgement, kind: Kind, tasks: Tasks) -> Answer:
         if found.misplaced:
@@ -196,10 +204,11 @@ def _kind_of(request: Request) -> Kind:
     return kind
 
 
-def _check_headers(request: Request, most_bytes: int) -> bool:
+def _check_headers(request: Request, most_bytes: int, events: bool) -> bool:
     """Whether the body is gzip; refuses what cannot be read before any of it is."""
     content_type, _, parameters = request.headers.get("content-type", "application/json").partition(";")
-    if content_type.strip().lower() not in _TYPES:
+    known = _TYPES | EVENT_TYPES if events else _TYPES
+    if content_type.strip().lower() not in known and not (events and is_binary(request.headers)):
         sentence = f"Send Content-Type: application/json or application/x-ndjson, not {content_type[:60]}"
         raise _RefusedError(refusal(415, sentence))
     charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "')
@@ -231,6 +240,8 @@ def _misplaced(found: Judgement, kind: Kind) -> Answer:
 
 def _verdict(found: Judgement) -> Answer:
     content: dict[str, object] = {"accepted": found.accepted, "rejected": found.rejected}
+    if found.ignored:
+        content["ignored"] = found.ignored
     if found.errors:
         content["errors"] = found.errors
     if found.errors_omitted:

@@ -53,6 +53,8 @@ class Judgement:
         Of the first rows with a fault: `row` (counted from 0), `reason`, `message`.
     errors_omitted : int
         Faults beyond those.
+    ignored : int
+        Events without answers, which are not among the rows.
     """
 
     lines: bytes
@@ -65,6 +67,7 @@ class Judgement:
     misplaced: int
     errors: tuple[Mapping[str, object], ...]
     errors_omitted: int
+    ignored: int = 0
 
 
 class Intake:
