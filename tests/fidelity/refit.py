@@ -103,7 +103,7 @@ def compared(
 def _errors(config: dict[str, Any], method: str, stream: Path, truth: dict[str, Floats]) -> Floats:
     """Estimate less truth of each window in points, (models, windows)."""
     task = next(iter(config["tasks"].values()))
-    task["calibration"] = {"method": method}
+    task["calibration"] = {"method": method, "refit_labels": None}  # the reference is kept
     task["ssme"] = {**SSME, "models": list(truth)}
     path = stream.parent / f"{method}.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")
