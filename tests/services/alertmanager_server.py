@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 import urllib.request
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.services.process import ServiceUnavailable, free_ports, stop, tail
+from tests.services.process import ServiceUnavailable, free_ports, started, stop
 
 START_SECONDS = 30
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.yml"
@@ -88,14 +87,7 @@ class AlertmanagerServer:
             f"--web.listen-address={self.address}",
             "--cluster.listen-address=",
         ]
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(words, stdout=out, stderr=out, cwd=self._folder)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                stop(self._process, kill=True)
-                raise AssertionError(f"Alertmanager did not start; the end of its log:\n{tail(log)}")
-            time.sleep(0.05)
+        self._process = started("Alertmanager", words, log, self._ready, START_SECONDS)
 
     def kill(self) -> None:
         """SIGKILL: as a crash would; `start` brings it back with what it had saved."""

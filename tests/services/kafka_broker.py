@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from tests.services.process import ServiceUnavailable, answers, free_ports, stop, tail
+from tests.services.process import ServiceUnavailable, answers, free_ports, started, stop
 
 POM = Path(__file__).with_name("pom.xml")
 # Seen at 2.5 s alone on two cores; many tests may share the machine.
@@ -114,19 +114,8 @@ class KafkaBroker:
             self._folder = Path(tempfile.mkdtemp(prefix="blindsight-kafka-"))
             self._format()
         log = self._folder / "broker.log"
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                self._java("kafka.Kafka", str(self._folder / "server.properties")),
-                stdout=out,
-                stderr=out,
-                cwd=self._folder,
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                stop(self._process, kill=True)
-                raise AssertionError(f"the Kafka broker did not start; the end of its log:\n{tail(log)}")
-            time.sleep(0.1)
+        words = self._java("kafka.Kafka", str(self._folder / "server.properties"))
+        self._process = started("the Kafka broker", words, log, self._ready, START_SECONDS)
 
     def stop(self) -> None:
         """SIGTERM: the broker closes its logs cleanly."""

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _handed_out: set[int] = set()
@@ -79,3 +79,27 @@ def tail(path: Path, lines: int = 15) -> str:
     if not path.exists():
         return "(no log)"
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def started(
+    what: str, words: Sequence[str], log: Path, ready: Callable[[], bool], seconds: float
+) -> subprocess.Popen[bytes]:
+    """A service's process, once it answers: it runs in the folder of its log, and is gone where it does not.
+
+    Raises
+    ------
+    AssertionError
+        It ended, or is not ready after so many seconds; with the end of its log.
+    """
+    with log.open("ab") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=out, cwd=log.parent)
+    deadline = time.monotonic() + seconds
+    try:
+        while not ready():
+            ended = process.poll() is not None or time.monotonic() > deadline
+            assert not ended, f"{what} did not start; the end of its log:\n{tail(log)}"
+            time.sleep(0.05)
+    except BaseException:
+        stop(process, kill=True)
+        raise
+    return process

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.services.process import ServiceUnavailable, free_ports, stop, tail
+from tests.services.process import ServiceUnavailable, free_ports, started, stop
 
 START_SECONDS = 30
 
@@ -131,14 +131,7 @@ class PrometheusServer:
     def __enter__(self) -> PrometheusServer:
         self._folder = Path(tempfile.mkdtemp(prefix="blindsight-prometheus-"))
         log = self._folder / "prometheus.log"
-        with log.open("wb") as out:
-            self._process = subprocess.Popen(self._command(), stdout=out, stderr=out, cwd=self._folder)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                stop(self._process, kill=True)
-                raise AssertionError(f"Prometheus did not start; the end of its log:\n{tail(log)}")
-            time.sleep(0.05)
+        self._process = started("Prometheus", self._command(), log, self._ready, START_SECONDS)
         return self
 
     def __exit__(
