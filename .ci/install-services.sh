@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests of real services need on Debian or Ubuntu: Prometheus (with promtool), Alertmanager,
-# Java, Maven, Chromium.
+# Java, Maven, Chromium, docker-compose (2 MB; no engine is needed to check a file).
 # Idempotent and quiet; run as root, or where sudo needs no password.
 set -eu
 
@@ -11,6 +11,7 @@ command -v prometheus-alertmanager >/dev/null || command -v alertmanager >/dev/n
 command -v java >/dev/null || missing="$missing default-jre-headless"
 command -v mvn >/dev/null || missing="$missing maven"
 command -v chromium >/dev/null || missing="$missing chromium"
+command -v docker-compose >/dev/null || missing="$missing docker-compose"
 [ -z "$missing" ] && exit 0
 
 as_root=""

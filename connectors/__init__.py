@@ -5,6 +5,15 @@ package a kind: `files`, `stdin`, `kafka`, `http`. `formats` turns bytes and tab
 core, the package `monitor`, imports nothing from here but in its command line and its test kit.
 """
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawMessages, RawSkipped, RawTable, Source
+from connectors.base import (
+    EndOfSource,
+    Raw,
+    RawBlock,
+    RawDamaged,
+    RawMessages,
+    RawSkipped,
+    RawTable,
+    Source,
+)
 
-__all__ = ["EndOfSource", "Raw", "RawBlock", "RawMessages", "RawSkipped", "RawTable", "Source"]
+__all__ = ["EndOfSource", "Raw", "RawBlock", "RawDamaged", "RawMessages", "RawSkipped", "RawTable", "Source"]

@@ -27,11 +27,15 @@ class RawBlock:
         The file, as it is named in reports.
     start : int
         Byte offset of `data` in the (uncompressed) file.
+    labels : bool
+        Whether they were sent as labels: then one that says nothing of an answer is a label, whatever it
+        lacks.
     """
 
     data: bytes
     partition: str
     start: int
+    labels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class RawMessages:
         ``topic-3``.
     offsets : sequence of int
         One a message, rising.
+    headers : sequence of sequence of (str, bytes), optional
+        One sequence a message; only of a source whose mapping has a `format`.
     after_others : bool
         Whether another member of the group used the messages between these and the last ones that were
         handed out of this partition.
@@ -54,6 +60,7 @@ class RawMessages:
     partition: str
     offsets: Sequence[int]
     after_others: bool = False
+    headers: Sequence[Sequence[tuple[str, bytes]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,28 @@ class RawSkipped:
     start: int
 
 
-Raw = RawBlock | RawMessages | RawTable | RawSkipped
+@dataclass(frozen=True, slots=True)
+class RawDamaged:
+    """The rest of a file that cannot be read: handed on once, to be counted as one record.
+
+    Parameters
+    ----------
+    why : str
+        What is wrong with the file, as a sentence without its full stop.
+    head : bytes
+        What came of the record within which it ends, at most 2,000 bytes.
+    partition : str
+    start : int
+        Where that record begins. Reading goes on there once the file is mended.
+    """
+
+    why: str
+    head: bytes
+    partition: str
+    start: int
+
+
+Raw = RawBlock | RawMessages | RawTable | RawSkipped | RawDamaged
 
 
 class EndOfSource(EndOfInput):
@@ -176,6 +204,16 @@ class Source(ABC):
     def labels_shed(self) -> Mapping[str, int]:
         """Labels that it has refused so, by task."""
         return {}
+
+    @property
+    def refused(self) -> Mapping[int, int]:
+        """Posts that it has answered with an error since it was opened, by HTTP status."""
+        return {}
+
+    @property
+    def ignored(self) -> int:
+        """Events without answers that it has left out of what it reads since it was opened."""
+        return 0
 
     def absorbed(self, positions: Mapping[str, int]) -> None:  # noqa: B027 - most feeds need not know
         """Hear that everything before these positions has been used."""

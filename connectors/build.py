@@ -51,7 +51,8 @@ def build_inputs(config: Config) -> list[Input]:
     for settings in config.sources:
         source = build_source(settings, known)
         decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire_of(settings))
-        inputs.append(Input(source, decoder.decode))
+        reads_events = settings.mapping is not None and settings.mapping.format is not None
+        inputs.append(Input(source, decoder.decode, reads_events))
     return inputs
 
 
@@ -86,8 +87,8 @@ def read_references(config: Config) -> Mapping[str, Mapping[str, Reference]]:
         A file cannot be read, a row of it cannot be used, or it holds no labelled row.
     """
     found: dict[str, Mapping[str, Reference]] = {}
-    for layout in layouts(config.tasks):
-        path = config.tasks[layout.name].reference.path
+    for layout in layouts(config.scored_tasks):
+        path = config.scored_tasks[layout.name].reference.path
         if path is None:
             continue
         found[layout.name] = split_by_model(read_reference(path, layout))

@@ -12,8 +12,8 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from connectors.base import EndOfSource, Raw, Source
-from connectors.formats.compressed import DECOMPRESSORS, Compressed
+from connectors.base import EndOfSource, Raw, RawDamaged, Source
+from connectors.formats.compressed import DECOMPRESSORS, Compressed, DamagedFileError
 from connectors.formats.file_readers import FileReader, Following, Piped, Plain, Table, open_pipe
 from connectors.formats.line_cutter import LineCutter
 from connectors.formats.structs import MAX_LINE_BYTES
@@ -115,6 +115,7 @@ class FileSource(Source):
         self.missing_seconds = missing_seconds
         self.mapped = mapped
         self._reader: FileReader | None = None
+        self._damage: DamagedFileError | None = None
 
     def open(self, positions: Mapping[str, int]) -> None:
         """Get ready to read from the position of this file, or from its start.
@@ -126,6 +127,7 @@ class FileSource(Source):
         MissingExtraError
             The format needs an optional package.
         """
+        self._damage = None
         start = positions.get(self.partition, 0)
         kind = self.path.suffix.lower()
         if self.follow and kind in _FOLLOWED_NOT:
@@ -172,6 +174,8 @@ class FileSource(Source):
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Read about 1 MiB of whole lines, or one table; waits only at the end of a followed file.
 
+        What follows a fault is handed on as one `RawDamaged`, to be counted; then it is an error.
+
         Raises
         ------
         EndOfSource
@@ -181,7 +185,13 @@ class FileSource(Source):
         """
         if self._reader is None:
             raise EndOfSource
-        return self._reader.read(timeout_seconds)
+        if self._damage is not None:
+            raise self._damage
+        try:
+            return self._reader.read(timeout_seconds)
+        except DamagedFileError as error:
+            self._damage = error
+            return [RawDamaged(str(error), error.head, self.partition, error.start)]
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,8 +1,8 @@
 """What one checkpoint writes: the pieces of the state that changed since the last one.
 
-A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``; a
-ring ``answers/toxicity``, ``pool/toxicity``. `assembled` makes a snapshot of them again, from which
-`without_baseline` takes what is to be learnt anew.
+A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
+``arena/chat``; a ring ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assembled` makes a
+snapshot of them again, from which `without_baseline` takes what is to be learnt anew.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from monitor.records import Keys
 from monitor.refit.due import recalibration_begun_anew
 
 _BEYOND_EVERY_ROW = 1 << 62
+ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
+"""The rings of a join of labels, by the names that they have as an arena's."""
 POOL = "pool"
 """Kind of the ring that holds the labelled rows of a task's refits."""
+DRAWS = "draws"
+"""Kind of the ring that holds how such rows were drawn for labelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +94,32 @@ def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, A
             tasks[task] = state | {"join": state["join"] | join, "series": []}
             tasks[task] |= {"revisions": kept[task]} if task in kept else {}
             if "refits" in state or f"{POOL}/{task}" in rings:
-                tasks[task]["refits"] = state.get("refits", {}) | {POOL: rings.get(f"{POOL}/{task}")}
+                own = {kind: rings.get(f"{kind}/{task}") for kind in (POOL, DRAWS)}
+                tasks[task]["refits"] = state.get("refits", {}) | own
     series = [(*name.split("/", 2)[1:], state) for name, state in parts.items() if name.startswith("series/")]
     for _, task, state in sorted(series, key=lambda found: int(found[0])):
         if task in tasks:
             tasks[task]["series"].append(state)
-    return {**parts["engine"], "tasks": tasks}
+    return {**parts["engine"], "tasks": tasks, "arenas": _arenas(parts, rings)}
+
+
+def _arenas(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The arenas' snapshots: the rings of their joins have names of their own in the store."""
+    found = {}
+    for name, state in parts.items():
+        kind, _, task = name.partition("/")
+        if kind == "arena":
+            join = {of: rings.get(f"{ring}/{task}") for of, ring in ARENA_RINGS.items()}
+            found[task] = state | {"join": state["join"] | join}
+    return found
 
 
 def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
     """The names of a task's pieces and rings."""
-    whole = (f"task/{task}", f"revisions/{task}")
+    whole = (f"task/{task}", f"revisions/{task}", f"arena/{task}")
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
-    return [*own, f"answers/{task}", f"labels/{task}", f"{POOL}/{task}"]
+    kinds = ("answers", "labels", POOL, DRAWS, *ARENA_RINGS.values())
+    return [*own, *(f"{kind}/{task}" for kind in kinds)]
 
 
 def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def check(config: Config, reference_windows: Windows | None = None) -> CheckRepo
     known = reference_windows or {}
     charts: list[ChartRate] = []
     warnings = [] if config.sources else ["sources: there are none; `run` needs one, `replay` does not"]
-    for name, task in config.tasks.items():
+    for name, task in config.scored_tasks.items():
         windows = known.get(name)
         charts += _charts(name, task, windows)
         found = [
@@ -169,12 +169,12 @@ def check(config: Config, reference_windows: Windows | None = None) -> CheckRepo
         ]
         warnings += [f"tasks.{name}.{warning}" for warning in found]
     warnings += shared_models(config)
-    groups = {name: task.groups for name, task in config.tasks.items() if task.groups}
+    groups = {name: task.groups for name, task in config.scored_tasks.items() if task.groups}
     return CheckReport(tuple(charts), groups, tuple(warnings), tuple(_shared(config)))
 
 
 def _shared(config: Config) -> Iterator[SharedBudget]:
-    for name, task in config.tasks.items():
+    for name, task in config.scored_tasks.items():
         if isinstance(task.chart.arl0, FalseAlarmBudget):
             windows = charted_windows_per_week(task)
             yield SharedBudget(
@@ -199,7 +199,7 @@ def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
     """
     return [
         f"tasks.{name}.{warning}"
-        for name, task in config.tasks.items()
+        for name, task in config.scored_tasks.items()
         for warning in model_warnings(task, reference_windows.get(name))
     ]
 

@@ -146,9 +146,13 @@ def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator
     rows = window_rows(task, answers_per_day)
     if rows < task.window.size:
         seconds = math.ceil(task.window.size * _DAY / answers_per_day)
+        wider = ""
+        if task.reference.path is not None:
+            times = figure(math.sqrt(task.window.size / max(rows, 1.0)))
+            wider = f"the reference's hold {task.window.size:,}, so limits are {times} times as wide; "
         yield (
             f"window.max_age_seconds: at {answers_per_day:,.10g} answers a day the windows of {model} close "
-            f"early, with about {rows:,.0f} of {task.window.size:,} predictions; "
+            f"early, with about {rows:,.0f} of {task.window.size:,} predictions; {wider}"
             f"raise it to {seconds:,}, or lower size"
         )
     days = (task.reference.first_windows or 0) * rows / answers_per_day
@@ -161,7 +165,7 @@ def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator
 
 def shared_models(config: Config) -> Iterator[str]:
     owner: dict[str, str] = {}
-    for name, task in config.tasks.items():
+    for name, task in config.scored_tasks.items():
         for model in task.models:
             first = owner.setdefault(model, name)
             if first != name:

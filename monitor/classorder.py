@@ -16,7 +16,9 @@ _LEVEL = 0.998  # its upper end is passed by chance once in a thousand models
 _HARDLY_RIGHT = 0.4  # a bad model, 45 % right on a hard task, is no reason to refuse to look at it
 
 
-def refuse_reversed_classes(task: str, classes: tuple[str, ...], model: str, reference: Reference) -> None:
+def refuse_reversed_classes(
+    task: str, classes: tuple[str, ...], model: str, reference: Reference, where: str = "the reference"
+) -> None:
     """Refuse a task of two classes whose scores stand in the other order than its classes.
 
     A list of scores follows the order of `classes`; where that is wrong, a good model looks as bad as it is
@@ -37,6 +39,8 @@ def refuse_reversed_classes(task: str, classes: tuple[str, ...], model: str, ref
         classes there is no one other order.
     model : str
     reference : Reference
+    where : str
+        What holds these rows, for the message: the reference, or a source that was looked into.
 
     Raises
     ------
@@ -74,7 +78,7 @@ def refuse_reversed_classes(task: str, classes: tuple[str, ...], model: str, ref
     one, other = classes
     raise ConfigError(
         f"tasks.{task}.classes: [{one}, {other}] seems to be the wrong way round: of the {len(labels):,} "
-        f"labelled answers of {model} in the reference, the class with the larger score is right in "
+        f"labelled answers of {model} in {where}, the class with the larger score is right in "
         f"{bound.value:.1%}, and with [{other}, {one}] it would be in {1 - bound.value:.1%}; "
         "reverse `classes`, in whose order lists of scores stand, or, where scores name their classes, "
         "correct the scores or the labels"

@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import traceback
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -59,22 +60,61 @@ def _options(
     logging.getLogger("blindsight").setLevel(logging.DEBUG if debug else logging.INFO)
 
 
+class Engine(StrEnum):
+    """What computes."""
+
+    PROCESS = "process"
+    SPARK = "spark"
+
+
+EngineChoice = Annotated[Engine, typer.Option(help="This process, or Spark.")]
+Master = Annotated[str | None, typer.Option(help="Spark's; local[*], all cores here, if left out.")]
+SparkConf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark.")]
+
+
 @app.command()
-def run(config: ConfigPath) -> None:
+def run(
+    config: ConfigPath,
+    engine: EngineChoice = Engine.PROCESS,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Spark: folder of the state; needed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Spark: folder for windows-….parquet.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Spark: messages of a batch, at most.")] = 1_000_000,
+    every: Annotated[float, typer.Option(min=0, help="Spark: seconds from batch to batch.")] = 10,
+    once: Annotated[bool, typer.Option("--once", help="Spark: end when what is there is read.")] = False,
+) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
     from monitor.commands.daemon import run as run_daemon
     from monitor.commands.process import trim_heap, tune_collector
 
     tune_collector()
     trim_heap()
+    if engine is Engine.SPARK:
+        from monitor.commands.run_spark import StreamOnSpark, run_on_spark
+
+        if checkpoint is None:
+            raise ConfigError("--engine spark needs --checkpoint FOLDER, for its state")
+        master = master or "local[*]"
+        where = StreamOnSpark(checkpoint, out, master, spark_conf or (), batch, every, once)
+        raise typer.Exit(run_on_spark(config, where))
+    if master or spark_conf or checkpoint or out or once:
+        raise ConfigError(
+            "--master, --spark-conf, --checkpoint, --out and --once are Spark's; add --engine spark"
+        )
     raise typer.Exit(run_daemon(config))
 
 
 @app.command()
 def replay(
     config: ConfigPath,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet; folders too on Spark.")
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
+    engine: EngineChoice = Engine.PROCESS,
+    master: Master = None,
+    spark_conf: SparkConf = None,
 ) -> None:
     """Compute the windows of files as fast as it goes, and draw a picture a model."""
     from monitor.commands.process import trim_heap, tune_collector
@@ -82,7 +122,14 @@ def replay(
 
     tune_collector()
     trim_heap()
-    replay_with_progress(config, files, out)
+    spark = None
+    if engine is Engine.SPARK:
+        from monitor.commands.replay_spark import OnSpark
+
+        spark = OnSpark(master or OnSpark().master, spark_conf or ())
+    elif master or spark_conf:
+        raise ConfigError("--master and --spark-conf are Spark's; add --engine spark")
+    replay_with_progress(config, files, out, spark)
 
 
 @app.command()
@@ -152,16 +199,26 @@ app.add_typer(labels_app, name="labels")
 def labels_ask(
     config: ConfigPath,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
-    number: Annotated[int, typer.Option("-n", help="Labels to make, of each model.")] = 50,
+    number: Annotated[
+        int, typer.Option("-n", help="Labels to make, of each model; with --for of each task.")
+    ] = 50,
     task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
     model: Annotated[str, typer.Option(help="Every model where left out.")] = "",
     seed: Annotated[int, typer.Option(help="Another one draws other answers.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="A file to write to instead of printing.")] = None,
+    estimator: Annotated[
+        str, typer.Option("--for", help="active_testing: draw requests one after another, as it needs them.")
+    ] = "",
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option("--continue", metavar="FILE", help="What --for wrote before: its round goes on."),
+    ] = None,
 ) -> None:
     """Say which answers to have labelled next, with what chance, and how much narrower that makes things."""
-    from monitor.commands.labelling import ask, write
+    from monitor.commands.drawing import asked_for
+    from monitor.commands.labelling import write
 
-    lines, said = ask(config, files, number, task, model, seed)
+    lines, said = asked_for(estimator, config, files, number, task, model, seed, earlier or [])
     write(lines, out)
     for sentence in said:
         typer.echo(sentence, err=True)

@@ -3,7 +3,7 @@
 The models may be built in Python as well as from a file: `Task(classes=["ok", "toxic"])`. This module
 has the whole and its edges (sources, the store, the HTTP side); a task's sections live in
 `monitor.config_task`, an `http` source's in `monitor.config_http`, those of the output in
-`monitor.config_sinks`, and are named here too. Reading a
+`monitor.config_sinks` and `monitor.config_alertmanager`, and are named here too. Reading a
 file, and turning what pydantic finds wrong into sentences, is `monitor.configfile`'s work.
 """
 
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from monitor.config_alertmanager import Alertmanager
+from monitor.config_arena import Arena
 from monitor.config_chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config_http import HttpSource, HttpSpool, HttpTls, HttpToken
 from monitor.config_labels import Labels
 from monitor.config_mapping import MAPPING, Constants, FieldMapping
-from monitor.config_sinks import Alertmanager, KafkaSink, OptionValue, Rejects, Reports
+from monitor.config_sinks import KafkaSink, OptionValue, Rejects, Reports
 from monitor.config_task import (
     Bound,
     Calibration,
@@ -36,6 +38,7 @@ from monitor.section import CrossCheckError, Problem, Section, demand, listen_ad
 __all__ = [
     "RULES",
     "Alertmanager",
+    "Arena",
     "Bound",
     "Calibration",
     "ChartConfig",
@@ -66,6 +69,7 @@ __all__ = [
     "StdinSource",
     "StoreConfig",
     "Task",
+    "TaskConfig",
     "Window",
     "listen_address",
 ]
@@ -112,12 +116,17 @@ class KafkaSource(Section):
     brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
     topics: tuple[str, ...] = Field(min_length=1, description="Predictions and labels, in any mixture.")
     group: str = Field(default="blindsight", min_length=1, description="The consumer group.")
+    driver: Literal["kafka-python", "confluent"] = Field(
+        default="kafka-python",
+        description="The client library; confluent is confluent-kafka, which needs the extra kafka-native "
+        "and reads several times faster.",
+    )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
-        description="Passed to kafka-python's KafkaConsumer: security_protocol, ssl_cafile, "
-        "sasl_mechanism, …",
+        description="Those of kafka-python's KafkaConsumer, whichever driver reads: security_protocol, "
+        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own, which have dots.",
     )
     stall_seconds: float = Field(
         default=60.0,
@@ -142,6 +151,25 @@ class KafkaSource(Section):
         return self
 
 
+def _kind_of_task(value: Any) -> Any:
+    """Which section a task's is: one that does not say is a classification."""
+    default = "classification"
+    return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
+
+
+TaskConfig = Annotated[
+    Annotated[Task, Tag("classification")] | Annotated[Arena, Tag("arena")],
+    Discriminator(_kind_of_task),
+    # As pydantic writes it of a key that must be there.
+    Field(
+        json_schema_extra={
+            "discriminator": {
+                "propertyName": "kind",
+                "mapping": {"arena": "#/$defs/Arena", "classification": "#/$defs/Task"},
+            }
+        }
+    ),
+]
 SourceConfig = Annotated[FileSource | StdinSource | KafkaSource | HttpSource, Field(discriminator="kind")]
 
 
@@ -171,6 +199,10 @@ class Export(Section):
     max_series: int = Field(
         default=50_000, ge=100, description="Cap on exported series; what was cut is counted."
     )
+    distributions: bool = Field(
+        default=True,
+        description="Histogram of confidences and calibration curve of each model: 42 series a model.",
+    )
 
     @field_validator("listen", mode="after")
     @classmethod
@@ -189,7 +221,9 @@ class Config(Section):
     (200, '127.0.0.1:9109')
     """
 
-    tasks: dict[str, Task] = Field(min_length=1, description="The questions that models answer, by name.")
+    tasks: dict[str, TaskConfig] = Field(
+        min_length=1, description="The questions that models answer, by name."
+    )
     sources: tuple[SourceConfig, ...] = Field(
         default=(), description="Where predictions and labels come from; `blindsight replay` needs none."
     )
@@ -218,6 +252,16 @@ class Config(Section):
             ]
         )
         return self
+
+    @property
+    def scored_tasks(self) -> dict[str, Task]:
+        """The tasks whose models give scores."""
+        return {name: task for name, task in self.tasks.items() if isinstance(task, Task)}
+
+    @property
+    def arenas(self) -> dict[str, Arena]:
+        """The tasks whose models are compared in pairs."""
+        return {name: task for name, task in self.tasks.items() if isinstance(task, Arena)}
 
     @property
     def keep_of_rejects(self) -> Literal["whole", "redacted", "none"]:
@@ -268,7 +312,7 @@ class Config(Section):
         users = [(f"sources[{i}].path", s.path) for i, s in enumerate(self.sources) if s.kind == "file"]
         users += [
             (f"tasks.{name}.reference.path", task.reference.path)
-            for name, task in self.tasks.items()
+            for name, task in self.scored_tasks.items()
             if task.reference.path is not None
         ]
         for key, section in (("reports.path", self.reports), ("rejects.path", self.rejects)):

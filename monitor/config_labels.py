@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Literal
+
 from pydantic import Field
 
-from monitor.section import Section
+from monitor.refit.tags import BY_LABELS
+from monitor.section import Problem, Section
 
 
 class Labels(Section):
@@ -40,6 +44,17 @@ class Labels(Section):
         return self.horizon_days * 86_400.0
 
 
+class WeightedLabels(Labels):
+    """The same of a task with classes, and what its labels count for."""
+
+    weights: Literal["given", "estimated"] = Field(
+        default="given",
+        description="What a label counts for in autoeval, rectified and labelled: 1 over its probability, 1 "
+        "without one (given); or, as long as no label brings one, 1 over a chance of being labelled that is "
+        "estimated from the scores (estimated), for labels that came as they came.",
+    )
+
+
 class Ssme(Section):
     """When, and on what, the estimators that use labels are fitted anew."""
 
@@ -56,7 +71,17 @@ class Ssme(Section):
         default=None, gt=0, description="Or after so long. No such rule if absent."
     )
     max_rows: int = Field(
-        default=20_000, ge=100, le=1_000_000, description="Unlabelled requests of a fit, the newest."
+        default=20_000,
+        ge=100,
+        le=500_000_000,
+        description="Unlabelled requests that a fit stands for, the newest.",
+    )
+    fit_rows: int = Field(
+        default=20_000,
+        ge=100,
+        le=1_000_000,
+        description="Of those, how many a fit is done on: where there are more, a sample stratified by class "
+        "and confidence. Labelled requests all take part.",
     )
     max_labelled: int = Field(
         default=20_000, ge=100, le=1_000_000, description="Labelled requests kept, oldest out first."
@@ -66,4 +91,16 @@ class Ssme(Section):
     )
     memory_bytes: int = Field(
         default=1_000_000_000, ge=100_000_000, description="A fit that needs more is given up, and counted."
+    )
+
+
+def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Problem | None:
+    """Weights that are to be estimated, and that none of the refitted estimators reads."""
+    if labels.weights == "given" or not {*BY_LABELS}.isdisjoint(estimators):
+        return None
+    listed = ", ".join(BY_LABELS)
+    return (
+        "labels.weights",
+        f"expected given where estimators lists none of those that weigh labels ({listed}), got "
+        f"{labels.weights!r}: list one of them, or leave labels.weights out",
     )

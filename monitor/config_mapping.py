@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from monitor.fieldpath import parse_field_path
 from monitor.section import Problem, Section, demand
 
-EventFormat = Literal["kserve"]
+EventFormat = Literal["kserve", "cloudevents"]
 TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
 
 UNITS: Mapping[TimeUnit, float] = {
@@ -25,7 +25,7 @@ UNITS: Mapping[TimeUnit, float] = {
 
 PATHS: tuple[str, ...] = (
     *("id", "time", "task", "model", "scores", "confidence", "prediction", "version"),
-    *("label", "correct", "probability"),
+    *("label", "correct", "probability", "draw"),
 )
 """Fields of a record that a mapping gives one path each."""
 
@@ -59,7 +59,8 @@ class FieldMapping(Section):
 
     format: EventFormat | None = Field(
         default=None,
-        description="In place of paths: kserve reads the CloudEvents of KServe's logger, an answer a row.",
+        description="kserve, in place of paths, reads what KServe's and Seldon's loggers write, an answer a "
+        "row; with cloudevents paths are of the event as structured JSON (id, data.probs), binary mode too.",
     )
     id: str | None = _path("Of the request; joins labels.")
     time: str | None = _path("When it was answered.")
@@ -83,6 +84,7 @@ class FieldMapping(Section):
     label: str | None = _path("The true class.")
     correct: str | None = _path("Whether an answer was right, for a task without classes.")
     probability: str | None = _path("The chance with which a row was picked for labelling.")
+    draw: str | None = _path("How a label's row was drawn: an object with round, number, pool, probability.")
     constants: Constants = Field(default=Constants(), description="What is the same in every record.")
 
     @model_validator(mode="after")
@@ -108,7 +110,7 @@ class FieldMapping(Section):
         for name in ("task", "model", "version"):
             if getattr(self, name) is not None and getattr(self.constants, name) is not None:
                 yield name, f"expected a path or constants.{name}, got both: leave one out"
-        if self.format is not None:
+        if self.format == "kserve":
             for name in self.paths:
                 told = f"expected no path beside format: {self.format}, which knows where each field stands"
                 yield _key(name), f"{told}: leave one out"

@@ -1,4 +1,4 @@
-"""The sections of the configuration that say where output goes: `reports`, `rejects`, `alertmanager`."""
+"""The sections of the configuration that say where output goes: `reports`, `rejects`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from monitor.section import Section, demand, sane, unique
+from monitor.section import Section, demand, sane
 
 _OPTION_TYPES = (str, int, float, bool, type(None))
-_URL = re.compile(r"https?://[^\s/@?#]+(?:/(?!api/v2/alerts)[^\s?#]*)?")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_OWN_LABELS = ("alertname", "severity", "task", "model", "group", "metric")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -61,6 +58,14 @@ class Reports(Section):
     """Where closed windows go: a file, a topic, or both."""
 
     path: str | None = Field(default=None, min_length=1, description="NDJSON, one window a line, appended.")
+    max_bytes: int | None = Field(
+        default=500_000_000,
+        ge=1000,
+        description="Past this the file is renamed to `.1` and begun anew; null: never, rotate it yourself.",
+    )
+    keep: int = Field(
+        default=1, ge=1, le=1000, description="Renamed files that stay, `.1` the newest; the oldest goes."
+    )
     kafka: KafkaSink | None = Field(
         default=None, description="A topic, one window a message; none if absent."
     )
@@ -99,55 +104,6 @@ class Rejects(Section):
     def _somewhere(self) -> Rejects:
         demand([_nowhere(self.path, self.kafka)])
         return self
-
-
-class Alertmanager(Section):
-    """Alertmanagers that are told of alerts directly, where no Prometheus evaluates rules."""
-
-    urls: tuple[str, ...] = Field(
-        min_length=1, description="http://host:port of each Alertmanager of the cluster: all are told."
-    )
-    resend_seconds: float = Field(
-        default=60.0,
-        ge=1,
-        le=600,
-        description="Between two times that the same alert is told; untold, it ends after four of them.",
-    )
-    labels: dict[str, str] = Field(
-        default={"job": "blindsight"}, description="Further labels of every alert."
-    )
-    runbooks: str = Field(
-        default="deploy/runbooks", min_length=1, description="What stands before /NAME.md in runbook_url."
-    )
-    external_url: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Where people see the page, for generatorURL; http:// and export.listen if absent.",
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> Alertmanager:
-        demand([unique("urls", self.urls), *map(_an_alertmanager, self.urls), *map(_a_label, self.labels)])
-        return self
-
-
-def _an_alertmanager(url: str) -> tuple[str, str] | None:
-    if _URL.fullmatch(url):
-        return None
-    return "urls", (
-        "expected addresses such as 'http://127.0.0.1:9093', without a user, a query and /api/v2/alerts, "
-        f"got {url!r}"
-    )
-
-
-def _a_label(name: str) -> tuple[str, str] | None:
-    if _LABEL.fullmatch(name) and name not in _OWN_LABELS:
-        return None
-    own = ", ".join(_OWN_LABELS)
-    return "labels", (
-        f"expected names of letters, digits and underscores other than {own}, which the alerts have "
-        f"themselves, got {name!r}"
-    )
 
 
 def _nowhere(path: str | None, kafka: KafkaSink | None) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from pydantic import ConfigDict, Field, model_validator
 
 from monitor.config_chart import ChartConfig, FalseAlarmBudget, budget_problems
-from monitor.config_labels import Labels, Ssme
+from monitor.config_labels import Ssme, WeightedLabels, unread_weights
 from monitor.refit.tags import REFITTED, companions, realised_companions
 from monitor.section import Problem, Section, demand, sane, unique
 from monitor.traffic import charted_windows_per_week, shared_arl0
@@ -191,6 +191,9 @@ class ModelConfig(Section):
 class Task(Section):
     """A question with a fixed set of classes that several models answer."""
 
+    kind: Literal["classification"] = Field(
+        default="classification", description="classification, or arena: models that are compared in pairs."
+    )
     classes: tuple[str, ...] = Field(
         default=(), description="In the order of the scores. Left out: the models give a confidence only."
     )
@@ -237,7 +240,7 @@ class Task(Section):
     )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
     objective: Objective = Field(default=Objective(), description="What the models owe; none if absent.")
-    labels: Labels = Field(default=Labels(), description="The join of labels to predictions.")
+    labels: WeightedLabels = Field(default=WeightedLabels(), description="Labels: their join, their weight.")
     ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
     groups: tuple[str, ...] = Field(
         default=(), description="Names in the records' `groups`; each value is watched on its own."
@@ -345,6 +348,7 @@ class Task(Section):
         if strangers:
             listed = ", ".join(self.models)
             yield "ssme.models", f"expected some of models ({listed}), got {strangers[0]!r}"
+        yield unread_weights(self.labels, self.refit_estimators)
         if not self.refits:
             return
         tags = [tag for tag in self.refit_estimators if tag in self.estimators]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from monitor.config import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig, Task
+from monitor.config import Config
+from monitor.config_paths import resolve_paths
 from monitor.config_sentences import Finding, findings
 from monitor.config_sentences import Path as KeyPath
 from monitor.errors import ConfigError
 
 _MOST_BYTES = 1 << 20  # a configuration is a page; a data file named by mistake must not fill the memory
-_KAFKA_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 
 
 def load_config(path: str | Path) -> Config:
@@ -83,30 +82,6 @@ def config_from(
         raise ConfigError(_message(name, findings(error, _SCHEMA), line_of)) from error
 
 
-def resolve_paths(config: Config, folder: str | Path) -> Config:
-    """The same configuration, its relative paths taken from `folder`.
-
-    It touches `reference.path`, the files of `sources` (also certificates, tokens, the spool of HTTP),
-    the paths of `reports` and `rejects` (and their topics' certificates), and `store.path`.
-
-    Examples
-    --------
-    >>> config = Config(tasks={"t": {}}, reports={"path": "windows.ndjson"})
-    >>> resolve_paths(config, "/etc/blindsight").reports.path
-    '/etc/blindsight/windows.ndjson'
-    """
-    base = os.path.abspath(folder)
-    return config.model_copy(
-        update={
-            "tasks": {name: _resolve_task(task, base) for name, task in config.tasks.items()},
-            "sources": tuple(_resolve_source(source, base) for source in config.sources),
-            "reports": _resolve_sink(config.reports, base),
-            "rejects": _resolve_sink(config.rejects, base),
-            "store": _resolve_path(config.store, base),
-        }
-    )
-
-
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a configuration, for editors.
 
@@ -142,72 +117,6 @@ def _without_titles(node: Any) -> Any:
 def _message(name: str, found: list[Finding], line_of: Callable[[KeyPath], int] | None) -> str:
     lines = [f"{each} (line {line_of(each.path)})" if line_of else str(each) for each in found]
     return "\n  ".join([f"{name} cannot be used:", *lines])
-
-
-def _resolve_path(section: Any, base: str) -> Any:
-    """A section's `path`, where it has one."""
-    if section is None or section.path is None:
-        return section
-    return section.model_copy(update={"path": _under(base, section.path)})
-
-
-def _resolve_task(task: Task, base: str) -> Task:
-    return task.model_copy(update={"reference": _resolve_path(task.reference, base)})
-
-
-def _resolve_source(source: SourceConfig, base: str) -> SourceConfig:
-    if source.kind == "file":
-        resolved: SourceConfig = _resolve_path(source, base)
-        return resolved
-    if source.kind == "kafka":
-        return _resolve_kafka(source, base)
-    if source.kind == "http":
-        return _resolve_http(source, base)
-    return source
-
-
-_Kafka = TypeVar("_Kafka", KafkaSink, KafkaSource)
-
-
-def _resolve_sink(section: Any, base: str) -> Any:
-    """The path of `reports` or `rejects`, and the certificates of its topic."""
-    if section is None:
-        return None
-    kafka = section.kafka and _resolve_kafka(section.kafka, base)
-    return _resolve_path(section, base).model_copy(update={"kafka": kafka})
-
-
-def _resolve_kafka(section: _Kafka, base: str) -> _Kafka:
-    """A section's `options` for Kafka, those that name a file."""
-    files = {
-        key: _under(base, value)
-        for key, value in section.options.items()
-        if key in _KAFKA_FILES and isinstance(value, str)
-    }
-    return section.model_copy(update={"options": {**section.options, **files}})
-
-
-def _resolve_http(source: HttpSource, base: str) -> HttpSource:
-    tls, tokens = source.tls, source.tokens
-    if tls is not None:
-        files = {key: value for key in ("cert", "key", "client_ca") if (value := getattr(tls, key))}
-        tls = tls.model_copy(update={key: _under(base, value) for key, value in files.items()})
-    return source.model_copy(
-        update={
-            "spool": _resolve_path(source.spool, base),
-            "tls": tls,
-            "tokens": tuple(
-                token.model_copy(update={"token_file": _under(base, token.token_file)})
-                if token.token_file
-                else token
-                for token in tokens
-            ),
-        }
-    )
-
-
-def _under(base: str, path: str) -> str:
-    return os.path.normpath(os.path.join(base, path))
 
 
 def _read(path: Path) -> str:

@@ -16,15 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from monitor.changes import Changes, RingChange, without_baseline
-from monitor.config import Task
+from monitor.arena.arenas import Arenas
+from monitor.changes import Changes, without_baseline
+from monitor.config import Arena, Task
+from monitor.engineview import picture
 from monitor.estimate.hajek import WeightedCounts
-from monitor.evaluate import evaluate
 from monitor.eventclock import EventClock
 from monitor.labels.columns import Forgotten
 from monitor.labels.join import Matches
-from monitor.latelabels import LateLabels
-from monitor.records import Chunk, Keys, TaskLayout
+from monitor.layouts import layouts as layouts
+from monitor.line import Line, Place, Stage
+from monitor.lines import lines_of
+from monitor.records import Chunk, Ints, Keys
 from monitor.reference import Reference
 from monitor.refit.flow import InTheFlow
 from monitor.refit.job import RefitJob, RefitResult
@@ -35,7 +38,7 @@ from monitor.requests import Answer
 from monitor.series import Series
 from monitor.steps import Closed, timed
 from monitor.taskengine import TaskEngine, TaskSettings
-from monitor.view import EngineView, LabelOutcome
+from monitor.view import EngineView
 from monitor.windows import LAST
 
 SNAPSHOT_FORMAT = 2
@@ -48,7 +51,7 @@ class EngineSettings:
     Parameters
     ----------
     tasks : mapping of str to Task
-        The tasks of the configuration.
+        The tasks of the configuration whose models give scores.
     references : mapping of str to mapping of str to Reference
         By task and model.
     event_time : bool
@@ -57,6 +60,8 @@ class EngineSettings:
         With them refits and recalibrations are done in the flow, each as the window closes with which it is
         due, so that the same records bring the same reports. Without one `refits` gives its jobs out, and
         nothing waits.
+    arenas : mapping of str to Arena
+        The tasks whose models are compared in pairs.
     """
 
     tasks: Mapping[str, Task]
@@ -64,6 +69,7 @@ class EngineSettings:
     event_time: bool = False
     refit: Callable[[RefitJob], RefitResult] | None = None
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
+    arenas: Mapping[str, Arena] = field(default_factory=dict)
 
     def build(self, resume: Mapping[str, Any] | None = None) -> Engine:
         """The engine, from the start or from where a snapshot left it.
@@ -94,6 +100,7 @@ class Engine:
             )
             for name, task in settings.tasks.items()
         }
+        self._arenas = Arenas(settings.arenas, state.get("arenas"))
         self._sequence: int = state.get("sequence", 0)
         self._clock = EventClock(state.get("clock"))
         self._positions: dict[str, dict[str, int]] = {
@@ -118,7 +125,8 @@ class Engine:
     @property
     def _only_task(self) -> str:
         """The task of a label that names none, where there is one task only."""
-        return next(iter(self._tasks)) if len(self._tasks) == 1 else ""
+        names = [*self._tasks, *self._arenas]
+        return names[0] if len(names) == 1 else ""
 
     @property
     def series(self) -> dict[str, Sequence[Series]]:
@@ -140,16 +148,30 @@ class Engine:
         now : float
             The time of arrival, seconds since the epoch, never falling.
         """
-        reports: list[WindowReport] = []
+        return [line.report for line in self.take(chunk, now)]
+
+    def take(self, chunk: Chunk, now: float) -> list[Line]:
+        """As `absorb`, with the place of each line in the stream."""
+        lines: list[Line] = []
+        rest: Chunk | None = chunk
+        while rest is not None:
+            clock = self._clock.now if self._event_time else now
+            compared, rest = self._arenas.piece(rest, clock, self._event_time)
+            lines += self._take_refitting(compared, now)
+        return lines
+
+    def _take_refitting(self, chunk: Chunk, now: float) -> list[Line]:
+        """Take a chunk in pieces that end where a refit may be due."""
+        lines: list[Line] = []
         rest: Chunk | None = chunk
         while rest is not None:
             clock = self._clock.now if self._event_time else now
             piece, rest = self._flow.piece(rest, self._tasks, clock, self._event_time)
-            reports += self._absorb(piece, now)
+            lines += self._take(piece, now)
             self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
-        return reports
+        return lines
 
-    def _absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
+    def _take(self, chunk: Chunk, now: float) -> list[Line]:
         for partition in chunk.after_others:
             for series in (series for task in self._tasks.values() for series in task.series):
                 series.interrupt(partition)
@@ -157,21 +179,38 @@ class Engine:
         matches: list[tuple[TaskEngine, Matches]] = []
         batches, labels = timed(chunk, self._clock if self._event_time else None, now)
         self._now = self._clock.now if self._event_time else now
-        for name in dict.fromkeys((*batches, *labels)):
+        places = self._places(chunk)
+        compared, shed = self._arenas.absorb(batches, labels, chunk, places)
+        self._shed[chunk.source] += shed
+        for name in [name for name in dict.fromkeys((*batches, *labels)) if name in self._tasks]:
             task, batch = self._tasks[name], batches.get(name)
-            step = task.absorb(batch, labels.get(name), chunk.partitions, self._sequence)
+            step = task.absorb(batch, labels.get(name), chunk.partitions, places)
             closed += [(task, window) for window in step.closed]
             matches += [(task, matched) for matched in step.matches]
             self._shed[chunk.source] += step.shed
         self._account(chunk)
-        return self._report(closed, matches)
+        self._sequence += len(places) if chunk.within is None else 0
+        return [*lines_of(closed, matches, self._now), *compared]
 
-    def tick(self, now: float) -> list[WindowReport]:
-        """Let time pass without records: close what has grown old."""
+    def _places(self, chunk: Chunk) -> Ints:
+        """By the chunk's order, the place of each record in the stream."""
+        if chunk.within is None:
+            return self._sequence + np.arange(chunk.answers + chunk.labels_received)
+        if len(chunk.within.sequence):
+            self._sequence = int(chunk.within.sequence[-1]) + 1
+        return chunk.within.sequence
+
+    def tick(self, now: float, reached: float = -np.inf) -> list[WindowReport]:
+        """Let time pass without records: close what has grown old.
+
+        `reached` is a time of the records' own clock that is known from records which came elsewhere.
+        """
+        self._clock.follow(max(self._clock.now, reached))
         time, live = self._clock.now if self._event_time else now, not self._event_time
         self._now = time
         closed = [(task, window) for task in self._tasks.values() for window in task.tick(time, live)]
-        reports = self._report(closed, [])
+        lines = [*lines_of(closed, [], time), *self._arenas.tick(time, live)]
+        reports = [line.report for line in lines]
         self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
         return reports
 
@@ -204,9 +243,17 @@ class Engine:
 
     def finish(self) -> list[WindowReport]:
         """The input has ended: close every open window as incomplete, and tell what labels have changed."""
+        return [line.report for line in self.end()]
+
+    def end(self) -> list[Line]:
+        """As `finish`, with the place of each line in the stream."""
         closed = [(task, window) for task in self._tasks.values() for window in task.close()]
-        reports = self._report(closed, [])
-        return reports + [line for task in self._tasks.values() for line in task.revisions.finish()]
+        lines = [*lines_of(closed, [], self._now), *self._arenas.close()]
+        for task in self._tasks.values():
+            for closed_at, report in task.revisions.finish():
+                names = report.task, report.model, report.group
+                lines.append(Line(Place(LAST, Stage.ENDED, closed_at, *names), report))
+        return lines
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:
         """Let go of everything that is known by these ids, in one task or in all; counts in windows stay.
@@ -223,15 +270,20 @@ class Engine:
         KeyError
             There is no such task.
         """
-        found = [self._tasks[task]] if task else self._tasks.values()
-        return sum((each.forget(ids) for each in found), Forgotten())
+        if task and task not in self._arenas and task not in self._tasks:
+            raise KeyError(task)
+        found = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
+        return sum([*found, *self._arenas.forget(ids, task)], Forgotten())
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.
 
         It shares nothing with the engine, which may go on at once.
         """
-        return self._counts() | {"tasks": {name: task.snapshot() for name, task in self._tasks.items()}}
+        return self._counts() | {
+            "tasks": {name: task.snapshot() for name, task in self._tasks.items()},
+            "arenas": self._arenas.snapshot(),
+        }
 
     def changes(self) -> Changes:
         """What changed since the last call, to be saved in one transaction with the reports since then.
@@ -239,8 +291,8 @@ class Engine:
         Call `confirm` once it is saved, or `retract` if it could not be: then the next call gives it again.
         The engine may go on meanwhile.
         """
-        parts: dict[str, Any] = {"engine": self._counts()}
-        rings: list[RingChange] = []
+        of_arenas, rings = self._arenas.changes()
+        parts: dict[str, Any] = {"engine": self._counts()} | of_arenas
         for name, task in self._tasks.items():
             of_task, of_rings = task.changes(name)
             parts |= of_task
@@ -251,11 +303,13 @@ class Engine:
         """What `changes` gave is saved."""
         for task in self._tasks.values():
             task.confirm()
+        self._arenas.confirm()
 
     def retract(self) -> None:
         """What `changes` gave could not be saved."""
         for task in self._tasks.values():
             task.retract()
+        self._arenas.retract()
 
     def _counts(self) -> dict[str, Any]:
         """The snapshot without the tasks."""
@@ -292,13 +346,14 @@ class Engine:
             Of the windows closed.
         """
         self._renewed(settings, fresh)  # what it raises, it raises before a window is closed
-        closed = [(self._tasks[name], window) for name in fresh for window in self._tasks[name].close()]
-        reports = self._report(closed, [])
-        return self._renewed(settings, fresh), reports
+        ended = [self._tasks[name] for name in fresh if name in self._tasks]
+        closed = [(task, window) for task in ended for window in task.close()]
+        lines = [*lines_of(closed, [], self._now), *self._arenas.close(fresh)]
+        return self._renewed(settings, fresh), [line.report for line in lines]
 
     def _renewed(self, settings: EngineSettings, fresh: Collection[str]) -> Engine:
         state = self.snapshot()
-        for name in fresh:
+        for name in set(fresh) & self._tasks.keys():
             state["tasks"][name] = without_baseline(state["tasks"][name])
         return settings.build(state)
 
@@ -312,35 +367,21 @@ class Engine:
 
     def view(self) -> EngineView:
         """An immutable picture for exporters."""
-        labels: dict[tuple[str, LabelOutcome], int] = {}
-        for name, task in self._tasks.items():
-            for outcome in LabelOutcome:
-                labels[name, outcome] = task.join.outcomes[outcome]
-        for name, count in self._labels_rejected.items():
-            labels[name, LabelOutcome.REJECTED] = labels.get((name, LabelOutcome.REJECTED), 0) + count
-        lags = {name: task.join.lag_seconds for name, task in self._tasks.items()}
-        return EngineView(
-            series=tuple(series.view() for task in self._tasks.values() for series in task.series),
-            labels=labels,
-            labels_waiting={name: task.join.waiting for name, task in self._tasks.items()},
-            label_lag_seconds={name: lag for name, lag in lags.items() if lag is not None},
-            received=dict(self._received),
-            labels_received=dict(self._labels_received),
-            shed=dict(self._shed),
-            rejected=dict(self._rejected),
-            series_dropped=sum(task.dropped for task in self._tasks.values()),
-            answers_forgotten={name: task.join.forgotten for name, task in self._tasks.items()},
-            refits={name: task.refits.view() for name, task in self._tasks.items() if task.refits},
-            labels_unrevised={name: task.revisions.missed for name, task in self._tasks.items()},
-        )
+        counts = {
+            "received": dict(self._received),
+            "labels_received": dict(self._labels_received),
+            "shed": dict(self._shed),
+            "rejected": dict(self._rejected),
+        }
+        return picture(self._tasks, self._arenas, self._labels_rejected, counts)
 
     def _labels_accounted(self) -> int:
         """Labels that stand somewhere."""
-        joined = sum(task.join.outcomes.total() + task.join.waiting for task in self._tasks.values())
-        return joined + self._labels_rejected.total()
+        joins = [task.join for task in self._tasks.values()]
+        joins += [arena.join.logic for arena in self._arenas.values()]
+        return sum(join.outcomes.total() + join.waiting for join in joins) + self._labels_rejected.total()
 
     def _account(self, chunk: Chunk) -> None:
-        self._sequence += chunk.answers + chunk.labels_received
         self._positions.setdefault(chunk.source, {}).update(chunk.positions)
         self._received[chunk.source] += chunk.answers
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
@@ -350,41 +391,3 @@ class Engine:
                 self._rejected[chunk.source, reject.reason.value] += reject.answers
             else:
                 self._labels_rejected[reject.task or self._only_task] += 1
-
-    def _report(
-        self, closed: list[tuple[TaskEngine, Closed]], matches: list[tuple[TaskEngine, Matches]]
-    ) -> list[WindowReport]:
-        """Judge windows in the order of closing, each with the labels known by then; revise earlier ones."""
-        late = LateLabels(matches)
-        order = sorted(range(len(closed)), key=lambda i: _place(*closed[i]))
-        evaluations = evaluate(
-            [closed[i][0].series[closed[i][1].series].request(closed[i][1].window) for i in order]
-        )
-        reports: list[WindowReport] = []
-        for i, evaluation in zip(order, evaluations, strict=True):
-            task, found = closed[i]
-            reports += late.count_until(found.window.closed_at)
-            report = task.series[found.series].judge(found.window, evaluation)
-            task.judged(found.series, self._now)
-            reports += [report, *task.revisions.closed(found.series, report)]
-        return reports + late.count_until(LAST)
-
-
-def _place(task: TaskEngine, closed: Closed) -> tuple[int, str, str, str]:
-    """Where a window stands among those that close together: the same however the stream was cut."""
-    settings = task.series[closed.series].settings
-    return closed.window.closed_at, settings.task_name, settings.model, settings.group
-
-
-def layouts(tasks: Mapping[str, Task]) -> tuple[TaskLayout, ...]:
-    """What decoders must know of the tasks."""
-    return tuple(
-        TaskLayout(
-            name=name,
-            classes=task.classes,
-            positive=task.positive_index,
-            models=tuple(task.models),
-            groups=task.groups,
-        )
-        for name, task in tasks.items()
-    )

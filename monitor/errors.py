@@ -6,6 +6,7 @@
     ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
     ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
     ├── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
+    ├── ClusterError       what computes elsewhere (Spark) cannot be had, or gave up      (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
 Foreign errors become one of these where they enter (a connector, a file), with the cause kept. The
@@ -56,6 +57,10 @@ class SinkError(BlindsightError):
 
 class StoreError(BlindsightError):
     """The durable state cannot be opened, read or written."""
+
+
+class ClusterError(BlindsightError):
+    """What computes elsewhere, on Spark, cannot be had or gave up."""
 
 
 class RequestError(BlindsightError):

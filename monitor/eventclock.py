@@ -52,6 +52,10 @@ class EventClock:
         self._last = float(known[-1])
         return marks
 
+    def follow(self, now: float) -> None:
+        """Take over the time of another clock, which reads records that this one does not see."""
+        self._now = now
+
     def snapshot(self) -> dict[str, Any]:
         """The time, and that of the last record."""
         return {"now": self._now, "last": self._last}

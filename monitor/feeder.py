@@ -46,6 +46,10 @@ class Feed(Protocol):
     def shed(self) -> int: ...
     @property
     def labels_shed(self) -> Mapping[str, int]: ...
+    @property
+    def refused(self) -> Mapping[int, int]: ...
+    @property
+    def ignored(self) -> int: ...
 
 
 Decode = Callable[[Sequence[Any]], Chunk]
@@ -53,10 +57,11 @@ Decode = Callable[[Sequence[Any]], Chunk]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A source and the decoder of what it reads."""
+    """A source and the decoder of what it reads; with `reads_events` some of it may hold no answer."""
 
     feed: Feed
     decode: Decode
+    reads_events: bool = False
 
 
 class Feeder:
@@ -74,6 +79,8 @@ class Feeder:
     def __init__(self, source: Input, chunks: queue.Queue[Chunk], most_chunks: int) -> None:
         self._feed = source.feed
         self._decode = source.decode
+        self._reads_events = source.reads_events
+        self._ignored = 0
         self._chunks = chunks
         self._most_chunks = most_chunks
         self._stop = threading.Event()
@@ -123,6 +130,8 @@ class Feeder:
             counts=self._feed.counts,
             shed=self._feed.shed,
             labels_shed=self._feed.labels_shed,
+            refused=self._feed.refused,
+            ignored=self._feed.ignored + self._ignored if self._reads_events else None,
         )
 
     def why_down(self) -> str:
@@ -161,7 +170,9 @@ class Feeder:
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
             if raws:
-                self._chunks.put(self._decode(raws))
+                chunk = self._decode(raws)
+                self._ignored += chunk.ignored
+                self._chunks.put(chunk)
 
 
 def _sentence(error: BaseException) -> str:

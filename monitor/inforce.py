@@ -11,8 +11,10 @@ from monitor.calibration.base import Calibration, confidence_of
 from monitor.calibration.rests_on import RestsOn
 from monitor.config import Task
 from monitor.estimate.predictive import Predictive
+from monitor.evaluate import Request, calibrate
 from monitor.reference import Reference
 from monitor.view import CalibrationView
+from monitor.windows import ClosedWindow
 from monitor.windowview import EXACT, PREDICTIVE
 
 
@@ -109,6 +111,20 @@ class InForce:
             "fitted_time": view.fitted_time,
             "predictive": None if self.predictive is None else self.predictive.snapshot(),
         }
+
+    def request(self, window: ClosedWindow, task: Task) -> Request:
+        """What is to be estimated of a window by this calibration."""
+        return Request(
+            scores=window.scores,
+            predicted=window.predicted,
+            calibrated=calibrate(self.calibration, window.scores),
+            metrics=task.metrics,
+            positive=task.positive_index,
+            level=task.level,
+            seed=window.number,
+            average=task.average,
+            predictive=self.predictive,
+        )
 
     def of_another_version(self) -> InForce:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""

@@ -12,6 +12,7 @@ from monitor.charts import LimitChart, chart_for
 from monitor.charts.base import Baseline, ChartLogic
 from monitor.config import Task
 from monitor.errors import ConfigError, RequestError
+from monitor.estimate.filtered import LabelsSay
 from monitor.evaluate import Evaluation
 from monitor.objective import Draws, Objective, ObjectiveLogic, Poolable
 from monitor.reference import FEWEST_WINDOWS, Point, baseline
@@ -71,6 +72,7 @@ class Judge:
         self._anew: dict[str, int] = dict(state.get("anew", {}))  # windows seen since, by metric
         since = state.get("alarmed_since", {})  # older versions kept no time
         self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.get("alarmed", ())}
+        self._bounds = task.objective.bounds()
         self._objectives = self._build_objectives(state.get("objectives", {}))
         self._standing: dict[str, ObjectiveState | None] = {
             metric: standing and ObjectiveState(standing)
@@ -157,7 +159,6 @@ class Judge:
 
     def objectives(self) -> tuple[ObjectiveView, ...]:
         """Where each objective stands."""
-        bounds = self._settings.task.objective.bounds()
         return tuple(
             ObjectiveView(
                 metric=metric,
@@ -166,7 +167,7 @@ class Judge:
                 state=self._standing.get(metric),
                 pooled=self._pooled.get(metric),
             )
-            for metric, bound in bounds.items()
+            for metric, bound in self._bounds.items()
         )
 
     def snapshot(self) -> dict[str, Any]:
@@ -194,7 +195,7 @@ class Judge:
         task = self._settings.task
         return {
             metric: Objective(bound, task.objective.windows, task.level).build(states.get(metric))
-            for metric, bound in task.objective.bounds().items()
+            for metric, bound in self._bounds.items()
         }
 
     def _restore(self, state: Mapping[str, Any]) -> None:
@@ -269,7 +270,10 @@ class Judge:
     def _pool(self, evaluation: Evaluation, size: int) -> None:
         for metric, objective in self._objectives.items():
             item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
-            verdict = objective.update(item, exposure, evaluation.predictive)
+            labels = None
+            if metric == "accuracy" and evaluation.bias is not None:
+                labels = LabelsSay(evaluation.confidence, evaluation.bias)
+            verdict = objective.update(item, exposure, evaluation.predictive, labels)
             self._standing[metric] = verdict.state
             lower, upper = verdict.lower, verdict.upper
             self._pooled[metric] = None if lower is None or upper is None else (lower, upper)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitor.charts.base import Verdict
+from monitor.labels.ranking import RankInterval
 from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.view import ChartView, ClassEstimate, MetricEstimate
 
@@ -61,14 +62,25 @@ class LastWindow:
 
 def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[list[Any]]:
     """Estimates as plain values."""
-    return [[e.metric, e.estimator, _plain(e.result), *([e.labels] if e.labels else [])] for e in estimates]
+    return [[e.metric, e.estimator, _plain(e.result), *_more(e)] for e in estimates]
+
+
+def _more(e: MetricEstimate) -> list[int]:
+    """What few estimates have: labels, and ranks behind them, of which the second may be missing."""
+    ranks = [end for rank in (e.rank, e.rank_chi_square) if rank for end in (rank.best, rank.worst)]
+    return [e.labels, *ranks] if e.labels or ranks else []
 
 
 def estimates_from(state: Sequence[Sequence[Any]]) -> tuple[MetricEstimate, ...]:
     """The estimates that `plain_estimates` gave."""
     return tuple(
-        MetricEstimate(metric, tag, _result(found), *labels) for metric, tag, found, *labels in state
+        MetricEstimate(metric, tag, _result(found), *_of_few(*more)) for metric, tag, found, *more in state
     )
+
+
+def _of_few(labels: int = 0, *ends: int) -> tuple[int, *tuple[RankInterval, ...]]:
+    """What `_more` gave."""
+    return labels, *(RankInterval(*ends[at : at + 2]) for at in range(0, len(ends), 2))
 
 
 def _result(found: Sequence[Any]) -> Result:

@@ -12,7 +12,7 @@ import numpy as np
 
 from monitor.labels.cells import Cells
 from monitor.labels.join import Matches
-from monitor.report import WindowReport
+from monitor.line import Line, Place, Stage
 from monitor.taskengine import TaskEngine
 
 
@@ -31,31 +31,36 @@ class LateLabels:
         self._matches = [found.take(np.argsort(found.sequence, kind="stable")) for found in joined]
         self._taken = [0] * len(self._tasks)
 
-    def count_until(self, sequence: int) -> list[WindowReport]:
+    def count_until(self, sequence: int) -> list[Line]:
         """Count what was known by then, that record included; return the lines that came due on the way."""
         waiting = self._take_until(sequence)
+        if waiting is None:  # as before most windows
+            return []
         cells = [Cells(found) for found in waiting]
         crossings = [
             (crossing.sequence, *task.names(crossing.series), crossing.window, k, crossing)
             for k, task in enumerate(self._tasks)
             for crossing in task.revisions.crossings(cells[k])
         ]
-        reports = []
-        for *_, k, crossing in sorted(crossings, key=lambda found: found[:5]):
+        lines = []
+        for place, *names, _, k, crossing in sorted(crossings, key=lambda found: found[:5]):
             # Of what comes before a line only its own window's rows matter; all others are counted at once.
             self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
             report = self._tasks[k].revisions.revise(crossing.series, crossing.window)
-            reports += [report] if report is not None else []
+            if report is not None:
+                lines.append(Line(Place(place, Stage.REACHED, 0, *names), report))
         for task, found, rest in zip(self._tasks, waiting, cells, strict=True):
             for cell in rest:
                 task.count(rest, cell)
             task.audit(found)
-        return reports
+        return lines
 
-    def _take_until(self, sequence: int) -> list[Matches]:
-        """What is next of each task, up to there."""
-        stops = [int(np.searchsorted(found.sequence, sequence, side="right")) for found in self._matches]
+    def _take_until(self, sequence: int) -> list[Matches] | None:
+        """What is next of each task, up to there; None where there is nothing."""
+        stops = [int(found.sequence.searchsorted(sequence, side="right")) for found in self._matches]
         taken, self._taken = self._taken, stops
+        if stops == taken:
+            return None
         return [
             found.take(slice(start, stop))
             for found, start, stop in zip(self._matches, taken, stops, strict=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from monitor.config import Bound
 from monitor.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
+from monitor.estimate.filtered import LabelsSay
 from monitor.estimate.poisson_binomial import TrimmedPmf
 from monitor.estimate.predictive import Predictive
 from monitor.estimate.shared_error import Exposure
@@ -219,7 +220,11 @@ class ObjectiveLogic:
         self._pool = _Pool(settings.windows, self._items, self._place)
 
     def update(
-        self, item: Poolable | None, exposure: Exposure | None = None, model: Predictive | None = None
+        self,
+        item: Poolable | None,
+        exposure: Exposure | None = None,
+        model: Predictive | None = None,
+        labels: LabelsSay | None = None,
     ) -> ObjectiveVerdict:
         """Take the next window and judge.
 
@@ -232,6 +237,9 @@ class ObjectiveLogic:
         model : Predictive, optional
             The calibration's error and what varies between windows, which are put on the windows together
             as on one longer one; the pooled interval is chance alone without it.
+        labels : LabelsSay, optional
+            What labels say of the bias, of the accuracy: it takes the place of the calibration's error, as in
+            the interval of the newest window, on all of them as on one longer one like it.
         """
         self._items.append(item)
         self._exposures.append(exposure)
@@ -240,11 +248,15 @@ class ObjectiveLogic:
         total = self._pool.total
         if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
             return ObjectiveVerdict(None, None, None, 0, 0)
-        lower, upper = self._ends(total, model)
+        lower, upper = self._ends(total, model, labels)
         state = judge(self._settings.bound, lower, upper)
         return ObjectiveVerdict(state, lower, upper, len(self._items) - self._items.count(None), _rows(total))
 
-    def _ends(self, total: Poolable, model: Predictive | None) -> tuple[float, float]:
+    def _ends(
+        self, total: Poolable, model: Predictive | None, labels: LabelsSay | None
+    ) -> tuple[float, float]:
+        if labels is not None and not isinstance(total, Draws | CountRatio):
+            return labels.interval(TrimmedPmf(total.offset, total.mass, total.n), self._settings.level)
         known = [one for one in self._exposures if one is not None]
         level = self._settings.level
         if model is None or not known:

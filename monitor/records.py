@@ -21,6 +21,11 @@ Keys = NDArray[np.uint64]
 NO_ID = np.uint64(0)
 """The key of a record without an id: it counts in windows, and no label can reach it."""
 
+DRAW = np.dtype([("round", np.uint64), ("number", np.int64), ("pool", np.int64), ("probability", np.float64)])
+"""How a row was drawn for labelling, where rows are drawn one after another without being put back:
+`id_keys` of the round's name, the number of the draw in it (from 1; 0 for a label that was not drawn so),
+the rows before the first draw, and the chance with which the row was taken out of those left."""
+
 
 FIRST_MILLISECOND, LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
 """Milliseconds since the epoch that begin the year 1 and end the year 9999: what RFC 3339 can write."""
@@ -97,6 +102,8 @@ class TaskLayout:
         Models that the configuration maps to this task, for records that name no task.
     groups : tuple of str
         Names of the record's `groups` that are watched on their own.
+    arena : bool
+        Its records are comparisons: `Batch.other`.
     """
 
     name: str
@@ -104,6 +111,7 @@ class TaskLayout:
     positive: int = 1
     models: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    arena: bool = False
 
     @property
     def width(self) -> int:
@@ -145,6 +153,10 @@ class Batch:
     probability : (n,) float64, optional
         Of the label: the chance with which the row was picked for labelling, above 0 and at most 1; NaN
         where not given or there is no label. Left out, it is NaN in every row.
+    other : (n,) int64
+        Of an arena, whose rows are comparisons; left out, it is -1 in every row. `model` is then model_a,
+        `other` the index of model_b, `scores` (n, 1) what b got of the win by the judge, 0 to 1 and NaN where
+        it did not judge, and `label` the human's verdict: 0 for a, 1 for a tie, 2 for b.
 
     Examples
     --------
@@ -169,10 +181,13 @@ class Batch:
     partition: Ints
     position: Ints
     probability: Floats = field(default_factory=lambda: np.zeros(0))
+    other: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.probability):
             object.__setattr__(self, "probability", np.full(len(self.time), np.nan))
+        if not len(self.other):
+            object.__setattr__(self, "other", np.full(len(self.time), -1, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.time)
@@ -199,6 +214,8 @@ class LabelBatch:
         Chance with which the row was picked for labelling, above 0 and at most 1; NaN where not given.
     order : (n,) int64
         As in `Batch`.
+    draw : (n,) DRAW, optional
+        Left out, none was drawn.
     """
 
     task: str
@@ -209,9 +226,34 @@ class LabelBatch:
     time: Floats
     probability: Floats
     order: Ints
+    draw: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=DRAW))
+
+    def __post_init__(self) -> None:
+        if not len(self.draw):
+            object.__setattr__(self, "draw", np.zeros(len(self.time), dtype=DRAW))
 
     def __len__(self) -> int:
         return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Where the records of a chunk stand in a longer stream, of which others take the other records.
+
+    Parameters
+    ----------
+    sequence : (n,) int64
+        By the chunk's `order`: the place of each answer and label in the whole stream, rising.
+    clock : (n,) float64
+        By the chunk's `order`: the time of the whole stream at that place, seconds since the epoch, never
+        falling; see `monitor.eventclock.EventClock`.
+    """
+
+    sequence: Ints
+    clock: Floats
+
+    def __getitem__(self, rows: slice) -> Within:
+        return Within(self.sequence[rows], self.clock[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +279,10 @@ class Chunk:
         answers is not among them.
     after_others : tuple of str
         Partitions of which another agent used the records between these and the last ones read here.
+    within : Within, optional
+        For a part of a stream: where its records stand there. Left out, the chunk follows on the one before.
+    ignored : int
+        Events that hold no answer, as they may.
     """
 
     source: str
@@ -248,6 +294,8 @@ class Chunk:
     answers: int = 0
     labels_received: int = 0
     after_others: tuple[str, ...] = ()
+    within: Within | None = None
+    ignored: int = 0
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)

@@ -26,6 +26,9 @@ class Consequence(StrEnum):
 CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.estimators": Consequence.AT_ONCE,
     "tasks.*.level": Consequence.AT_ONCE,
+    "tasks.*.windows": Consequence.AT_ONCE,
+    "tasks.*.reference_model": Consequence.AT_ONCE,
+    "tasks.*.max_models": Consequence.AT_ONCE,
     "tasks.*.interval": Consequence.AT_ONCE,
     "tasks.*.objective": Consequence.AT_ONCE,
     "tasks.*.labels": Consequence.AT_ONCE,
@@ -143,10 +146,16 @@ def consequence(path: tuple[str, ...]) -> Consequence:
     raise KeyError(show_path(path))
 
 
+_OF_A_TASK = 2  # the length of its path
+
+
 def _changed(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, ...]]:
     if not isinstance(old, dict) or not isinstance(new, dict):
         if old != new:
             yield path
+        return
+    if path[:1] == ("tasks",) and old.get("kind") != new.get("kind") and len(path) == _OF_A_TASK:
+        yield (*path, "kind")  # it has other keys then
         return
     for key in [*old, *(key for key in new if key not in old)]:
         if key in old and key in new:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from monitor.labels.ranking import RankInterval
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.trustview import Trust, untrusted
@@ -156,8 +157,11 @@ def to_json(report: WindowReport) -> bytes:
 
     The same report gives the same bytes: fields stand in the order of SPEC section 7, numbers are
     rounded to six decimals, times to milliseconds in UTC. A field that does not apply is left out
-    (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `foreign` where the calibration is the model's own, `interval`
-    where its intervals are exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline, `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit as null.
+    (`state` while an objective cannot be judged, `labels` where none moved an estimate's interval, `rank` where
+    models are not ranked, `foreign` where the calibration is the model's own, `interval` where its intervals are
+    exact, `classes` where none is estimated by itself, `rebaselined` where nobody asked for a new baseline,
+    `untrusted` where labels contradict nothing); an estimate that is not a number is written as unknown, a limit
+    as null.
 
     Parameters
     ----------
@@ -178,7 +182,7 @@ def to_json(report: WindowReport) -> bytes:
     {"task":"toxicity","model":"erm","group":"","version":"","window":0,"revision":0,"size":500,"closed_by":"size","start_time":"1970-01-01T00:00:00.000Z","end_time":"1970-01-01T00:01:00.500Z","calibration":{"method":"none","version":0},"estimates":[{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],"charts":[],"objectives":[],"positions":{}}
     """  # noqa: E501 - the line is the thing shown
     if not report.line:
-        object.__setattr__(report, "line", _encoded(_fields(report)))  # frozen, but for this
+        object.__setattr__(report, "line", encoded(_fields(report)))  # frozen, but for this
     return report.line
 
 
@@ -196,7 +200,7 @@ def _fields(report: WindowReport) -> dict[str, Any]:
         "start_time": rfc3339(report.start_time),
         "end_time": rfc3339(report.end_time),
         "calibration": _calibration(report.calibration),
-        "estimates": [_estimate(e) for e in report.estimates],
+        "estimates": [estimate_fields(e) for e in report.estimates],
         **({"classes": [_of_class(e) for e in report.classes]} if report.classes else {}),
         "charts": [_chart(c) for c in report.charts],
         "objectives": [_objective(o) for o in report.objectives],
@@ -209,7 +213,8 @@ def _fields(report: WindowReport) -> dict[str, Any]:
     return line
 
 
-def _encoded(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
+    """A line's fields as JSON; text that is none in UTF-8 with question marks."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -254,7 +259,7 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     for before, after in zip(report.estimates, estimates, strict=True):
         if before is not after:
             # No text can hold these bytes: inside one, each quote has a backslash before it.
-            spliced = spliced.replace(_encoded(_estimate(before)), _encoded(_estimate(after)), 1)
+            spliced = spliced.replace(encoded(estimate_fields(before)), encoded(estimate_fields(after)), 1)
     if spliced == line:
         return None
     was, now = (b'"revision":%d,' % number for number in (report.revision, report.revision + 1))
@@ -269,46 +274,61 @@ def _calibration(view: CalibrationView) -> dict[str, Any]:
     return found if view.interval == EXACT else found | {"interval": view.interval}
 
 
-def _estimate(e: MetricEstimate) -> dict[str, Any]:
+def estimate_fields(e: MetricEstimate) -> dict[str, Any]:
+    """An estimate as lines have it."""
     result = finite(e.result)
     if isinstance(result, Estimate):
         return {
             "metric": e.metric,
             "estimator": e.estimator,
-            "value": _rounded(result.value),
-            "lower": _rounded(result.lower),
-            "upper": _rounded(result.upper),
-            "level": _rounded(result.level),
+            "value": rounded(result.value),
+            "lower": rounded(result.lower),
+            "upper": rounded(result.upper),
+            "level": rounded(result.level),
             "size": result.n,
             **({"labels": e.labels} if e.labels else {}),
+            **rank_fields(e.rank, e.rank_chi_square),
         }
     size = {"size": result.n} if isinstance(result, TooFew) else {}
     return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason, **size}
 
 
+def rank_fields(rank: RankInterval | None, chi_square: RankInterval | None) -> dict[str, dict[str, int]]:
+    """Rank intervals as lines have them, those that there are.
+
+    Examples
+    --------
+    >>> rank_fields(RankInterval(1, 2), None)
+    {'rank': {'best': 1, 'worst': 2}}
+    """
+    named = {"rank": rank, "rank_chi_square": chi_square}
+    return {name: {"best": r.best, "worst": r.worst} for name, r in named.items() if r is not None}
+
+
 def _of_class(e: ClassEstimate) -> dict[str, Any]:
-    return {"class": e.of_class} | _estimate(MetricEstimate(e.metric, e.estimator, e.result))
+    return {"class": e.of_class} | estimate_fields(MetricEstimate(e.metric, e.estimator, e.result))
 
 
 def _chart(chart: ChartView) -> dict[str, Any]:
     verdict = chart.verdict
     return {
         "metric": chart.metric,
-        "center": _rounded(verdict.center),
-        "lower": _rounded(verdict.lower),
-        "upper": _rounded(verdict.upper),
+        "center": rounded(verdict.center),
+        "lower": rounded(verdict.lower),
+        "upper": rounded(verdict.upper),
         "rules": verdict.rules,
         "out_of_control": verdict.out_of_control,
     }
 
 
 def _objective(objective: ObjectiveView) -> dict[str, Any]:
-    bound = {"floor" if objective.is_floor else "ceiling": _rounded(objective.bound)}
+    bound = {"floor" if objective.is_floor else "ceiling": rounded(objective.bound)}
     state = {} if objective.state is None else {"state": objective.state.value}
     return {"metric": objective.metric} | bound | state
 
 
-def _rounded(x: float) -> float:
+def rounded(x: float) -> float:
+    """A number as lines have it."""
     # + 0.0 turns -0.0 into 0.0. NaN and infinities pass: the encoder writes both as null.
     return round(x, _DECIMALS) + 0.0
 

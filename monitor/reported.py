@@ -31,6 +31,7 @@ class Reported:
     ) -> None:
         self._task = task
         self._refits = not group and model in task.refit_models
+        self._by_labels = task.realised_estimators if "accuracy" in task.metrics else ()
         self._tally = tally
         self._fitted = estimates_from((resume or {}).get("fitted", ()))
 
@@ -105,7 +106,7 @@ class Reported:
     def _realised(self, window: int) -> list[MetricEstimate]:
         """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
         task = self._task
-        if "accuracy" not in task.metrics:
+        if not self._by_labels:
             return []
         found: dict[str, Callable[[], Result]] = {
             REALISED: lambda: self._tally.realised(window, task.level),
@@ -115,5 +116,5 @@ class Reported:
         return [
             MetricEstimate("accuracy", name, estimate())
             for name, estimate in found.items()
-            if name in task.realised_estimators
+            if name in self._by_labels
         ]

@@ -9,7 +9,10 @@ from typing import Any
 
 import msgspec
 
+from monitor.arena.report import ArenaReport
+from monitor.arena.standing import ModelStanding, Standing
 from monitor.charts.base import Verdict
+from monitor.labels.ranking import RankInterval
 from monitor.report import WindowReport
 from monitor.result import Estimate, Result, TooFew, Unknown
 from monitor.trustview import read_untrusted
@@ -57,6 +60,8 @@ def from_json(line: bytes) -> WindowReport:
     (60.5, True)
     """
     read = msgspec.json.decode(line)
+    if isinstance(read, dict) and read.get("kind") == "arena":
+        return _read_arena(read)
     calibration = read["calibration"]
     return WindowReport(
         task=read["task"],
@@ -99,7 +104,35 @@ def _read_estimate(read: Mapping[str, Any]) -> MetricEstimate:
         result = Unknown(read["unknown"]) if size is None else TooFew(read["unknown"], size)
     else:
         result = Estimate(read["value"], read["lower"], read["upper"], read["level"], read["size"])
-    return MetricEstimate(read["metric"], read["estimator"], result, read.get("labels", 0))
+    return MetricEstimate(read["metric"], read["estimator"], result, read.get("labels", 0), *_ranks(read))
+
+
+def _ranks(read: Mapping[str, Any]) -> list[RankInterval | None]:
+    """By Bonferroni and by χ²."""
+    return [RankInterval(**read[name]) if name in read else None for name in ("rank", "rank_chi_square")]
+
+
+def _read_arena(read: Mapping[str, Any]) -> ArenaReport:
+    return ArenaReport.of(
+        read["task"],
+        read["window"],
+        size=read["size"],
+        closed_by=read["closed_by"],
+        times=(_seconds(read["start_time"]), _seconds(read["end_time"])),
+        positions={partition: tuple(ends) for partition, ends in read["positions"].items()},
+        standing=Standing(
+            tuple(map(_read_standing, read["models"])),
+            read["reference_model"],
+            read["comparisons"],
+            read["judge_weight"],
+            read["effective_comparisons"],
+            read["rank_level"],
+        ),
+    )
+
+
+def _read_standing(read: Mapping[str, Any]) -> ModelStanding:
+    return ModelStanding(read["model"], _read_estimate(read).result, *_ranks(read))
 
 
 def _read_class(read: Mapping[str, Any]) -> ClassEstimate:

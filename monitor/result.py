@@ -20,7 +20,12 @@ class Reason(StrEnum):
     ONE_CLASS = "one class only"
     NONE_PREDICTED = "class never predicted"
     COLLAPSED = "fit collapsed"
+    CONTRADICTED = "labels contradict the fit"
     NO_DRAWS = "draws not numbered"
+    TOO_FEW_COMPARISONS = "too few comparisons by humans"
+    REFERENCE_TOO_FEW = "too few comparisons of the reference model"
+    LABELS_UNLIKE = "labels too unlike the rest"
+    NO_FINITE_ESTIMATE = "won or lost all against the others"
 
 
 @dataclass(frozen=True, slots=True)

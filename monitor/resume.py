@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
 from monitor.changes import assembled, pieces_of
-from monitor.config import Config, Task
+from monitor.config import Config, Task, TaskConfig
 from monitor.engine import Engine, EngineSettings
 from monitor.errors import StoreError
 from monitor.reload import classify
@@ -53,7 +54,11 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     for name in lost:
         why = "its classes or groups changed" if name in settings.tasks else "it is not configured any more"
         log.warning("Task %s does not go on from the store: %s.", name, why)
-    pieces = [piece for name in lost for piece in pieces_of(name, saved.parts)]
+    arenas = [name.partition("/")[2] for name in saved.parts if name.startswith("arena/")]
+    gone = [name for name in arenas if name not in settings.arenas]
+    for name in gone:
+        log.warning("Arena %s does not go on from the store: it is not configured any more.", name)
+    pieces = [piece for name in (*lost, *gone) for piece in pieces_of(name, saved.parts)]
     parts = {name: state for name, state in saved.parts.items() if name not in pieces}
     rings = {name: state for name, state in saved.rings.items() if name not in pieces}
     try:
@@ -72,17 +77,17 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     return Resumed(engine, reports, pieces)
 
 
-def tasks_as_json(tasks: dict[str, Task]) -> str:
+def tasks_as_json(tasks: Mapping[str, TaskConfig]) -> str:
     """The tasks' configuration, to be saved with the state; nothing of the sources: they hold passwords."""
     return _config(tasks).model_dump_json(include={"tasks"})
 
 
-def _config(tasks: dict[str, Task]) -> Config:
-    return Config.model_construct(tasks=tasks)
+def _config(tasks: Mapping[str, TaskConfig]) -> Config:
+    return Config.model_construct(tasks=dict(tasks))
 
 
 def tasks_of(saved: Saved) -> dict[str, Task]:
-    """The tasks as they were configured when the state was saved.
+    """The tasks, but for arenas, as they were configured when the state was saved.
 
     Raises
     ------
@@ -92,7 +97,7 @@ def tasks_of(saved: Saved) -> dict[str, Task]:
     if not saved.config:
         return {}
     try:
-        return Config.model_validate_json(saved.config).tasks
+        return Config.model_validate_json(saved.config).scored_tasks
     except ValidationError as error:
         raise StoreError(
             f"the configuration in the store cannot be read by this version ({error.error_count()} "

@@ -11,6 +11,7 @@ import numpy as np
 
 from monitor.calibration.base import Calibration, confidence_of
 from monitor.calibration.rests_on import RestsOn
+from monitor.confidences import ConfidenceHistogram, Distributions
 from monitor.config import Task
 from monitor.errors import ConfigError
 from monitor.estimate.hajek import Excess
@@ -108,6 +109,7 @@ class Series:
         self._rebaselines = Rebaselines(state)
         self._fits: int = state.get("fits", 0)
         self._reported = Reported(task, settings.model, settings.group, self.tally, state)
+        self._confidences = ConfidenceHistogram.from_snapshot(state.get("confidences", {}))
         saved = state.get("calibration")
         self.in_force = InForce.resumed(saved, task, reference, self._fits, settings.group)
         self._rivals = Rivals(task, reference, self.in_force.calibration, state)
@@ -240,17 +242,7 @@ class Series:
 
     def request(self, window: ClosedWindow) -> Request:
         """What is to be estimated of a window."""
-        return Request(
-            scores=window.scores,
-            predicted=window.predicted,
-            calibrated=calibrate(self.in_force.calibration, window.scores),
-            metrics=self.settings.task.metrics,
-            positive=self.settings.positive,
-            level=self.settings.task.level,
-            seed=window.number,
-            average=self.settings.task.average,
-            predictive=self.in_force.predictive,
-        )
+        return self.in_force.request(window, self.settings.task)
 
     @property
     def open_window(self) -> tuple[WindowLogic, str]:
@@ -299,6 +291,7 @@ class Series:
         judged = self._rivals.judged(evaluation)
         charts, objectives = self._judge.judge(judged, window.size, window.end_time)
         self._used += window.size
+        self._confidences = self._confidences.plus(evaluation.confidence)
         self.tally.close(window.number, window.end_time)
         estimates = self._reported.of_window(window.number, evaluation, self._rivals.of_window(evaluation))
         classes = self._reported.of_classes(evaluation)
@@ -374,7 +367,12 @@ class Series:
             alarmed_since=self._judge.alarmed_since,
             classes=last.classes if last else (),
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
+            distributions=self._distributions(),
         )
+
+    def _distributions(self) -> Distributions | None:
+        curve = self.checks.curve  # of whole models: no labels of groups are held against anything
+        return None if self.settings.group else Distributions(self._confidences, curve.total, curve.current)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the series needs to go on from here, but its settings."""
@@ -388,6 +386,7 @@ class Series:
             "used": self._used,
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
+            "confidences": self._confidences.snapshot(),
             **self._rebaselines.snapshot(),
             "fits": max(self._fits, self.in_force.view.version),
             "last": self._last.snapshot() if self._last else None,

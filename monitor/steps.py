@@ -60,7 +60,7 @@ def timed(
 
     Live, that clock is the time of arrival. In a replay it is read off the records, answers and labels of
     all tasks together, in the order in which they came. A label's time is at most that of its arrival, and
-    just that where it names none.
+    just that where it names none. A chunk that is a part of a stream brings the times of the whole stream.
 
     Parameters
     ----------
@@ -71,15 +71,7 @@ def timed(
         The time of arrival, seconds since the epoch.
     """
     records: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
-    if clock is not None:
-        order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
-        by_order = np.argsort(order, kind="stable")
-        marks = np.empty(len(order))
-        marks[by_order] = clock.advance(
-            np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order]
-        )
-    else:
-        marks = np.full(sum(map(len, records)), now)
+    marks = np.full(sum(map(len, records)), now) if clock is None else _read_clock(chunk, records, clock)
     marks[np.isneginf(marks)] = 0.0  # before the first record that names a time
     parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
     batches = {b.task: Timed.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
@@ -88,3 +80,17 @@ def timed(
         for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
     }
     return batches, labels
+
+
+def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClock) -> Floats:
+    """The time of a replay at each record; the clock goes on to that of the last."""
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
+    if chunk.within is not None:
+        if len(chunk.within.clock):
+            clock.follow(float(chunk.within.clock[-1]))
+        found: Floats = chunk.within.clock[order]
+        return found
+    by_order = np.argsort(order, kind="stable")
+    marks = np.empty(len(order))
+    marks[by_order] = clock.advance(np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order])
+    return marks

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from monitor.changes import POOL, RingChange
+from monitor.changes import DRAWS, POOL, RingChange
 from monitor.config import Task
 from monitor.labels.ageing import Ageing
 from monitor.labels.along import labels_along, match_directly, merged
@@ -153,7 +153,8 @@ class TaskEngine:
             }
         parts[f"task/{name}"] = {"join": self.join.counts(), **self._counts()}
         rings = [ring.changes(f"{kind}/{name}") for kind, ring in self._rings.items()]
-        rings += [RingChange.nothing_left(f"{POOL}/{name}")] if self._old_pool else []
+        if self._old_pool:
+            rings += [RingChange.nothing_left(f"{kind}/{name}") for kind in (POOL, DRAWS)]
         return parts, [ring for ring in rings if ring is not None]
 
     def confirm(self) -> None:
@@ -176,7 +177,7 @@ class TaskEngine:
         answers: Timed | None,
         labels: LabelBatch | None,
         partitions: tuple[str, ...],
-        sequence: int,
+        sequence: Ints,
     ) -> Step:
         """Take the answers and labels that a chunk brought, in the order of their arrival.
 
@@ -186,14 +187,14 @@ class TaskEngine:
             None where the chunk has none of this task.
         partitions : tuple of str
             What the batch's `partition` points into.
-        sequence : int
-            Of the chunk's first record.
+        sequence : (n,) int64
+            By the chunk's order, the place of each record among all that were ever received.
         """
         step = Step([], [], 0)
         if answers is not None:
             batch, arrival = answers.batch, answers.arrival
             series = self._watched.models(batch)
-            step = self._take_answers(answers, series, partitions, sequence + batch.order)
+            step = self._take_answers(answers, series, partitions, sequence[batch.order])
             shed = series < 0
             # A record of several models holds its label once: it counts where any of them is watched.
             reached = ~shed
@@ -205,7 +206,7 @@ class TaskEngine:
             )
             labels = along if labels is None else merged(along, labels)
         if labels is not None and len(labels):
-            step.matches.append(self._take_labels(labels, sequence + labels.order))
+            step.matches.append(self._take_labels(labels, sequence[labels.order]))
         return step
 
     def _take_answers(self, timed: Timed, series: Ints, partitions: tuple[str, ...], sequence: Ints) -> Step:
@@ -251,6 +252,8 @@ class TaskEngine:
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
         codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
+        if self.refits is not None:
+            self.refits.draws.add(labels)
         return self.join.add_labels(labels, codes[labels.model], self.models, sequence)
 
     def names(self, series: int) -> tuple[str, str, str]:
@@ -287,15 +290,15 @@ class TaskEngine:
         if self.refits is not None:
             self.refits.close_window(now)
         if self.recalibrations is not None:
-            self.recalibrations.close_window()
+            self.recalibrations.close_window(series)
 
     def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
         """See `TaskRefits.begin`."""
         return None if self.refits is None else self.refits.begin(sequence, now)
 
-    def begin_recalibration(self) -> RecalibrationJob | None:
+    def begin_recalibration(self, among: Collection[int] | None = None) -> RecalibrationJob | None:
         """See `Recalibrations.begin`."""
-        return None if self.recalibrations is None else self.recalibrations.begin(self.series)
+        return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
 
     def publish(self, result: JobResult, now: float) -> bool:
         """Take the answer to what is under way; False where nobody waits for it."""
@@ -325,7 +328,7 @@ class TaskEngine:
     def forget(self, ids: Keys) -> Forgotten:
         """Let go of all that is known by these ids."""
         if self.refits is not None:
-            self.refits.pool.wipe(ids)
+            self.refits.wipe(ids)
         return self.join.forget(ids, self.models)
 
     def tick(self, now: float, live: bool = True) -> list[Closed]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from monitor.arena.view import ArenaView
+from monitor.confidences import Distributions
 from monitor.refit.durations import RefitDurations
 from monitor.trustview import Trust
 from monitor.windowview import (
@@ -26,6 +28,7 @@ from monitor.windowview import (
 
 __all__ = [
     "AgentView",
+    "ArenaView",
     "CalibrationView",
     "ChartView",
     "ClassEstimate",
@@ -112,6 +115,8 @@ class SeriesView:
         Of the last closed window, where each class is estimated by itself.
     recalibrations : RecalibrationsView or None
         None where its calibration is never fitted again by itself, as that of groups.
+    distributions : Distributions or None
+        Of its confidences; None for groups.
     """
 
     task: str
@@ -137,6 +142,7 @@ class SeriesView:
     alarmed_since: Mapping[str, float | None] = field(default_factory=dict)
     classes: tuple[ClassEstimate, ...] = ()
     recalibrations: RecalibrationsView | None = None
+    distributions: Distributions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +160,11 @@ class RefitView:
         that fit.
     rows, labelled : int
         Rows that it rests on, and how many of those have labels.
+    pool_rows : int
+        Rows that those stand for: more where it rests on a sample.
+    widening : float
+        By how much that makes the interval of a model's accuracy wider, of the model for which it does most:
+        0.1 for a tenth.
     effective_labels : float
         Labels taken at random with equal chances that would weigh as much.
     prevalence : mapping of class to float
@@ -165,6 +176,11 @@ class RefitView:
         Why the newest one was; None where it was good.
     without_id : int
         Answers of the refitted models that took no part since the start, as they have no id.
+    drawn : int or None
+        Labelled rows that `active_testing` rests on: drawn one after another, in one round. The other
+        labelled ones are of no use to it. None where it is not asked for.
+    missing_draws : int or None
+        Draws of that round below the last of these whose labels have not come.
     """
 
     number: int = 0
@@ -172,6 +188,8 @@ class RefitView:
     success_time: float | None = None
     rows: int = 0
     labelled: int = 0
+    pool_rows: int = 0
+    widening: float = 0.0
     effective_labels: float = 0.0
     prevalence: Mapping[str, float] = field(default_factory=dict)
     converged: bool = False
@@ -179,6 +197,8 @@ class RefitView:
     failures: int = 0
     refused: str | None = None
     without_id: int = 0
+    drawn: int | None = None
+    missing_draws: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +228,7 @@ class EngineView:
         Only of tasks that refit anything.
     answers_forgotten : mapping of task to int
         Answers pushed out of memory unlabelled while a label could still come.
+    arenas : tuple of ArenaView
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -222,6 +243,7 @@ class EngineView:
     labels_unrevised: Mapping[str, int] = field(default_factory=dict)
     refits: Mapping[str, RefitView] = field(default_factory=dict)
     answers_forgotten: Mapping[str, int] = field(default_factory=dict)
+    arenas: tuple[ArenaView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +282,11 @@ class SourceView:
         Answers that it refused for want of room: received as well, though the engine never saw them.
     labels_shed : mapping of task to int
         Labels that it refused so.
+    refused : mapping of int to int
+        Posts that it answered with an error, by HTTP status; complete from the start. Empty where nothing
+        is posted to it.
+    ignored : int or None
+        Events that it passed over because they hold no answer; None where it reads no events.
     counts : SourceCounts or None
         None where nothing of the kind can happen to the feed.
     """
@@ -270,6 +297,8 @@ class SourceView:
     counts: SourceCounts | None = None
     shed: int = 0
     labels_shed: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[int, int] = field(default_factory=dict)
+    ignored: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

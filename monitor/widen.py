@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-
-from monitor.calibration.base import confidence_of
-from monitor.estimate.calibration_error import calibration_error_slope
+from monitor.estimate.calibration_error import CalibrationErrorEstimate, calibration_error_slope
 from monitor.estimate.classification import ClassificationEstimate
-from monitor.estimate.equal_count import label_noise_bias
+from monitor.estimate.equal_count import bin_rows, label_noise_bias
 from monitor.estimate.poisson_binomial import TrimmedPmf
-from monitor.estimate.predictive import Predictive, mid_p_estimate
-from monitor.estimate.shared_error import Exposure, by_confidence
+from monitor.estimate.predictive import Placed, Predictive, mid_p_estimate
+from monitor.estimate.shared_error import Exposure
 from monitor.estimate.widening import widened, widened_interval
-from monitor.records import Floats, Ints
+from monitor.records import Floats
 from monitor.result import Estimate
 
 
-def accuracy_exposure(model: Predictive, confidence: Floats, predicted: Ints) -> Exposure:
+def accuracy_exposure(model: Predictive, rows: Placed) -> Exposure:
     """Of the accuracy of n rows, which counts for n."""
-    return model.exposure(confidence, predicted, weight=float(len(confidence)))
+    return model.exposure(rows, weight=float(len(rows.bins)))
 
 
 def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: float) -> Estimate:
@@ -39,40 +34,36 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
     return mid_p_estimate(value, widened(pmf, pmf.n**2 * variance), level)
 
 
-def metric_exposure(
-    model: Predictive, confidence: Floats, predicted: Ints, found: ClassificationEstimate
-) -> Exposure | None:
+def metric_exposure(model: Predictive, rows: Placed, found: ClassificationEstimate) -> Exposure | None:
     """Of precision and the like; None where the metric is unknown."""
-    if found.slope is None:
-        return None
-    return model.exposure(confidence, predicted, found.slope, found.weight)
+    return None if found.slope is None else model.exposure(rows, found.slope, found.weight)
 
 
 def error_exposure(
-    model: Predictive, raw: Floats, calibrated: Floats, predicted: Ints, column: Ints, bins: int
-) -> Exposure:
-    """Of a calibration error.
+    model: Predictive, rows: Placed, found: CalibrationErrorEstimate, bins: int, response: Floats | None
+) -> Exposure | None:
+    """Of a calibration error; None where it is unknown.
 
     Parameters
     ----------
     model : Predictive
-    raw, calibrated : (n, K) float64
-        n at least `bins`.
-    predicted, column : (n,) int64
-        The class acted on, and the one whose scores are judged.
+    rows : Placed
+    found : CalibrationErrorEstimate
     bins : int
+        Those of `found`.
+    response : (n,) float64 or None
+        What each row's confidence moves the chance by that is judged; None where it is the confidence.
     """
-    confidence = confidence_of(calibrated, predicted)
-    chance = confidence_of(calibrated, column)
-    slope, place, gaps = calibration_error_slope(confidence_of(raw, column), chance, bins)
-    rows = np.bincount(place, minlength=bins).astype(np.float64)
-    each = 1.0 / rows[place]
-    if calibrated.shape[1] > 1:
-        slope, each = (by_confidence(calibrated, predicted, column, of) for of in (slope, each))
-    weight = float(len(place))
-    noise = model.curve_variances(confidence, predicted, each, place, bins)
-    lean = float(label_noise_bias(gaps, noise, rows / weight))
-    return replace(model.exposure(confidence, predicted, slope, weight), lean=weight * lean)
+    if found.order is None or found.differences is None:
+        return None
+    slope, place, gaps = calibration_error_slope(found.order, found.differences, bins)
+    weight, rows_of_bins = float(len(place)), bin_rows(len(place), bins)
+    each = (1.0 / rows_of_bins)[place]
+    if response is not None:
+        slope, each = slope * response, each * response
+    noise = model.curve_variances(rows, each, place, bins)
+    lean = float(label_noise_bias(gaps, noise, rows_of_bins / weight))
+    return model.exposure(rows, slope, weight, weight * lean)
 
 
 def widened_result(found: Estimate, variance: float, lean: float = 0.0) -> Estimate:

@@ -272,6 +272,11 @@ class WindowLogic:
         self._interrupted.add(partition)
         return True
 
+    @property
+    def closes_at(self) -> float:
+        """The clock's time past which `tick` closes the open window; infinite while it holds too few rows."""
+        return self._deadline if self._count >= self._settings.min_size else np.inf
+
     def tick(self, now: float) -> ClosedWindow | None:
         """Close the open window if it has grown old by `now`."""
         return self._age_closed(now, LAST)
@@ -318,9 +323,7 @@ class WindowLogic:
         self._interrupted = set()
 
     def _age_closed(self, now: float, at: int) -> ClosedWindow | None:
-        if self._count < self._settings.min_size or now <= self._deadline:
-            return None
-        return self._close("age", at)
+        return self._close("age", at) if now > self.closes_at else None
 
     @property
     def _deadline(self) -> float:

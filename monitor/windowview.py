@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from monitor.charts.base import Verdict
+from monitor.labels.ranking import RankInterval
 from monitor.result import Result
 
 
@@ -38,12 +39,19 @@ class MetricEstimate:
     labels : int
         Labelled rows of before the window closed that moved the interval of an estimate without labels; the
         value is as it would be without them. 0 where none did.
+    rank : RankInterval or None
+        The ranks that the model may have among those of its refit, by Bonferroni's intervals; None where
+        they are not ranked.
+    rank_chi_square : RankInterval or None
+        The same by the χ² set; None where it is not known how the models' errors go together.
     """
 
     metric: str
     estimator: str
     result: Result
     labels: int = 0
+    rank: RankInterval | None = None
+    rank_chi_square: RankInterval | None = None
 
 
 @dataclass(frozen=True, slots=True)

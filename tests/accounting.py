@@ -1,6 +1,6 @@
 """The accounting identities, read from outside: whatever came stands in exactly one place.
 
-    answers received = used + pending + duplicate + rejected + shed
+    answers received = used + pending + duplicate + rejected + shed, those of arenas (comparisons) too
     labels received  = matched + waiting + duplicate + conflicting + expired + rejected + shed
 
 They hold in every scrape, at any moment and after any fault. The parts are counted where records end up,
@@ -25,6 +25,9 @@ _ANSWERS = {
     "duplicate": "duplicates_total",
     "rejected": "rejected_total",
     "shed": "shed_total",
+    "compared": "comparisons_total",
+    "compared, pending": "comparisons_pending",
+    "compared before": "comparison_duplicates_total",
 }
 _OUTCOMES = ("matched", "duplicate", "conflicting", "expired", "rejected", "shed")
 

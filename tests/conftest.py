@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,20 +17,24 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from connectors.kafka import KafkaSource
     from tests.services.kafka_broker import KafkaBroker
-    from tests.services.kafka_reading import make_source
+    from tests.services.kafka_reading import DRIVERS, Driver, make_source
 from tests.services.alertmanager_server import AlertmanagerServer
+from tests.services.authority import Authority
 from tests.services.browser import Browser
+from tests.services.guarded_broker import GuardedBroker
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
+from tests.services.spark_cluster import check_spark
 from tests.services.webhook import Webhook
 
 Service = TypeVar("Service")
 
 NEEDS = {
     "browser": {"browser"},
-    "kafka": {"kafka_broker", "new_kafka_broker"},
+    "kafka": {"kafka_broker", "new_kafka_broker", "guarded_broker"},
     "prometheus": {"prometheus", "alertmanager"},
     "shared_data": {"shared_data"},
+    "spark": {"spark"},
 }
 """Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
 
@@ -59,11 +65,42 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(scope="session", params=DRIVERS)
+def kafka_driver(request: pytest.FixtureRequest) -> Driver:
+    """The client library that a test's Kafka sources read by; each such test runs with both."""
+    driver: Driver = request.param
+    return driver
+
+
 @pytest.fixture(scope="session")
-def kafka_broker() -> Iterator[KafkaBroker]:
-    """One Kafka broker for all tests; each takes topics and groups of its own."""
-    with _or_skip(KafkaBroker) as broker:
+def kafka_brokers() -> Iterator[Callable[[Driver], KafkaBroker]]:
+    """A broker for the tests of each driver, started when the first of them asks."""
+    with ExitStack() as stack:
+
+        @cache
+        def broker(driver: Driver) -> KafkaBroker:
+            return stack.enter_context(_or_skip(KafkaBroker))
+
         yield broker
+
+
+@pytest.fixture
+def kafka_broker(
+    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver], KafkaBroker]
+) -> KafkaBroker:
+    """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
+    driver: Driver = DRIVERS[0]
+    if "kafka_driver" in request.fixturenames:
+        driver = request.getfixturevalue("kafka_driver")
+    return kafka_brokers(driver)
+
+
+@pytest.fixture(scope="module")
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
+    """A Kafka broker that lets in only whom it knows, for the tests of a module."""
+    authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
+    with _or_skip(lambda: GuardedBroker(authority)) as started:
+        yield started
 
 
 @pytest.fixture
@@ -80,12 +117,18 @@ def new_kafka_broker() -> Iterator[Callable[[], KafkaBroker]]:
 
 
 @pytest.fixture
-def kafka_source() -> Iterator[Callable[..., KafkaSource]]:
-    """Makes Kafka sources, not open yet, and closes them whatever the test comes to."""
+def kafka_source(kafka_driver: Driver) -> Iterator[Callable[..., KafkaSource]]:
+    """Makes Kafka sources over either library, not open yet, and closes them whatever the test comes to."""
     with ExitStack() as stack:
 
-        def new(broker: str, *topics: str, group: str = "blindsight", **options: Any) -> KafkaSource:
-            source = make_source(broker, *topics, group=group, **options)
+        def new(
+            broker: str,
+            *topics: str,
+            driver: Driver = kafka_driver,
+            group: str = "blindsight",
+            **options: Any,
+        ) -> KafkaSource:
+            source = make_source(broker, *topics, driver=driver, group=group, **options)
             stack.callback(source.close)
             return source
 
@@ -104,12 +147,12 @@ def prometheus() -> Iterator[Callable[..., PrometheusServer]]:
 
 
 @pytest.fixture
-def alertmanager() -> Iterator[Callable[[str], AlertmanagerServer]]:
-    """Starts Alertmanagers with the given configurations, and stops them after the test."""
+def alertmanager() -> Iterator[Callable[..., AlertmanagerServer]]:
+    """Starts Alertmanagers with the given arguments, and stops them after the test."""
     with ExitStack() as stack:
 
-        def new(config: str) -> AlertmanagerServer:
-            return stack.enter_context(_or_skip(lambda: AlertmanagerServer(config)))
+        def new(config: str, **guarded: Any) -> AlertmanagerServer:
+            return stack.enter_context(_or_skip(lambda: AlertmanagerServer(config, **guarded)))
 
         yield new
 
@@ -119,6 +162,14 @@ def browser() -> Iterator[Browser]:
     """One Chromium for the tests of a file; each opens tabs of its own."""
     with _or_skip(Browser) as started:
         yield started
+
+
+@pytest.fixture
+def spark() -> Iterator[None]:
+    """Spark can be started here; the sockets that it leaves to the garbage collector are collected."""
+    _or_skip(check_spark)
+    yield
+    gc.collect()
 
 
 @pytest.fixture

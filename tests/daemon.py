@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -167,7 +167,9 @@ class DaemonProcess:
         assert found is not None, self.log
         return int(found[1])
 
-    def until(self, done: Any, what: str) -> None:
+    def until(
+        self, done: Callable[[], object], what: str, seconds: float = WITHIN_SECONDS, pause: float = 0.05
+    ) -> None:
         """Wait until something is so; AssertionError with the log if it never is, or the process ended."""
 
         def so_or_ended() -> bool:
@@ -178,7 +180,7 @@ class DaemonProcess:
             return False
 
         try:
-            wait_until(so_or_ended, WITHIN_SECONDS, what)
+            wait_until(so_or_ended, seconds, what, pause)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log}") from None
 

@@ -13,7 +13,7 @@ from typing import Any
 from monitor.config_sentences import describe
 from monitor.configfile import schema
 from monitor.export.families import FAMILIES
-from tests.export.test_prometheus import RICH, exposed
+from tests.export.scrape import RICH, exposed
 
 DOCS = Path(__file__).parents[1] / "docs"
 _ENDS = {"counter": "_total", "info": "_info"}
@@ -30,6 +30,24 @@ Made by `python -m tests.pages` from the table of families; do not edit it here.
 series, `metric` is `accuracy`, `ece`, …, `estimator` what made the figure. A family with *groups* stands a
 second time as `blindsight_group_…`, with a label `group` such as `region=eu`. What is not known is absent,
 with a reason in `blindsight_unknown`; it is never 0 or NaN.
+
+* **At all times** received = used + pending + duplicate + rejected + shed of answers
+  (`blindsight_answers_received_total` and the like), and received = matched + waiting + duplicate +
+  conflicting + expired + rejected + shed of labels (`blindsight_labels_total{outcome}`). A label that comes
+  along with its prediction counts too.
+* **`realised`** is of the newest window that labels have reached, so of an older one than the estimates
+  beside it; `realised_cohort` and `realised_horizon` are of many windows
+  ([assumptions.md](assumptions.md)).
+* **With `average: per_class`** each class by itself is three series more a metric, model and group.
+* **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
+* **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
+  ([calibration.md](calibration.md)); how to read what `ssme` says: [ssme.md](ssme.md).
+* **Kafka**: `source_gap` counts what retention deleted before it was read; `source_taken_over` lies between
+  our own position and the group's, where another member read on; `source_overlap` comes of a kill -9, since
+  positions are committed every second; `source_rebuilds` of a partition that delivered nothing for
+  `stall_seconds` while its lag grew.
+* **Sinks** are files, topics and scrapers that the output goes to: [what each does when it
+  cannot](sinks.md).
 
 | metric | type | labels | groups | meaning |
 |---|---|---|---|---|

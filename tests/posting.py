@@ -96,3 +96,13 @@ def posting(folder: Path, **settings: Any) -> Iterator[Posted]:
         yield made
     finally:
         made.close()
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def head(**headers: str) -> bytes:
+    lines = ["POST /v1/predictions HTTP/1.1", "host: x", "content-type: application/json"]
+    lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode()

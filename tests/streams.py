@@ -11,7 +11,7 @@ import numpy as np
 
 from connectors.base import RawMessages
 from connectors.formats.decoder import Decoder
-from monitor.config import Task
+from monitor.config import Arena, Task, TaskConfig
 from monitor.engine import Engine, EngineSettings, layouts
 from monitor.reference import Reference
 from monitor.refit.job import RefitJob, RefitResult
@@ -55,6 +55,31 @@ def answers(
     return found
 
 
+def compared(
+    rng: np.random.Generator,
+    n: int,
+    prefix: str = "c",
+    models: Sequence[str] = ("m0", "m1", "m2"),
+    human: float = 0.5,
+    agree: float = 0.8,
+    start: float = 1.7e9,
+) -> list[Record]:
+    """Comparisons a second apart of models whose coefficients are 0, 0.5, 1, …; the judge favours model_a."""
+    found = []
+    for i in range(n):
+        a, b = rng.choice(len(models), 2, replace=False).tolist()
+        won = "model_b" if rng.random() < 1 / (1 + np.exp((a - b) / 2)) else "model_a"
+        record: Record = {
+            "id": f"{prefix}-{start:.0f}-{i}",
+            "time": start + i,
+            "model_a": models[a],
+            "model_b": models[b],
+            "judge_winner": won if rng.random() < agree else "model_a",
+        }
+        found.append(record | ({"winner": won} if rng.random() < human else {}))
+    return found
+
+
 def task(**settings: Any) -> Task:
     """A task of two classes with small windows that do not age, unless `settings` say otherwise."""
     window = {"size": 100, "min_size": 20, "max_age_seconds": 1e9} | settings.pop("window", {})
@@ -66,14 +91,16 @@ class Rig:
 
     def __init__(
         self,
-        settings: Task | dict[str, Task] | None = None,
+        settings: Task | dict[str, TaskConfig] | None = None,
         references: dict[str, dict[str, Reference]] | None = None,
         event_time: bool = True,
         refit: Callable[[RefitJob], RefitResult] | None = None,
         recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None,
     ) -> None:
         tasks = settings if isinstance(settings, dict) else {"t": settings or task()}
-        self.settings = EngineSettings(tasks, references or {}, event_time, refit, recalibrate)
+        scored = {name: one for name, one in tasks.items() if isinstance(one, Task)}
+        arenas = {name: one for name, one in tasks.items() if isinstance(one, Arena)}
+        self.settings = EngineSettings(scored, references or {}, event_time, refit, recalibrate, arenas)
         self.engine: Engine = self.settings.build()
         self.decode: Callable[..., Any] = Decoder(layouts(tasks), "test").decode
         self.offset = 0

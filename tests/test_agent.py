@@ -10,54 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from connectors.base import Raw, Source
+from connectors.base import Source
 from connectors.formats.decoder import Decoder
 from monitor import agent as agent_module
 from monitor import feeder as feeder_module
-from monitor.agent import Agent
 from monitor.commands import daemon as daemon_module
 from monitor.engine import Engine, EngineSettings, layouts
 from monitor.errors import SourceError
-from monitor.feeder import Input
 from monitor.records import Chunk
-from monitor.report import WindowReport
-from monitor.testing import HandClock, ListSinks, ListSource, Marker
+from monitor.testing import ListSource, Marker
+from tests.agents import TASKS, Broken, Counting, Gated, Rigged, Stumbling, records, until
 from tests.daemon import ROOT, configuration, ndjson, write_configuration
-from tests.services.process import wait_until
-from tests.streams import Rig, answers, lines, task
-
-TASKS = {"t": task(window={"max_age_seconds": 60})}
-SECONDS = 20.0
-
-
-def records(n: int, seed: int = 1, **more: Any) -> list[dict[str, Any]]:
-    return answers(np.random.default_rng(seed), n, **more)
-
-
-def until(done: Callable[[], bool], what: str) -> None:
-    wait_until(done, SECONDS, what, pause=0.005)
-
-
-class Rigged:
-    """An agent of real parts around lists."""
-
-    def __init__(self, *sources: Source, engine: Engine | None = None, sinks: Any = None) -> None:
-        self.sinks = sinks or ListSinks()
-        self.clock = HandClock(1.7e9)
-        known = layouts(TASKS)
-        inputs = [Input(source, Decoder(known, source.name).decode) for source in sources]
-        self.engine = engine or EngineSettings(TASKS).build()
-        self.agent = Agent(self.engine, inputs, self.sinks, self.clock)
-
-    def finish(self) -> None:
-        assert self.agent.wait(SECONDS), "the agent did not end"
-
-    @property
-    def sizes(self) -> list[tuple[int, str]]:
-        return [(window.size, window.closed_by) for window in self.sinks.windows]
+from tests.streams import Rig, lines, task
 
 
 @pytest.fixture
@@ -83,55 +49,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 New = Callable[..., Rigged]
-
-
-class Gated(Engine):
-    """An engine that waits at its gate before it takes a chunk."""
-
-    def __init__(self) -> None:
-        super().__init__(EngineSettings(TASKS))
-        self.gate = threading.Event()
-
-    def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        assert self.gate.wait(SECONDS)
-        return super().absorb(chunk, now)
-
-
-class Broken(Engine):
-    """An engine that cannot take a chunk."""
-
-    def __init__(self) -> None:
-        super().__init__(EngineSettings(TASKS))
-
-    def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        raise ZeroDivisionError("0 of 0")
-
-
-class Counting(ListSource):
-    """Counts the reads that brought something, and the calls of `keep_alive`."""
-
-    reads = kept_alive = 0
-
-    def read(self, timeout_seconds: float) -> list[Raw]:
-        found = super().read(timeout_seconds)
-        self.reads += bool(found)
-        return found
-
-    def keep_alive(self) -> None:
-        self.kept_alive += 1
-
-
-class Stumbling(ListSource):
-    """Fails at its first reads."""
-
-    def __init__(self, failures: Sequence[Exception], *rest: Any, **more: Any) -> None:
-        super().__init__(*rest, **more)
-        self.failures = list(failures)
-
-    def read(self, timeout_seconds: float) -> list[Raw]:
-        if self.failures:
-            raise self.failures.pop(0)
-        return super().read(timeout_seconds)
 
 
 def test_the_windows_are_those_of_the_engine_alone_however_a_source_pauses(rigged: New) -> None:

@@ -196,6 +196,17 @@ FIRST = {"first_windows": 20}
         (
             {"models": {"m": {"answers_per_day": 24_000}}},
             "window.max_age_seconds: at 24,000 answers a day the windows of m close early, with about 250 of "
+            "500 predictions; the reference's hold 500, so limits are 1.4 times as wide; "
+            "raise it to 1,800, or lower size",
+        ),
+        (
+            {
+                "metrics": ["accuracy"],
+                "calibration": {"method": "none"},
+                "reference": {"first_windows": 30},
+                "models": {"m": {"answers_per_day": 24_000}},
+            },
+            "window.max_age_seconds: at 24,000 answers a day the windows of m close early, with about 250 of "
             "500 predictions; raise it to 1,800, or lower size",
         ),
         (

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from monitor.config import Metric
-from monitor.configfile import config_from, load_config, resolve_paths, schema
+from monitor.config_paths import resolve_paths
+from monitor.configfile import config_from, load_config, schema
 from monitor.errors import ConfigError
 
 SCHEMA = schema()

@@ -47,6 +47,9 @@ def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> N
             assert metrics.value("answers_received_total", source="http") == 252
             assert metrics.value("rejected_total", source="http", reason="out_of_range") == 1
             assert metrics.value("shed_total", source="http") == 0
+            assert metrics.value("posts_refused_total", source="http", code="401") == 1
+            assert metrics.value("posts_refused_total", source="http", code="413") == 0
+            assert metrics.value("events_ignored_total", source="http") is None, "it reads none"
             assert metrics.value("source_up", source="http") == 1
             assert metrics.value("source_lag_records", source="http") == 0
             assert daemon.end()[0] == 0
@@ -90,3 +93,32 @@ def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path
     assert [window["positions"]["spool"] for window in windows] == [
         [starts[100 * i], starts[100 * i + 99]] for i in range(4)
     ]
+
+
+def test_events_without_answers_are_counted_however_they_come(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    kind = "org.kubeflow.serving.inference."
+    event = {"specversion": "1.0", "inferenceservicename": "erm", "data": {"predictions": [[0.25, 0.75]]}}
+    response = {**event, "type": f"{kind}response"}
+    request = {**event, "type": f"{kind}request", "data": {"instances": [[1.0]]}}
+    lines = [{**one, "id": f"e{i}"} for i, one in enumerate([request, response, request, response, request])]
+    (tmp_path / "events.ndjson").write_bytes(ndjson(lines))
+    mapping = {"format": "kserve"}
+    listen = {"listen": f"127.0.0.1:{port}", "spool": {"path": "spool"}}
+    config = configuration(
+        sources=[
+            {"kind": "file", "path": "events.ndjson", "name": "log", "follow": True, "mapping": mapping},
+            {"kind": "http", **listen, "mapping": mapping},
+            {"kind": "file", "path": "none.ndjson", "name": "plain", "follow": True},
+        ]
+    )
+    (tmp_path / "none.ndjson").touch()
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(1, "source_up", source="http")
+        posted = httpx.post(f"http://127.0.0.1:{port}/v1/predictions", json=[{**request, "id": "h"}])
+        assert (posted.status_code, posted.json()["ignored"]) == (202, 1)
+        daemon.until_value(2, "answers_pending", task="t", model="erm")
+        metrics = assert_adds_up(daemon)
+        counts = {key: value for ((_, key),), value in metrics.all("events_ignored_total").items()}
+        assert counts == {"log": 3, "http": 1}
+        assert metrics.total("rejected_total") == 0

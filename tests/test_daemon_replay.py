@@ -172,7 +172,7 @@ def test_what_could_not_be_used_is_counted_and_the_first_are_shown(tmp_path: Pat
     done = replayed(tmp_path, tmp_path / "a.ndjson")
     assert sum(done.view.rejected.values()) == 12
     assert len(done.unused.first) == 5
-    assert done.unused.answers == {"encoding": 1, "no_scores": 1, "too_large": 1, "wrong_type": 9}
+    assert done.unused.answers == {"encoding": 1, "no_label": 1, "too_large": 1, "wrong_type": 9}
     start = len(ndjson(stream()[:100]))
     assert done.unused.first[1].startswith(f"{tmp_path}/a.ndjson: byte {start + 5}: $")
     assert not done.unused.everything
@@ -229,10 +229,10 @@ def test_the_summary_tells_alarms_objectives_and_what_realised_rests_on(tmp_path
     assert lines.index("Objectives at risk or breached:") == lines.index("  t erm: accuracy breached") - 1
     assert "Realised is of the newest window that labels have reached, and of how many labels." in lines
     assert max(map(len, lines[: lines.index(row) + 1])) <= 80
-    audit = lines.index("Intervals of the accuracy that held, by the newest labelled rows in batches of 30:")
+    audit = lines.index("Newest batches of 30 labelled rows within the exact interval of their confidences:")
     # The labels of windows 9 to 11: the calibration that estimates window 9 has seen all earlier ones.
     assert [w["calibration"]["version"] for w in windows if not w["revision"]][8:10] == [1, 2]
-    assert re.fullmatch(r"  t erm: \d+ % of 10 \(they claim 95 %\)", lines[audit + 1])
+    assert re.fullmatch(r"  t erm: \d+ % of 10 \(right confidences: 95 % or more\)", lines[audit + 1])
 
 
 def stamp(window: Record) -> str:

@@ -235,6 +235,7 @@ def test_a_damaged_file_is_shown_down_while_the_other_source_goes_on(tmp_path: P
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(50, "answers_pending", task="t", model="irm")
         daemon.until_value(0, "source_up", source="old.ndjson.gz")
+        daemon.until_value(1, "rejected_total", source="old.ndjson.gz", reason="malformed")
         status, text = daemon.get("/-/ready")
         assert status == 503
         assert (

@@ -102,7 +102,11 @@ def test_the_mapping_that_it_proposes_makes_the_same_records_readable(doctor: Do
 def test_the_columns_of_a_table_are_mapped_too(doctor: Doctor) -> None:
     rows = [f"u{i},erm,0.25,0.75" for i in range(8)]
     text, _ = doctor(["uuid,model,p_ok,p_toxic", *rows], name="in.csv")
-    assert "class_scores:\n        ok: p_ok\n        toxic: p_toxic" in text or "class_scores" not in text
+    numbered, _ = doctor(["uuid,model,p_ok,p_toxic", *(f"{i},erm,0.4,0.6" for i in range(8))], name="n.csv")
+    assert "id: uuid" in numbered
+    assert "with this mapping 8 can be used instead of 0" in text
+    assert "class_scores:\n        ok: p_ok\n        toxic: p_toxic" in text
+    assert "id: uuid" in text
     text, well = doctor(
         ["uuid,model,p_ok,p_toxic", *rows],
         name="in.csv",
@@ -160,6 +164,25 @@ def test_scores_that_are_no_probabilities_are_said_to_be_so(
     assert "with this mapping" not in text
 
 
+@pytest.mark.parametrize(
+    ("scale", "word"), [(1.0, "look like logits"), (100.0, "look like percent"), (0.01, None)]
+)
+def test_numbers_under_another_name_that_are_no_probabilities_are_named_by_their_path(
+    doctor: Doctor, scale: float, word: str | None
+) -> None:
+    p = np.random.default_rng(3).uniform(0.2, 0.8, size=20)
+    pairs = (
+        np.column_stack((np.log(1 - p), np.log(p))) + 1 if scale == 1 else np.column_stack((1 - p, p)) * scale
+    )
+    text, well = doctor([{"model": "erm", "net": {"output": row}, "box": [3, 4]} for row in pairs.tolist()])
+    assert not well
+    if word is None:  # from 0 to 1, though no distribution: nothing is known of them
+        assert "net.output" not in text
+    else:
+        assert f"{word}" in text.partition("net.output: expected probabilities from 0 to 1, got ")[2]
+    assert "box" not in text
+
+
 def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
     """Of a calibrated model that is right in 97 %."""
     rng = np.random.default_rng(5)
@@ -173,7 +196,8 @@ def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
 
 def test_classes_the_wrong_way_round_are_refused_by_labels_in_the_records(doctor: Doctor) -> None:
     assert doctor(labelled(100, turned=False))[1]
-    message = r"tasks.toxicity.classes: \[ok, toxic\] seems to be the wrong way round: of the 100 labelled"
+    message = r"tasks.toxicity.classes: \[ok, toxic\] seems to be the wrong way round: of the 100 "
+    message += "labelled answers of erm in .*in.ndjson, the class"
     with pytest.raises(ConfigError, match=message):
         doctor(labelled(100, turned=True))
 
@@ -215,10 +239,13 @@ def outcome(*arguments: Any) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_topic_is_looked_at_without_joining_the_group(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+def test_a_topic_is_looked_at_without_joining_the_group(
+    kafka_broker: KafkaBroker, kafka_driver: str, tmp_path: Path
+) -> None:
     kafka_broker.create_topic("events", 2)
     kafka_broker.produce("events", [json.dumps(row).encode() for row in theirs(300)], partitions=2)
     source = {"kind": "kafka", "brokers": [kafka_broker.address], "topics": ["events"], "group": "watch"}
+    source["driver"] = kafka_driver
     tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
     text, well = examine_sources(str(path))

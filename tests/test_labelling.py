@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from monitor.commands.labelling import ask
 from monitor.commands.replay import replay
@@ -200,3 +202,27 @@ def test_the_command_prints_lines_and_says_what_they_bring(tmp_path: Path) -> No
     again = command(*words, "--out", out)
     assert again.returncode == 2
     assert again.stderr == f"blindsight: --out: {out} exists, and may hold labels; give another path\n"
+
+
+def test_rows_of_events_are_asked_about_by_their_ids(tmp_path: Path) -> None:
+    records = stream(60)
+    events = [
+        {
+            "specversion": "1.0",
+            "id": f"event-{i}",
+            "type": "org.kubeflow.serving.inference.response",
+            "inferenceservicename": records[0]["model"],
+            "time": records[i]["time"],
+            "data": {"predictions": [record["scores"] for record in records[i : i + 3]]},
+        }
+        for i in range(0, 60, 3)
+    ]
+    for event in events:
+        event["time"] = datetime.fromtimestamp(event["time"], UTC).isoformat()
+    path = file(tmp_path, events)
+    configured = yaml.safe_load(Path(config(tmp_path)).read_text())
+    configured["sources"] = [{"kind": "file", "path": "in.ndjson", "mapping": {"format": "kserve"}}]
+    lines, _ = ask(str(write_configuration(tmp_path, configured)), [path], 60)
+    assert sorted(json.loads(line)["id"] for line in lines) == sorted(
+        f"event-{i}:{row}" for i in range(0, 60, 3) for row in range(3)
+    )

@@ -1,47 +1,50 @@
-"""The README cannot lie: its Python runs, its commands print what it says, its test command is CI's."""
+"""README and pages cannot lie: Python in them runs, commands print what they say, CI runs the tests so."""
 
 from __future__ import annotations
 
 import doctest
-import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
-from connectors.base import RawBlock
-from connectors.formats.decoder import Decoder
-from monitor.configfile import config_from
-from monitor.engine import layouts
+from tests.daemon import DaemonProcess, ndjson
+from tests.streams import answers
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+PYTHON = ROOT / "docs" / "python.md"
+COMMANDS = ROOT / "docs" / "commands.md"
+PAGES = sorted(ROOT.glob("docs/**/*.md"))
+LINK = r"\]\(([^)#]+)[^)]*\)"
 
 
-def blocks(kind: str) -> list[str]:
-    return [text for found, text in BLOCKS if found == kind]
+def blocks(kind: str, page: Path = ROOT / "README.md") -> list[str]:
+    found = re.findall(r"```(\w+)\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [text for its_kind, text in found if its_kind == kind]
 
 
 def console_commands() -> list[tuple[str, str]]:
-    pieces = re.split(r"^\$ (.+)\n", "".join(blocks("console")), flags=re.MULTILINE)
+    pieces = re.split(r"^\$ (.+)\n", "".join(blocks("console", COMMANDS)), flags=re.MULTILINE)
     return list(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
 def test_the_python_blocks_run_and_print_what_they_say():
     finder = doctest.DocTestParser()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    for text in blocks("python"):
-        runner.run(finder.get_doctest(text, {}, "README.md", "README.md", 0))
+    for text in blocks("python", PYTHON):
+        runner.run(finder.get_doctest(text, {}, PYTHON.name, str(PYTHON), 0))
     assert runner.summarize(verbose=False).failed == 0
     assert runner.tries >= 4
 
 
 @pytest.mark.parametrize(("command", "expected"), console_commands())
-def test_a_command_prints_what_the_readme_says(command, expected):
+def test_a_command_prints_what_its_page_says(command, expected):
     program, *arguments = shlex.split(command)
     assert program == "blindsight"
     done = subprocess.run(
@@ -56,15 +59,36 @@ def test_a_command_prints_what_the_readme_says(command, expected):
     assert checker.check_output(expected, done.stdout, doctest.ELLIPSIS), done.stdout
 
 
-def test_the_configuration_in_it_is_valid_and_reads_the_records_in_it():
-    import yaml
-
-    (text,) = blocks("yaml")
-    config = config_from(yaml.safe_load(text))
+def test_beside_a_model_its_records_its_configuration_and_its_scrape_are_one(tmp_path):
+    rng = np.random.default_rng(7)
+    reference = [
+        record | {"label": {"ok": "ok", "bad": "toxic"}[record["label"]]}
+        for record in answers(rng, 10_000, labelled=True)
+    ]
+    tmp_path.joinpath("reference.ndjson").write_bytes(ndjson(reference))
     lines = blocks("json")[0].encode()
-    chunk = Decoder(layouts(config.tasks), "readme").decode([RawBlock(lines, "readme", 0)])
-    assert (chunk.answers, chunk.labels_received, chunk.rejects) == (1, 1, ())
-    assert [json.loads(line)["id"] for line in lines.splitlines()] == ["req-81", "req-81"]
+    stream = tmp_path / "answers.ndjson"
+    stream.write_bytes(lines)
+    (text,) = blocks("yaml")
+    config = yaml.safe_load(text) | {"export": {"listen": "127.0.0.1:0"}}
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(1.0, "labels_total", outcome="matched")
+        with stream.open("ab") as file:
+            file.write(ndjson(answers(rng, 500, start=1.8e9)[:499]))
+        daemon.until_value(1.0, "windows_closed_total", model="erm")
+        scraped = daemon.metrics().text
+    expected = blocks("text")[1]
+    assert expected.count("\n") >= 6
+    checker = doctest.OutputChecker()
+    for line in expected.splitlines():
+        found = [got for got in scraped.splitlines() if checker.check_output(line, got, doctest.ELLIPSIS)]
+        assert line == "..." or len(found) == 1, line
+
+
+def test_it_is_one_screen_to_a_number_and_three_in_all():
+    lines = README.splitlines()
+    assert len(lines) <= 110
+    assert re.search(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)", "\n".join(lines[:40]))
 
 
 def test_ci_runs_the_test_command_of_the_readme():
@@ -73,6 +97,12 @@ def test_ci_runs_the_test_command_of_the_readme():
     assert test_command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
-def test_every_file_that_it_links_to_is_there():
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.name)
+def test_every_file_that_a_page_links_to_is_there(page):
+    for target in re.findall(LINK, page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_every_page_can_be_reached_from_it():
+    linked = {(ROOT / target).resolve() for target in re.findall(LINK, README) if "://" not in target}
+    assert set(PAGES) <= linked

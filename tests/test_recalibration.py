@@ -312,7 +312,9 @@ def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_group
     # Right by chance alone, as the confidences say: the mean of a curve is known as well as that.
     chance = float((confidence * (1 - confidence)).mean())
     share, one = np.full(len(confidence), 1 / len(confidence)), np.zeros(len(confidence), dtype=np.int64)
-    told = whole.predictive.curve_variances(confidence, job.labelled.predicted, share, one, 1)[0]
+    told = whole.predictive.curve_variances(
+        whole.predictive.place(confidence, job.labelled.predicted), share, one, 1
+    )[0]
     rows = len(confidence) + done.weight * len(job.reference.labels)
     assert told == pytest.approx(chance / rows, rel=0.35), "200 draws, two curves"
     np.testing.assert_array_equal(group.predictive.directions, whole.predictive.directions)

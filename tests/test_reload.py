@@ -110,6 +110,8 @@ def keys(node, path=()):
     definitions = schema()["$defs"]
     while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
         node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
+    for choice in node.get("oneOf", ()) if "discriminator" in node else ():
+        yield from keys(choice, path)
     inner = dict(node.get("properties", {}))
     if isinstance(node.get("additionalProperties"), dict):
         inner["a name"] = node["additionalProperties"]

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.charts.base import Verdict
+from monitor.labels import RankInterval
+from monitor.lastwindow import estimates_from, plain_estimates
 from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.report import WindowReport, finite, revised, rfc3339, to_json
 from monitor.reportreader import from_json
@@ -215,6 +217,29 @@ def test_what_is_read_back_is_what_was_given(value: float, size: int, model: str
     assert line["model"] == model.encode("utf-8", "replace").decode()
 
 
+RANKED = MetricEstimate(
+    "accuracy", "autoeval", Estimate(0.9, 0.8, 0.95, 0.95, 60), 0, RankInterval(1, 3), RankInterval(1, 2)
+)
+
+
+def test_a_rank_stands_beside_its_estimate() -> None:
+    line = json.loads(to_json(dataclasses.replace(spec_window(), estimates=(RANKED,))))
+    assert line["estimates"][0]["rank"] == {"best": 1, "worst": 3}
+    assert line["estimates"][0]["rank_chi_square"] == {"best": 1, "worst": 2}
+
+
+@pytest.mark.parametrize("labels", [0, 40])
+@pytest.mark.parametrize(
+    ("rank", "chi_square"),
+    [(None, None), (RankInterval(1, 3), None), (RankInterval(1, 3), RankInterval(1, 2))],
+)
+def test_estimates_are_saved_with_their_ranks_and_labels(
+    labels: int, rank: RankInterval | None, chi_square: RankInterval | None
+) -> None:
+    found = (dataclasses.replace(RANKED, labels=labels, rank=rank, rank_chi_square=chi_square),)
+    assert estimates_from(plain_estimates(found)) == found
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -225,6 +250,7 @@ def test_what_is_read_back_is_what_was_given(value: float, size: int, model: str
         {"objectives": (ObjectiveView("ece", 0.05, False, None),)},
         {"calibration": CalibrationView("isotonic", 2, True, 5.0), "positions": {}},
         {"rebaselined": (Rebaselined("accuracy", "the threshold was moved"),)},
+        {"estimates": (RANKED,)},
     ],
 )
 def test_a_line_that_is_read_is_written_the_same_again(changed) -> None:

@@ -18,8 +18,6 @@ import pytest
 from monitor.commands.verifying import told
 from monitor.verify import Findings
 from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
-from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import JOIN_FAST
 from tests.streams import Record, answers
 
 MODELS = ("erm", "irm")
@@ -245,15 +243,32 @@ def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimates", "ending"),
+    ("found", "ending"),
     [
-        (0, "charts, objectives."),
-        (1, "objectives, 1 estimate from labels."),
-        (1200, ", 1,200 estimates from labels."),
+        (Findings(equal=1), "charts, objectives."),
+        (Findings(equal=1, realised=1), "objectives, 1 estimate from labels."),
+        (Findings(equal=1, realised=1200), ", 1,200 estimates from labels."),
+        (Findings(equal=1, rivals=2), "objectives, 2 estimates of cbpe_sem, doc and atc."),
+        (
+            Findings(equal=1, rivals=1, realised=1),
+            "objectives, 1 estimate of cbpe_sem, doc and atc, 1 estimate from labels.",
+        ),
     ],
 )
-def test_what_is_not_recomputed_is_said(estimates: int, ending: str) -> None:
-    assert told(Findings(equal=1, realised=estimates)).endswith(ending)
+def test_what_is_not_recomputed_is_said(found: Findings, ending: str) -> None:
+    assert told(found).endswith(ending)
+
+
+def test_what_the_reference_taught_does_not_count_as_from_labels(tmp_path: Path) -> None:
+    """Two models of five windows without a label: DoC-Feat and ATC of each, and its own estimate."""
+    rng = np.random.default_rng(8)
+    (tmp_path / "in.ndjson").write_bytes(ndjson([r for m in MODELS for r in answers(rng, 500, m)]))
+    settings = config(tmp_path, groups=[], estimators=["average_confidence", "doc", "atc"])
+    windows = run(tmp_path, settings)
+    done = verify(tmp_path, "in.ndjson")
+    assert (counts(done), done.returncode) == (clean(len(windows)), 0)
+    assert len(windows) == 10
+    assert done.stdout.endswith("Not: charts, objectives, 20 estimates of cbpe_sem, doc and atc.\n")
 
 
 def test_reports_that_the_store_dropped_leave_the_others_checkable(copy: Path) -> None:
@@ -335,61 +350,3 @@ def test_what_is_no_store_is_told(ran: tuple[Path, list[dict[str, Any]]], tmp_pa
     assert "blindsight.sqlite: there is no store there; give the folder that store.path names" in done.stderr
     done = verify(ran[0], "in.ndjson", store="in.ndjson")
     assert (done.returncode, "is damaged" in done.stderr) == (1, True)
-
-
-def dump(broker: KafkaBroker, topic: str, *more: str) -> bytes:
-    """What Kafka's own console consumer prints of a topic."""
-    words = [
-        "--bootstrap-server",
-        broker.address,
-        "--topic",
-        topic,
-        "--from-beginning",
-        "--timeout-ms",
-        "5000",
-    ]
-    shown = [word for each in ("partition", "offset") for word in ("--property", f"print.{each}=true")]
-    program = broker._java("org.apache.kafka.tools.consumer.ConsoleConsumer", *words, *shown, *more)
-    return subprocess.run(program, capture_output=True, timeout=60, check=True).stdout
-
-
-def test_two_partitions_verify_from_what_kafkas_own_consumer_prints(
-    kafka_broker: KafkaBroker, tmp_path: Path
-) -> None:
-    kafka_broker.create_topic("checked", 2)
-    rows = records(2000)
-    plain = [ndjson([row]).rstrip(b"\n") for row in rows[:1500]]
-    # Messages of many records: windows are full in the middle of one. Arrays, and lines.
-    usable = [row for row in rows[1500:] if not isinstance(row, bytes)]
-    many = [
-        json.dumps(usable[i : i + 37]).encode() if i % 74 else ndjson(usable[i : i + 37]).rstrip(b"\n")
-        for i in range(0, len(usable), 37)
-    ]
-    # The same id in the other partition, windows later: it was used once.
-    kafka_broker.produce("checked", [*plain, *many, plain[0], plain[1]], partitions=2)
-    source = {"kind": "kafka", "brokers": [kafka_broker.address], "topics": ["checked"], "options": JOIN_FAST}
-    settings = config(tmp_path, [source])
-    with DaemonProcess(tmp_path, settings) as daemon:
-        daemon.until(
-            lambda: (
-                daemon.metrics().value("source_lag_records", source="checked") == 0
-                or daemon.metrics().total("predictions_total", model="erm") >= 900
-            ),
-            "it is read",
-        )
-        daemon.end()
-    windows = read_windows(tmp_path / "windows.ndjson")
-    assert any(len(w["positions"]) == 2 for w in windows)
-    (tmp_path / "dump.txt").write_bytes(dump(kafka_broker, "checked"))
-    done = verify(tmp_path, "--partition", "checked=dump.txt")
-    assert (counts(done), done.returncode) == (clean(len(windows)), 0), done.stdout
-    for n in range(2):
-        (tmp_path / f"dump-{n}.txt").write_bytes(dump(kafka_broker, "checked", "--partition", str(n)))
-    each = [word for n in range(2) for word in ("--partition", f"checked=dump-{n}.txt")]
-    assert counts(verify(tmp_path, *each)) == clean(len(windows)), "a dump a partition"
-    first = counts(verify(tmp_path, "--partition", "checked=dump-0.txt"))
-    assert (first["different"], first["rows missing"] > 0) == (0, True)
-    text = (tmp_path / "dump.txt").read_bytes()
-    (tmp_path / "cut.txt").write_bytes(b"".join(text.splitlines(keepends=True)[200:]))
-    cut = counts(verify(tmp_path, "--partition", "checked=cut.txt"))
-    assert (cut["different"], cut["rows missing"] > 0) == (0, True)

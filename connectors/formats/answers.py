@@ -15,6 +15,11 @@ from connectors.formats.truth import picking_probabilities, true_classes
 from connectors.formats.wording import step
 from monitor.records import NO_ID, Batch, Floats, Ints, Keys, RejectReason, TaskLayout
 
+_NEITHER = (
+    "$.label: missing, and so is everything of an answer; give `label` (or `model` with `correct`), "
+    "or `model` with `scores` or `confidence`"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -120,6 +125,8 @@ def _read_scores(layout: TaskLayout, columns: Columns, chosen: Ints, rows: _Rows
         _check_confidence(columns, chosen, layout, rows, faults)
     scores = score_matrix(rows.values, layout, rows.path, faults)
     check_names(rows.names, _model_path(rows), faults)
+    if columns.reads_labels:
+        _tell_neither(columns, chosen, rows, faults)
     return scores
 
 
@@ -248,6 +255,16 @@ def _expand(columns: Columns, chosen: Ints, layout: TaskLayout) -> _Rows:
 
 def _model_path(rows: _Rows) -> Callable[[int], str]:
     return lambda row: "$.models" if rows.path(row).startswith("$.models") else "$.model"
+
+
+def _tell_neither(columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> None:
+    """A record with an id and nothing of an answer was a label, most likely, and lost what it says."""
+    for row, (reason, _) in faults.found.items():
+        record = int(chosen[rows.owner[row]])
+        answer = (columns.models[record], columns.confidence[record], columns.prediction[record])
+        is_empty = rows.names[row] is None and answer == (None, None, None)
+        if reason is RejectReason.NO_SCORES and is_empty and columns.id[record] is not None:
+            faults.found[row] = (RejectReason.NO_LABEL, _NEITHER)
 
 
 def _check_confidence(

@@ -9,10 +9,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from connectors.formats.structs import Fault, Faults, Record
+from connectors.formats.structs import ARENA_FIELDS, Fault, Faults, Record, without
 from monitor.records import Floats, Ints, Keys, Reject
 
 T = TypeVar("T")
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+_FIELDS = frozenset(Record.__struct_fields__)
 
 
 class Columns:
@@ -21,37 +25,74 @@ class Columns:
     Parameters
     ----------
     records : list of Record
+    arenas : bool
+        Whether comparisons may be among them. Else their fields are passed over.
+    reads_labels : bool
+        Whether any record may be a label, and no answer.
+    sent_as_labels : (n,) bool, optional
+        Those that came as labels: one of them that says nothing of an answer is a label, whatever it lacks.
     """
 
-    __slots__ = (*Record.__struct_fields__, "is_label", "size", "weight")
+    __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "size", "weight")
 
-    def __init__(self, records: list[Record]) -> None:
-        # Thirteen comprehensions: turning rows into tuples and zipping those takes four times as long.
-        self.id = [r.id for r in records]
-        self.time = [r.time for r in records]
-        self.task = [r.task for r in records]
-        self.model = [r.model for r in records]
-        self.scores = [r.scores for r in records]
-        self.models = [r.models for r in records]
-        self.confidence = [r.confidence for r in records]
-        self.prediction = [r.prediction for r in records]
-        self.version = [r.version for r in records]
-        self.groups = [r.groups for r in records]
-        self.label = [r.label for r in records]
-        self.correct = [r.correct for r in records]
-        self.probability = [r.probability for r in records]
+    def __init__(
+        self,
+        records: list[Record],
+        arenas: bool = False,
+        reads_labels: bool = True,
+        sent_as_labels: Bools | None = None,
+    ) -> None:
+        lacking = frozenset.intersection(*map(without, set(map(type, records)))) if records else _FIELDS
+        if not arenas:
+            lacking |= frozenset(ARENA_FIELDS)
+        none: list[Any] = [None] * len(records)
+        # A comprehension each: turning rows into tuples and zipping those takes four times as long.
+        self.id = none if "id" in lacking else [r.id for r in records]
+        self.time = none if "time" in lacking else [r.time for r in records]
+        self.task = none if "task" in lacking else [r.task for r in records]
+        self.model = none if "model" in lacking else [r.model for r in records]
+        self.scores = none if "scores" in lacking else [r.scores for r in records]
+        self.models = none if "models" in lacking else [r.models for r in records]
+        self.confidence = none if "confidence" in lacking else [r.confidence for r in records]
+        self.prediction = none if "prediction" in lacking else [r.prediction for r in records]
+        self.version = none if "version" in lacking else [r.version for r in records]
+        self.groups = none if "groups" in lacking else [r.groups for r in records]
+        self.label = none if "label" in lacking else [r.label for r in records]
+        self.correct = none if "correct" in lacking else [r.correct for r in records]
+        self.probability = none if "probability" in lacking else [r.probability for r in records]
+        self.draw = none if "draw" in lacking else [r.draw for r in records]
+        self.model_a = none if "model_a" in lacking else [r.model_a for r in records]
+        self.model_b = none if "model_b" in lacking else [r.model_b for r in records]
+        self.winner = none if "winner" in lacking else [r.winner for r in records]
+        self.judge_winner = none if "judge_winner" in lacking else [r.judge_winner for r in records]
+        self.judge_b = none if "judge_b" in lacking else [r.judge_b for r in records]
         self.size = len(records)
-        self.is_label = self._labels()
+        self.reads_labels = reads_labels
+        self.is_label = self._labels(sent_as_labels)
         self.weight = self._weights()
 
-    def _labels(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    @property
+    def compares(self) -> list[bool] | None:
+        """Whether each is a comparison or a verdict on one; None where none is."""
+        if absent(self.model_a) and absent(self.model_b) and absent(self.winner):
+            return None
+        three = zip(self.model_a, self.model_b, self.winner, strict=True)
+        return [any(value is not None for value in values) for values in three]
+
+    def _labels(self, sent: Bools | None) -> Bools:
         """(size,) bool: a label, and no prediction."""
-        found = np.zeros(self.size, dtype=bool)
-        if absent(self.label) and absent(self.correct):
-            return found
-        for column in (self.label, self.correct):
-            for i in [i for i, value in enumerate(column) if value is not None]:
-                found[i] = self.scores[i] is None and self.models[i] is None and self.confidence[i] is None
+        found = np.zeros(self.size, dtype=bool) if sent is None else sent.copy()
+        for column in (self.label, self.correct, self.winner):
+            if not absent(column):
+                found[[i for i, value in enumerate(column) if value is not None]] = True
+        for i in np.flatnonzero(found).tolist():
+            found[i] = (
+                self.scores[i] is None
+                and self.models[i] is None
+                and self.confidence[i] is None
+                and self.model_a[i] is None
+                and self.model_b[i] is None
+            )
         return found
 
     def _weights(self) -> Ints:

@@ -11,10 +11,29 @@ from typing import Any
 
 from connectors.base import EndOfSource, Raw
 from connectors.formats.line_cutter import BLOCK_BYTES, LineCutter
+from connectors.formats.zstandard_frames import missing_bytes
 from monitor.errors import MissingExtraError, SourceError
 
 DAMAGED = (OSError, EOFError, zlib.error)
 """What the streams of `DECOMPRESSORS` raise where the file is damaged."""
+
+
+class DamagedFileError(SourceError):
+    """A file cannot be read on; all that comes before has been given.
+
+    Parameters
+    ----------
+    message : str
+    start : int
+        Where the first record that is not whole begins, as a position of the file.
+    head : bytes
+        What came of that record, at most 2,000 bytes.
+    """
+
+    def __init__(self, message: str, start: int, head: bytes = b"") -> None:
+        super().__init__(message)
+        self.start, self.head = start, head
+
 
 _STEP_BYTES = 1 << 16  # asked of a stream at once: what came before a fault within a step is lost with it
 
@@ -49,14 +68,17 @@ class Compressed:
 
         Raises
         ------
-        SourceError
-            The file is damaged; every whole line before the fault has been given.
+        DamagedFileError
+            Every whole line before the fault has been given.
         """
         while not self._ended:
             data = self._next()
             if not data and self._fault is not None:
-                place = f"after byte {self._cutter.fed} of its uncompressed text"
-                raise SourceError(f"{self._path} is damaged {place}: {self._fault}") from self._fault
+                cutter = self._cutter
+                message = f"{self._path} is damaged after byte {cutter.fed} of its uncompressed text: "
+                raise DamagedFileError(
+                    message + str(self._fault), cutter.position, cutter.head
+                ) from self._fault
             self._ended = not data
             found = self._cutter.feed(data) if data else self._cutter.finish()
             if found:
@@ -108,7 +130,7 @@ def open_zstandard(path: Path) -> Any:
     except ImportError:
         return _open_with_pyarrow(path)
     reader = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True)
-    return io.BufferedReader(_OSErrors(reader, zstandard.ZstdError))
+    return io.BufferedReader(_WholeFrames(reader, reader.read1, zstandard.ZstdError, path))
 
 
 DECOMPRESSORS: Mapping[str, Callable[[Path], Any]] = {".gz": open_gzip, ".zst": open_zstandard}
@@ -120,23 +142,33 @@ def _open_with_pyarrow(path: Path) -> Any:
         import pyarrow
     except ImportError as error:
         raise MissingExtraError("Reading .zst files", "files") from error
-    return pyarrow.input_stream(str(path), compression="zstd")
+    stream = pyarrow.input_stream(str(path), compression="zstd")
+    return io.BufferedReader(_WholeFrames(stream, stream.read, pyarrow.ArrowException, path))
 
 
-class _OSErrors(io.RawIOBase):
-    """Turns a package's own error into an `OSError`, which the other decompressors raise."""
+class _WholeFrames(io.RawIOBase):
+    """Turns a package's own error into an `OSError`, which the other decompressors raise.
 
-    def __init__(self, stream: Any, error: type[Exception]) -> None:
-        self._stream, self._error = stream, error
+    So it does with an end within a frame, which the packages pass over in silence.
+    """
+
+    def __init__(self, stream: Any, read: Callable[[int], bytes], error: type[Exception], path: Path) -> None:
+        self._stream, self._read, self._error, self._path = stream, read, error, path
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         try:
-            data: bytes = self._stream.read1(len(buffer))
+            data = self._read(len(buffer))
         except self._error as error:
             raise OSError(str(error)) from error
+        if not data and len(buffer) and (missing := missing_bytes(self._path)):
+            size = self._path.stat().st_size
+            raise OSError(
+                f"it ends within a frame, at byte {size}, where at least {missing} more must follow; copy it "
+                "anew"
+            )
         buffer[: len(data)] = data
         return len(data)
 

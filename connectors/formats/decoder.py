@@ -2,6 +2,7 @@
 
 bytes ── json_lines ─┐                 ┌─ times, ids, tasks ─┬─ answers (scores, names) ─ Batch
                      ├─ Record ─ Columns                     ├─ truth ─────────────────── LabelBatch
+                     │                                       ├─ comparisons ───────────── both, of arenas
 tables ─ table_rows ─┘                 └─ explain ───────────┴─────────────────────────── Reject
 """
 
@@ -13,9 +14,10 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from connectors.base import Raw, RawBlock, RawMessages, RawSkipped, RawTable
+from connectors.base import Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
 from connectors.formats.answers import read_answers
-from connectors.formats.columns import Columns, Places, RejectList
+from connectors.formats.columns import Bools, Columns, Places, RejectList
+from connectors.formats.comparisons import read_comparisons, read_verdicts
 from connectors.formats.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.json_lines import read_block, read_messages, too_large
 from connectors.formats.kserve import KserveWire
@@ -29,7 +31,7 @@ from connectors.formats.times import parse_times
 from connectors.formats.truth import read_labels
 from connectors.formats.wire import PLAIN, Wire
 from connectors.formats.wording import without_values
-from monitor.records import Chunk, Ints, Reject, TaskLayout
+from monitor.records import Chunk, Ints, Reject, RejectReason, TaskLayout
 
 
 class Decoder:
@@ -87,33 +89,44 @@ class Decoder:
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
         self._keep = keeper(keep)
-        self._wire = wire
+        self._wire = wire.in_order(self.layouts) if isinstance(wire, MappedWire) else wire
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode what one read brought.
 
         Parameters
         ----------
-        raws : sequence of RawBlock, RawMessages, RawTable or RawSkipped
+        raws : sequence of RawBlock, RawMessages, RawTable, RawSkipped or RawDamaged
 
         Returns
         -------
         Chunk
             Its `answers` is always the number of rows in its batches and of answers in its rejects.
         """
+        return self.decode_with_places(raws)[0]
+
+    def decode_with_places(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
+        """As `decode`, and where each record stood: rows of label batches do not hold their positions.
+
+        Returns
+        -------
+        Chunk
+        Places
+            By record, in the order of reading; its `order` ties it to the rows of the chunk.
+        """
         with self._wording():
             return self._decode(raws)
 
-    def _decode(self, raws: Sequence[Raw]) -> Chunk:
+    def _decode(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
         readings = [self._read(raw) for raw in raws]
         partitions = tuple(dict.fromkeys(raw.partition for raw in raws))
         owners = [partitions.index(raw.partition) for raw in raws]
-        columns = Columns([record for reading in readings for record in reading.records])
+        columns = self._columns(raws, readings)
         places, faults = self._place(columns, readings, owners)
         rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
         self._add_unread(readings, rejects)
 
-        task = self._finder.find(columns.task, columns.model, columns.models, faults)
+        task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.compares)
         names = (*(layout.name for layout in self.layouts), "")  # -1 stands for none
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
         usable = faults.good()
@@ -122,24 +135,32 @@ class Decoder:
             here = usable & (task == i)
             answers = np.flatnonzero(here & ~columns.is_label)
             if len(answers):
-                batches.append(read_answers(layout, columns, answers, places, rejects))
+                read = read_comparisons if layout.arena else read_answers
+                batches.append(read(layout, columns, answers, places, rejects))
             given = np.flatnonzero(here & columns.is_label)
             if len(given):
-                labels.append(read_labels(layout, columns, given, places, rejects))
-        unread = sum(len(reading.rejects) for reading in readings)
-        return Chunk(
+                read_given = read_verdicts if layout.arena else read_labels
+                labels.append(read_given(layout, columns, given, places, rejects))
+        chunk = Chunk(
             source=self.source,
             batches=tuple(batch for batch in batches if batch is not None),
             labels=tuple(batch for batch in labels if batch is not None),
             rejects=rejects.in_order(),
             partitions=partitions,
             positions={raw.partition: reading.end for raw, reading in zip(raws, readings, strict=True)},
-            answers=int(columns.weight.sum()) + unread,
+            answers=int(columns.weight.sum()) + sum(len(reading.rejects) for reading in readings),
             labels_received=int(columns.is_label.sum()),
             after_others=tuple(
                 raw.partition for raw in raws if isinstance(raw, RawMessages) and raw.after_others
             ),
+            ignored=sum(reading.ignored for reading in readings),
         )
+        return chunk, places
+
+    def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:
+        records = [record for reading in readings for record in reading.records]
+        arenas = any(layout.arena for layout in self.layouts)
+        return Columns(records, arenas, self._wire.reads_labels, _sent_as_labels(raws, readings))
 
     def _read(self, raw: Raw) -> Reading:
         if isinstance(raw, RawBlock):
@@ -147,11 +168,9 @@ class Decoder:
         if isinstance(raw, RawMessages):
             return read_messages(raw, self.max_line_bytes, self._wire)
         if isinstance(raw, RawSkipped):
-            fault = too_large(raw.size, self.max_line_bytes)
-            reject = Reject(*fault, raw.head, raw.partition, raw.start)
-            return Reading(
-                [], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], raw.start + raw.size
-            )
+            return _unread(raw, *too_large(raw.size, self.max_line_bytes), raw.start + raw.size)
+        if isinstance(raw, RawDamaged):
+            return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}", raw.start)
         return read_table(self._wire.table(raw) if isinstance(self._wire, MappedWire) else raw)
 
     def _hint_of(
@@ -198,6 +217,17 @@ class Decoder:
             for records, reject in reading.rejects:
                 rejects.unread(before + records, reject)
             before += len(reading.records)
+
+
+def _unread(raw: RawSkipped | RawDamaged, reason: RejectReason, message: str, end: int) -> Reading:
+    reject = Reject(reason, message, raw.head, raw.partition, raw.start)
+    return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], end)
+
+
+def _sent_as_labels(raws: Sequence[Raw], readings: Sequence[Reading]) -> Bools | None:
+    """(n,) bool of all records, or None where none was."""
+    sent = [isinstance(raw, RawBlock) and raw.labels for raw in raws]
+    return np.repeat(sent, [len(reading.records) for reading in readings]) if any(sent) else None
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ from connectors.base import Raw, RawBlock, RawMessages, RawTable
 from connectors.formats.decoder import Decoder
 from connectors.formats.kserve import KserveWire
 from connectors.formats.mapped import MappedWire
-from connectors.formats.proposal import propose
+from connectors.formats.payloads import odd_payloads
+from connectors.formats.proposal import propose, vectors
 from connectors.formats.wire import Wire
 from monitor.classorder import refuse_reversed_classes
 from monitor.config_mapping import FieldMapping
@@ -66,15 +68,15 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
     """
     chunk = Decoder(layouts, name, wire=wire).decode(raws)
     labels = sum(map(len, chunk.labels))
-    lines = [*_held(chunk), *_faults(chunk)]
-    values = list(_values(raws))
+    lines = [*_held(chunk), *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
+    values = list(_values(raws, wire))
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = _no_probabilities([value.get("scores") for value in shaped])
     lines += odd
     if chunk.rejects and not odd and not isinstance(wire, KserveWire):
-        lines += _proposed(raws, values, layouts, name, _used(chunk))
+        lines += _proposed(raws, values, layouts, name, _used(chunk)) or _odd_elsewhere(values, layouts)
     for layout in layouts:
-        _refuse_reversed(chunk, layout)
+        _refuse_reversed(chunk, layout, name)
     found = sum(map(len, chunk.batches))
     return Examination(found, labels, len(chunk.rejects), tuple(lines), bool(chunk.rejects or odd))
 
@@ -105,17 +107,32 @@ def _used(chunk: Chunk) -> int:
     return sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
 
 
-def _values(raws: Sequence[Raw]) -> Iterable[dict[str, Any]]:
+def _values(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
     """The records as they are, objects only."""
     for raw in raws:
         if isinstance(raw, RawTable):
             rows = zip(*raw.columns.values(), strict=False)
-            yield from (dict(zip(raw.columns, row, strict=True)) for row in rows)
+            yield from (dict(zip(raw.columns, map(_number, row), strict=True)) for row in rows)
         else:
-            texts = raw.values if isinstance(raw, RawMessages) else ()
-            texts = raw.data.splitlines() if isinstance(raw, RawBlock) else texts
-            for text in texts:
+            for text in _texts(raw, wire):
                 yield from _objects(text)
+
+
+def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
+    """The lines of a block; messages, with what their headers say."""
+    if isinstance(raw, RawBlock):
+        return raw.data.splitlines()
+    if isinstance(raw, RawMessages):
+        return raw.values if raw.headers is None else map(wire.message, raw.values, raw.headers)
+    return ()
+
+
+def _number(cell: object) -> object:
+    """A cell of text that is a number, as one: CSV holds nothing but text."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(cell) if isinstance(cell, str) else cell
+    return cell
 
 
 def _objects(text: bytes) -> Iterable[dict[str, Any]]:
@@ -128,7 +145,13 @@ def _objects(text: bytes) -> Iterable[dict[str, Any]]:
             yield each
 
 
-def _no_probabilities(scores: Sequence[Any]) -> list[str]:
+def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list[str]:
+    """The same sentence of a field under another name, which no mapping is proposed for."""
+    found = {path: rows for layout in layouts for path, rows in vectors(values, layout).items()}
+    return [line for path, rows in found.items() for line in _no_probabilities(rows, path)][:1]
+
+
+def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
     """The sentence about scores that are some other function of the model's output."""
     rows = [list(each.values()) if isinstance(each, dict) else each for each in scores]
     vectors = [
@@ -139,7 +162,7 @@ def _no_probabilities(scores: Sequence[Any]) -> list[str]:
     low, high = min(map(min, vectors)), max(map(max, vectors))
     if low >= 0 and high <= 1:
         return []
-    got = f"scores: expected probabilities from 0 to 1, got {low:.4g} to {high:.4g}: they look like "
+    got = f"{name}: expected probabilities from 0 to 1, got {low:.4g} to {high:.4g}: they look like "
     if low >= 0 and high <= 100.1 and all(abs(sum(row) - 100) < 0.5 for row in vectors):
         return [got + "percent; divide by 100 where they are sent"]
     if high <= 0 and all(abs(sum(np.exp(row)) - 1) < 0.01 for row in vectors):
@@ -149,18 +172,12 @@ def _no_probabilities(scores: Sequence[Any]) -> list[str]:
 
 def _proposed(
     raws: Sequence[Raw], values: Sequence[Any], layouts: Sequence[TaskLayout], name: str, used: int
-) -> Iterable[str]:
+) -> list[str]:
     """A mapping by which more of the records can be used, as lines of a configuration."""
     best, most = None, used
-    for layout in layouts:
-        constants = {"model": layout.models[0] if len(layout.models) == 1 else "name-of-the-model"}
-        mapping = propose(values, layout, constants) if values else None
-        if mapping is None:
-            continue
-        if len(layouts) > 1 and mapping.task is None:
-            told = {**mapping.constants.model_dump(exclude_none=True), "task": layout.name}
-            mapping = FieldMapping(**{**mapping.model_dump(exclude_defaults=True), "constants": told})
-        count = _used(Decoder(layouts, name, wire=MappedWire(mapping)).decode(raws))
+    for mapping in _candidates(values, layouts):
+        wire: Wire = KserveWire(mapping) if mapping.format == "kserve" else MappedWire(mapping)
+        count = _used(Decoder(layouts, name, wire=wire).decode(raws))
         if count > most:
             best, most = mapping, count
     if best is None:
@@ -172,7 +189,22 @@ def _proposed(
     return [f"with this mapping {most} can be used instead of {used}:\n{indented}"]
 
 
-def _refuse_reversed(chunk: Chunk, layout: TaskLayout) -> None:
+def _candidates(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> Iterable[FieldMapping]:
+    """Mappings that may read the records, of each task; the events of serving stacks need no guess."""
+    for layout in layouts:
+        task = {"task": layout.name} if len(layouts) > 1 else {}
+        yield FieldMapping.model_validate({"format": "kserve", "constants": task})
+        constants = {"model": layout.models[0] if len(layout.models) == 1 else "name-of-the-model"}
+        mapping = propose(values, layout, constants) if values else None
+        if mapping is None:
+            continue
+        if task and mapping.task is None:
+            told = {**mapping.constants.model_dump(exclude_none=True), **task}
+            mapping = FieldMapping(**{**mapping.model_dump(exclude_defaults=True), "constants": told})
+        yield mapping
+
+
+def _refuse_reversed(chunk: Chunk, layout: TaskLayout, source: str) -> None:
     """Hold the classes' order against the labels in the sample."""
     known = {
         int(key): int(label)
@@ -195,4 +227,4 @@ def _refuse_reversed(chunk: Chunk, layout: TaskLayout) -> None:
             reference = Reference(
                 batch.scores[rows], batch.predicted[rows], label[rows], batch.time[rows], "", {}
             )
-            refuse_reversed_classes(layout.name, layout.classes, model, reference)
+            refuse_reversed_classes(layout.name, layout.classes, model, reference, source)

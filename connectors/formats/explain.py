@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.formats.structs import Fault, Record
+from connectors.formats.structs import Fault
 from connectors.formats.wording import kind, shown, step, values_are_shown
 from monitor.records import RejectReason
 
@@ -103,7 +103,7 @@ def explain_value(value: object) -> Fault | None:
     """What is wrong with the types in a record, None where nothing is."""
     if not isinstance(value, dict):
         return RejectReason.WRONG_TYPE, f"$: expected an object, got {shown(value)}"
-    for name in Record.__struct_fields__:
+    for name in (*_KINDS, "scores", "models"):
         given = value.get(name)
         if given is None:
             continue

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from connectors.base import Raw, RawBlock, RawTable
-from connectors.formats.structs import Record
+from connectors.formats.structs import ARENA_FIELDS, Record
 from connectors.formats.table_rows import is_column
 from connectors.formats.wording import as_json, listing, nearest
 from monitor.records import RejectReason
@@ -24,8 +24,8 @@ MISSING = frozenset(
 """Reasons that say that something is not there: perhaps it is, under another name."""
 
 _FIELDS = frozenset(Record.__struct_fields__)
-# The chance of being labelled is asked for nowhere, and too near to what others call the scores.
-_SUGGESTED = tuple(sorted(_FIELDS - {"probability"}))
+# How a row was picked for labelling is asked for nowhere, and too near to what others call scores, or a row.
+_SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *ARENA_FIELDS}))
 _MOST_NAMES = 30  # looked at in a record: a flood of odd ones must stay cheap
 
 

@@ -1,29 +1,40 @@
-"""What KServe's logger writes: a CloudEvent a request and one a response, each a batch of rows.
+"""What the loggers of serving stacks write: a CloudEvent a request and one a response, each a batch of rows.
 
-An event in structured JSON is read as it is; one in HTTP binary mode is made one first
-(`connectors.http.events`). CloudEvents 1.0 (cloudevents.io), the protocols v1 and Open Inference Protocol.
+KServe's and Seldon Core's, in structured JSON or in binary mode (`connectors.formats.cloudevents`), and
+responses without an event around them. CloudEvents 1.0 (cloudevents.io), the protocols v1 and Open Inference
+Protocol, Seldon's own.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from connectors.formats.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
 from connectors.formats.explain import explain_text, explain_value
+from connectors.formats.responses import row_scores
 from connectors.formats.structs import Fault, Record
+from connectors.formats.tensors import read_body
 from connectors.formats.wire import ERRORS, PLAIN, Outcome
-from connectors.formats.wording import listing
 from monitor.config_mapping import FieldMapping
 from monitor.records import RejectReason
 
 RESPONSE = "org.kubeflow.serving.inference.response"
-"""The type of the one event that holds answers."""
+"""The type of KServe's events that hold answers."""
 
-_PROBABILITIES = ("FP32", "FP64")
+SELDON_RESPONSE = "io.seldon.serving.inference.response"
+"""The type of those of Seldon Core and of MLServer."""
+
+RESPONSES = frozenset({RESPONSE, SELDON_RESPONSE})
+
+TENSORS_HEADER = "inference-header-content-length"
+"""Of a post with binary tensors behind its JSON."""
+
+_BARE = ("outputs", "predictions")  # a response without an event around it has one of these
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -50,15 +61,16 @@ def passed_over(data: bytes) -> bool:
         head = _HEAD.decode(data)
     except ERRORS:
         return False
-    return head.specversion is not None and head.type is not None and head.type != RESPONSE
+    return head.specversion is not None and head.type is not None and head.type not in RESPONSES
 
 
 class KserveWire:
-    """Reads the events of KServe's logger: of a response one record a row, of any other event none.
+    """Reads the events of KServe's and Seldon's loggers: of a response one record a row, of any other none.
 
-    A row's id is that of the event, a colon, and its number from 0. The model is the event's
-    `inferenceservicename`, or else the body's `model_name`; constants come before both. What has no
-    `specversion` is no event, and a record under our names: so labels can come the same way.
+    A row's id is that of the event (Seldon: of the request), a colon, and its number from 0. The model is the
+    event's `inferenceservicename` (Seldon: `modelid`), or else the body's `model_name`; constants come before
+    both. What has no `specversion` is no event: with `outputs` or `predictions` a response without one, whose
+    own `id` counts; else a record under our names, so that labels can come the same way.
 
     Parameters
     ----------
@@ -74,6 +86,8 @@ class KserveWire:
     [('e:0', 'erm', [0.1, 0.9]), ('e:1', 'erm', [0.8, 0.2])]
     """
 
+    reads_labels = True  # what is no event is a record under our names
+
     def __init__(self, mapping: FieldMapping) -> None:
         constants = mapping.constants.model_dump()
         self._constants = {name: value for name, value in constants.items() if value is not None}
@@ -87,16 +101,37 @@ class KserveWire:
         return None
 
     def one(self, data: bytes) -> list[Outcome]:
-        """A record a row of a response, the fault of what cannot be read; nothing of other events."""
+        """A record a row of a response, the fault of what cannot be read; None of other events."""
         if passed_over(data):
-            return []
+            return [(data, None)]
         try:
-            event = json.loads(data)
+            value = json.loads(data)
         except (ValueError, RecursionError) as error:
             return [(data, explain_text(data, error))]
-        if not isinstance(event, dict) or "specversion" not in event:
-            return PLAIN.one(data)
-        return [(data, outcome) for outcome in self._rows(event)]
+        if isinstance(value, dict) and "specversion" in value:
+            return [(data, outcome) for outcome in self._rows_of_event(value)]
+        if isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _BARE):
+            return [(data, outcome) for outcome in self._rows(value, "$", value.get("id"), {})]
+        return PLAIN.one(data)
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """A message of Kafka as JSON: an event, or a response without one; what is neither as it is."""
+        attributes = kafka_attributes(headers)
+        return _line(attributes, value) if attributes else _unpacked(value)
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """A post that is one value whatever its content type, as JSON on a line; None for any other.
+
+        That is an event in binary mode, and a response of the Open Inference Protocol with binary tensors.
+        """
+        attributes = http_attributes(headers)
+        if attributes:
+            return _line(attributes, body)
+        return _unpacked(body).replace(b"\n", b" ") if TENSORS_HEADER in headers else None
+
+    def passes_over(self, line: bytes) -> bool:
+        """Whether a line is an event without answers."""
+        return passed_over(line)
 
     def missing(self, fault: Fault) -> str:
         """The clause about where a missing name is looked for.
@@ -110,113 +145,77 @@ class KserveWire:
             return ""
         return "; an event gives it as inferenceservicename: let it, or name it in mapping.constants.model"
 
-    def _rows(self, event: Mapping[str, Any]) -> list[Record | Fault]:
-        if event.get("type") != RESPONSE:
+    def _rows_of_event(self, event: Mapping[str, Any]) -> list[Record | Fault]:
+        kind = event.get("type")
+        if not isinstance(kind, str) or kind not in RESPONSES:
             message = f"$.type: expected the type of an event, such as {RESPONSE}; KServe's logger gives it"
             return [(RejectReason.WRONG_TYPE, message)]
-        if not isinstance(event.get("id"), str) or not event["id"]:
+        # Seldon's events have an id each, and name the request that they belong to beside it.
+        id_ = event.get("requestid") or event.get("id")
+        if not isinstance(id_, str) or not id_:
             message = (
                 "$.id: expected the text of an event's id, by which labels are joined; give every event one"
             )
             return [(RejectReason.BAD_ID, message)]
         body = _body(event)
-        scores = body if isinstance(body, tuple) else _scores(body)
+        if isinstance(body, tuple):
+            return [body]
+        model = event.get("inferenceservicename")
+        if kind == SELDON_RESPONSE:  # there it is the deployment, of several models perhaps
+            model = event.get("modelid") or model
+        return self._rows(body, "$.data", id_, {"time": event.get("time"), "model": model or None})
+
+    def _rows(
+        self, body: Mapping[str, Any], place: str, id_: object, told: Mapping[str, object]
+    ) -> list[Record | Fault]:
+        """A record a row of a response; what the event told of it comes before what the body does."""
+        scores = row_scores(body, place)
         if isinstance(scores, tuple):
             return [scores]
         shared = {
-            "time": event.get("time"),
-            "model": event.get("inferenceservicename") or _named(body, "model_name"),
-            "version": _named(body, "model_version"),
+            "model": body.get("model_name"),
+            "version": body.get("model_version"),
+            **{name: value for name, value in told.items() if value is not None},
             **self._constants,
         }
-        return [_record(shared, f"{event['id']}:{row}", each) for row, each in enumerate(scores)]
+        named = isinstance(id_, str) and bool(id_)
+        return [_record(shared, f"{id_}:{row}" if named else None, each) for row, each in enumerate(scores)]
+
+
+def _line(attributes: Mapping[str, str], data: bytes) -> bytes:
+    """An event in binary mode as JSON; of one that holds no answer, its attributes."""
+    return event(attributes, data, empty=attributes.get("type") not in RESPONSES)
 
 
 def _body(event: Mapping[str, Any]) -> dict[str, Any] | Fault:
     body = event.get("data")
-    if isinstance(body, str):  # what a broker makes of a body whose content type it does not know as JSON
-        try:
-            body = json.loads(body)
-        except (ValueError, RecursionError):
-            body = None
     if isinstance(body, dict):
         return body
     place = "$.data_base64" if "data_base64" in event else "$.data"
-    return (
-        RejectReason.WRONG_TYPE,
-        f"{place}: expected a JSON object with predictions or outputs; binary tensors and protobuf are not "
-        "read: let clients ask for JSON",
-    )
-
-
-def _named(body: object, name: str) -> object:
-    return body.get(name) if isinstance(body, dict) else None
-
-
-def _scores(body: Mapping[str, Any]) -> list[Any] | Fault:
-    """The scores of each row, or why there are none."""
-    predictions, outputs = body.get("predictions"), body.get("outputs")
-    if isinstance(predictions, list):
-        return _whole(predictions, "$.data.predictions")
-    if isinstance(outputs, list):
-        return _of_outputs(outputs)
-    return (
-        RejectReason.NO_SCORES,
-        "$.data: expected an array of predictions (protocol v1) or of outputs (Open Inference Protocol), got "
-        f"{'only ' + listing(tuple(body)) if body else 'an empty object'}",
-    )
-
-
-def _whole(rows: list[Any], place: str) -> list[Any] | Fault:
-    """Rows as the decoder takes them; a list of one is the second class's probability."""
-    if rows and all(isinstance(row, int) for row in rows):
-        message = f"{place}: expected probabilities, got whole numbers only, which are classes"
-        return RejectReason.NO_SCORES, f"{message}: let the server answer predict_proba"
-    return [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
-
-
-def _of_outputs(outputs: Sequence[Any]) -> list[Any] | Fault:
-    place = "$.data.outputs"
-    named = [each for each in outputs if isinstance(each, dict)]
-    found = [each for each in named if each.get("datatype") in _PROBABILITIES]
-    if len(found) != 1:
-        names = listing([str(each.get("name")) for each in found])
-        return (
-            RejectReason.NO_SCORES,
-            f"{place}: expected one output of FP32 or FP64, the probabilities, got "
-            f"{f'{len(found)}: {names}' if found else 'none'}; have the client ask for that output as JSON",
+    try:
+        if isinstance(body, str):  # what a broker makes of a body whose content type it does not know as JSON
+            return read_body(body.encode("utf-8", "replace"))
+        return read_body(base64.b64decode(event.get("data_base64") or "", validate=True))
+    except (ValueError, TypeError, RecursionError) as error:
+        return RejectReason.WRONG_TYPE, (
+            f"{place}: expected a response as JSON, as JSON with binary tensors behind it, or as protobuf's "
+            f"ModelInferResponse, but it {error}"
         )
-    return _cut(found[0].get("data"), found[0].get("shape"), place)
 
 
-def _cut(data: Any, shape: Any, place: str) -> list[Any] | Fault:
-    """Data as the shape says: nested, or flat row-major."""
-    known = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
-    if not known or len(shape) not in (1, 2) or 0 in shape[1:]:
-        message = "expected the shape [rows] or [rows, classes] of the probabilities, got another"
-        return RejectReason.WRONG_LENGTH, f"{place}: {message}"
-    if not isinstance(data, list):
-        message = "expected the data of the probabilities as an array; binary tensors are not read"
-        return RejectReason.NO_SCORES, f"{place}: {message}: let clients ask for JSON"
-    flat = (
-        [each for row in data for each in row]
-        if data and isinstance(data[0], list) and _lists(data)
-        else data
-    )
-    if len(flat) != prod(shape):
-        message = f"expected {prod(shape)} numbers, as the shape says, got {len(flat)}"
-        return RejectReason.WRONG_LENGTH, f"{place}: {message}"
-    if len(shape) == 1 or shape[1] == 1:
-        return flat
-    return [flat[start : start + shape[1]] for start in range(0, len(flat), shape[1])]
+def _unpacked(value: bytes) -> bytes:
+    """A response without an event, with binary tensors or as protobuf, as JSON; all else as it is."""
+    if not value or is_json(value):
+        return value
+    try:
+        return msgspec.json.encode(read_body(value))
+    except (ValueError, RecursionError):
+        return value
 
 
-def _lists(data: list[Any]) -> bool:
-    return all(isinstance(row, list) for row in data)
-
-
-def _record(shared: Mapping[str, Any], id_: str, scores: object) -> Record | Fault:
-    value = {name: each for name, each in shared.items() if each is not None} | {"id": id_, "scores": scores}
+def _record(shared: Mapping[str, Any], id_: str | None, scores: object) -> Record | Fault:
+    value = {**shared, "id": id_, "scores": scores}
+    value = {name: each for name, each in value.items() if each is not None}
     try:
         return msgspec.convert(value, Record)
     except (msgspec.ValidationError, RecursionError) as error:

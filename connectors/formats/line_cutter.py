@@ -44,6 +44,11 @@ class LineCutter:
         """Position after the last byte that was fed."""
         return self.position + len(self._kept) + self._skipped
 
+    @property
+    def head(self) -> bytes:
+        """The first bytes, at most 2,000, of the line that has not ended."""
+        return self._kept[:RAW_BYTES]
+
     def feed(self, data: bytes) -> list[Raw]:
         """Take the next bytes; give what they completed."""
         found: list[Raw] = []

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from itertools import repeat
+from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
 
 import msgspec
 
 from connectors.base import RawTable
+from connectors.formats.cloudevents import Headers, event, http_attributes, kafka_attributes
 from connectors.formats.explain import explain_text, explain_value
 from connectors.formats.maptimes import time_reader
 from connectors.formats.structs import Fault, Record
@@ -22,15 +25,15 @@ from connectors.formats.wire import ERRORS, Outcome
 from connectors.formats.wording import listing, nearest
 from monitor.config_mapping import Constants, FieldMapping
 from monitor.fieldpath import MISSING, FieldPath, lookup, parse_field_path
-from monitor.records import RejectReason
+from monitor.records import RejectReason, TaskLayout
 
 _TYPES: Mapping[str, Any] = get_type_hints(Record)
 _FIELDS = Record.__struct_fields__
 _NUMBER = float | None
+_LABELS = frozenset({"label", "correct"})
 _UNMAPPED = "blindsight: not mapped: "  # begins the name of what no record has
 
 Column = list[Any]
-Picker = Callable[[Sequence[Any]], Column]
 
 
 class MappedWire:
@@ -50,6 +53,7 @@ class MappedWire:
 
     def __init__(self, mapping: FieldMapping) -> None:
         self.mapping = mapping
+        self._events = mapping.format == "cloudevents"
         self.paths: Mapping[str, FieldPath] = {
             name: parse_field_path(path) for name, path in mapping.paths.items()
         }
@@ -60,13 +64,36 @@ class MappedWire:
         # A renamed Record has one field a name, and none within another.
         apart = len(set(self.paths.values())) == len(self.paths)
         flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
-        self._pickers = None if flat else {name: _picker(path) for name, path in self.paths.items()}
+        self._deep = not flat
+        self._order: tuple[str, ...] = ()
         try:
             shape = self._renamed() if flat else _tree(self.paths)
         except _UntypedError:
             shape = None
         self._decoder = None if shape is None else msgspec.json.Decoder(shape)
         self._array = None if shape is None else msgspec.json.Decoder(list[shape])  # type: ignore[valid-type]
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether the mapping says where a label stands."""
+        return not _LABELS.isdisjoint(self.paths)
+
+    def in_order(self, layouts: Sequence[TaskLayout]) -> MappedWire:
+        """The same, for tasks that all have one order of classes: then scores by class come as tuples in it.
+
+        Objects take several times as long. Where a class has no score, or the tasks differ,
+        it stays an object, by whose names a message says what is missing.
+
+        Parameters
+        ----------
+        layouts : sequence of TaskLayout
+        """
+        orders = {layout.classes for layout in layouts}
+        if len(orders) != 1 or set(self.mapping.class_scores) != set(*orders):
+            return self
+        found = copy(self)
+        (found._order,) = orders
+        return found
 
     def lines(self, data: bytes) -> list[Record] | None:
         """The records of lines, one a line."""
@@ -90,6 +117,20 @@ class MappedWire:
     def columns(self) -> frozenset[str]:
         """Names that the columns of a table may have."""
         return frozenset(self.mapping.paths.values()) | {str(path[0]) for path in self.paths.values()}
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value."""
+        attributes = kafka_attributes(headers) if self._events else {}
+        return event(attributes, value) if attributes else value
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """An event in binary mode as JSON, with `format: cloudevents`; None for any other post."""
+        attributes = http_attributes(headers) if self._events else {}
+        return event(attributes, body) if attributes else None
+
+    def passes_over(self, line: bytes) -> bool:
+        """False: every event is a record."""
+        return False
 
     def one(self, data: bytes) -> list[Outcome]:
         """The record that these bytes are."""
@@ -131,7 +172,9 @@ class MappedWire:
         >>> MappedWire(FieldMapping(scores="out.probs")).note("$.scores[0]: expected a number")
         '; the mapping reads scores at out.probs'
         """
-        name = message.removeprefix("$.").partition(":")[0].partition("[")[0]
+        name, _, index = message.removeprefix("$.").partition(":")[0].partition("[")
+        if name == "scores" and self._order and index[:-1].isdigit():
+            name = f"scores.{self._order[int(index[:-1])]}"
         known = self.mapping.paths
         place = known.get(name) or known.get(name.partition(".")[0])
         return f"; the mapping reads {name} at {place}" if place else ""
@@ -185,10 +228,15 @@ class MappedWire:
         return found
 
     def _records(self, values: list[Any]) -> list[Record]:
-        if self._pickers is None:
+        if not self._deep:
             return self._timed(values)
-        columns = {name: pick(values) for name, pick in self._pickers.items()}
+        columns = _columns_at(self.paths, values)
+        by_class = [columns[f"scores.{name}"] for name in self._order]
+        if by_class and not any(None in column for column in by_class):
+            columns["scores"] = list(zip(*by_class, strict=True))
         for parent in ("scores", "groups"):
+            if parent in columns:
+                continue
             inner = {name.partition(".")[2]: name for name in columns if name.startswith(f"{parent}.")}
             if inner:
                 columns[parent] = _objects(inner, columns)
@@ -214,12 +262,14 @@ class MappedWire:
 
 def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:
     """One object a row out of a column a name, without what is absent; None where all is."""
-    rows = zip(*(columns[name] for name in inner.values()), strict=True)
     keys = tuple(inner)
-    return [
-        {key: value for key, value in zip(keys, row, strict=True) if value is not None} or None
-        for row in rows
-    ]
+    chosen = [columns[name] for name in inner.values()]
+    if any(None in column for column in chosen):
+        return [
+            {key: value for key, value in zip(keys, row, strict=True) if value is not None} or None
+            for row in zip(*chosen, strict=True)
+        ]
+    return [dict(zip(keys, row, strict=True)) for row in zip(*chosen, strict=True)]
 
 
 def _leaf(name: str) -> Any:
@@ -253,26 +303,34 @@ def _tree(paths: Mapping[str, FieldPath]) -> Any:
     return msgspec.defstruct("Tree", fields, rename=names, gc=False, namespace={"STEPS": tuple(inner)})
 
 
-def _picker(path: FieldPath) -> Picker:
-    """A function that takes what stands at a path out of each of many trees."""
-
-    def pick(values: Sequence[Any]) -> Column:
-        column = list(values)
-        for step in path:
-            column = _step(column, step)
-        return column
-
-    return pick
+def _columns_at(paths: Mapping[str, FieldPath], values: Sequence[Any]) -> dict[str, Column]:
+    """What stands at each of the paths, out of many trees; the steps that paths share are taken once."""
+    taken: dict[FieldPath, Column] = {(): list(values)}
+    for path in paths.values():
+        for depth in range(len(path)):
+            whole, before = path[: depth + 1], path[:depth]
+            if whole not in taken:
+                taken[whole] = _step(taken[before], path[depth])
+    return {name: taken[path] for name, path in paths.items()}
 
 
 def _step(column: Column, step: str | int) -> Column:
     if isinstance(step, int):
-        return [each[step] if isinstance(each, list) and len(each) > step else None for each in column]
+        # The trees are typed: what has elements here is a list.
+        take: Callable[[Any], Any] = itemgetter(step)
+        try:
+            return list(map(take, column))
+        except (TypeError, IndexError):
+            return [None if each is None or len(each) <= step else each[step] for each in column]
     kind = next((type(each) for each in column if each is not None), None)
     if kind is None or kind is dict:
         return [None if each is None else each.get(step) for each in column]
     field = f"f{kind.STEPS.index(step)}"
-    return [None if each is None else getattr(each, field) for each in column]
+    take = attrgetter(field)
+    try:
+        return list(map(take, column))
+    except AttributeError:
+        return [None if each is None else take(each) for each in column]
 
 
 def _lost(value: object, path: FieldPath) -> str:

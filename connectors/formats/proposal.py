@@ -25,6 +25,7 @@ _WORDS: Mapping[str, str] = {
 }
 _NAMES = {field: frozenset(words.split()) for field, words in _WORDS.items()}
 _SCORE = re.compile(r"score|prob|proba|likelihood|confidence|softmax|^p\d*$")
+_OUTPUT = re.compile(_SCORE.pattern + "|logit|output|percent")
 _UNITS: Sequence[tuple[float, TimeUnit]] = (
     (1e17, "nanoseconds"),
     (1e14, "microseconds"),
@@ -72,6 +73,46 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
         return FieldMapping(**found)
     except ValueError:
         return None
+
+
+def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
+    """Fields that may be the scores by their names and lengths, whatever their numbers are.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Decoded.
+    layout : TaskLayout
+        The task they are of: an array has a number for each of its classes, an object a number by each.
+
+    Returns
+    -------
+    dict
+        What stands at each path, a row for each record that has it.
+
+    Examples
+    --------
+    >>> vectors([{"out": {"logits": [-1.5, 1.5]}, "box": [3, 4]}], TaskLayout("toxicity", ("ok", "toxic")))
+    {'out.logits': [[-1.5, 1.5]]}
+    """
+    found: dict[str, list[Any]] = {}
+    for record in records:
+        for path, value in _leaves(record, "", 0):
+            if _OUTPUT.search(_last(path)) and _has_a_number_a_class(value, layout.classes):
+                found.setdefault(path, []).append(value)
+    return found
+
+
+def _has_a_number_a_class(value: Any, classes: Sequence[str]) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values()) if set(value) == set(classes) else []
+    return (
+        bool(value) and isinstance(value, list) and len(value) == len(classes) and all(map(_is_number, value))
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -140,12 +181,11 @@ def _of_class(name: str, leaves: Mapping[str, Any], classes: Sequence[str]) -> s
 
 
 def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return _is_number(value) and bool(0 <= value <= 1)
 
 
 def _is_distribution(value: Any, classes: Sequence[str]) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values()) if set(value) == set(classes) else []
-    if not isinstance(value, list) or len(value) != len(classes) or not all(map(_is_share, value)):
+    if not _has_a_number_a_class(value, classes):
         return False
-    return abs(sum(value) - 1) <= _SUM_TOLERANCE
+    numbers = list(value.values()) if isinstance(value, dict) else value
+    return all(map(_is_share, numbers)) and abs(sum(numbers) - 1) <= _SUM_TOLERANCE

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import msgspec
 
 from connectors.base import Raw, RawBlock, RawTable
+from connectors.formats.structs import Record
+from connectors.formats.wire import PLAIN, Wire
 from monitor.records import id_keys
 
 
-def id_at(raw: Raw, position: int, key: int) -> str | None:
+def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:
     """The id of the record at a position of what was read, under whatever name it stands there.
 
     Parameters
@@ -21,6 +23,8 @@ def id_at(raw: Raw, position: int, key: int) -> str | None:
         As in `Batch.position`: a byte's of a block, a row's of a table.
     key : int
         `id_keys` of the id.
+    wire : Wire
+        How a line is read: an event holds several records, whose ids are made of its own.
 
     Returns
     -------
@@ -33,7 +37,7 @@ def id_at(raw: Raw, position: int, key: int) -> str | None:
     >>> id_at(block, 0, int(id_keys(["82"])[0]))
     '82'
     """
-    for text in _texts(_record(raw, position)):
+    for text in (*_texts(_record(raw, position)), *_read(raw, position, wire)):
         if int(id_keys([text])[0]) == key:
             return text
     return None
@@ -48,11 +52,23 @@ def holds(raw: Raw, position: int) -> bool:
     return False
 
 
+def _read(raw: Raw, position: int, wire: Wire) -> Iterator[str]:
+    """The ids of the records that a line is read as."""
+    if isinstance(raw, RawBlock):
+        for _, outcome in wire.one(_line(raw, position)):
+            if isinstance(outcome, Record) and outcome.id is not None:
+                yield str(outcome.id)
+
+
+def _line(raw: RawBlock, position: int) -> bytes:
+    at = position - raw.start
+    end = raw.data.find(b"\n", at)
+    return raw.data[at : end if end >= 0 else len(raw.data)]
+
+
 def _record(raw: Raw, position: int) -> object:
     if isinstance(raw, RawBlock):
-        at = position - raw.start
-        end = raw.data.find(b"\n", at)
-        return msgspec.json.decode(raw.data[at : end if end >= 0 else len(raw.data)])
+        return msgspec.json.decode(_line(raw, position))
     if isinstance(raw, RawTable):
         return {name: column[position - raw.start] for name, column in raw.columns.items()}
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 
@@ -47,15 +48,29 @@ def score_matrix(values: Sequence[Scores | None], layout: TaskLayout, path: Path
         return _confidences(values, layout, path, faults)
     width = layout.width
     kinds = set(map(type, values))
-    if kinds == {list} and set(map(len, values)) == {width}:  # type: ignore[arg-type]
+    if kinds in ({list}, {tuple}) and set(map(len, values)) == {width}:  # type: ignore[arg-type]
         flat = chain.from_iterable(values)  # type: ignore[arg-type]
         matrix = np.fromiter(flat, dtype=np.float64, count=len(values) * width).reshape(-1, width)
     elif kinds == {float} and width == 2:
         return _of_second_class(np.array(values, dtype=np.float64), path, faults)
+    elif kinds == {dict} and (found := _by_class(values, layout.classes)) is not None:  # type: ignore[arg-type]
+        matrix = found
     else:
         matrix = _row_by_row(values, layout, path, faults)
     _check(matrix, values, layout, path, faults)
     return matrix
+
+
+def _by_class(values: Sequence[dict[str, float]], classes: Sequence[str]) -> Floats | None:
+    """Of objects that each name exactly the classes; None where any does not."""
+    if len(classes) < 2 or set(map(len, values)) != {len(classes)}:
+        return None
+    try:
+        flat = chain.from_iterable(map(itemgetter(*classes), values))
+        found = np.fromiter(flat, dtype=np.float64, count=len(values) * len(classes))
+    except (KeyError, TypeError):
+        return None
+    return found.reshape(-1, len(classes))
 
 
 def _confidences(values: Sequence[Scores | None], layout: TaskLayout, path: Path, faults: Faults) -> Floats:
@@ -104,7 +119,7 @@ def _row_by_row(values: Sequence[Scores | None], layout: TaskLayout, path: Path,
     matrix = np.zeros((len(values), width))
     matrix[:, 0] = 1.0
     for row, value in enumerate(values):
-        if isinstance(value, list) and len(value) == width:
+        if isinstance(value, list | tuple) and len(value) == width:
             matrix[row] = value
         elif isinstance(value, dict) and value.keys() == names:
             matrix[row] = [value[name] for name in layout.classes]
@@ -132,7 +147,7 @@ def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[Re
             f"{path}: expected a probability for each class ({classes}), got none for {listing(missing)}"
         )
         return RejectReason.WRONG_LENGTH, message
-    got = str(len(value)) if isinstance(value, list) else "a single number"
+    got = str(len(value)) if isinstance(value, list | tuple) else "a single number"
     message = f"{path}: expected {layout.width} probabilities, one a class ({classes}), got {got}"
     return RejectReason.WRONG_LENGTH, message
 

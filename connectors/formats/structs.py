@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
     from monitor.records import Ints, Reject, RejectReason
 
 Scores = list[float] | dict[str, float] | float
-"""In class order, by class, or the probability of the second of two classes."""
+"""In class order, by class, or the probability of the second of two classes.
+
+A mapping that gives each class a path makes tuples of it, which are read as lists are.
+"""
 
 RAW_BYTES = 2_000
 """So much of a rejected record is kept."""
@@ -45,6 +50,49 @@ class Record(msgspec.Struct, gc=False):
     label: str | int | bool | None = None
     correct: bool | None = None
     probability: float | None = None
+    draw: Any = None  # looked at in labels; beside an answer it is no field
+    # Of an arena's records. Their types are looked at where there is one: elsewhere they are no fields.
+    model_a: Any = None
+    model_b: Any = None
+    winner: Any = None
+    judge_winner: Any = None
+    judge_b: Any = None
+
+
+@lru_cache(maxsize=64)  # senders choose what they leave out; each shape is a type of its own
+def record_without(absent: frozenset[str]) -> type[Record]:
+    """`Record` that takes no value for these fields: which records have none is known without a look.
+
+    Examples
+    --------
+    >>> plain = record_without(frozenset(Record.__struct_fields__) - {"id", "scores"})
+    >>> msgspec.json.decode(b'{"id": "a", "scores": [0.25, 0.75], "label": null, "more": 1}', type=plain).id
+    'a'
+    >>> msgspec.json.decode(b'{"id": "a", "label": "toxic"}', type=plain)
+    Traceback (most recent call last):
+        ...
+    msgspec.ValidationError: Expected `null`, got `str` - at `$.label`
+    """
+    fields = [(name, None, None) for name in Record.__struct_fields__ if name in absent]
+    made: Any = msgspec.defstruct("Record", fields, bases=(Record,), gc=False)
+    found: type[Record] = made
+    return found
+
+
+@lru_cache(maxsize=64)
+def without(kind: type[Record]) -> frozenset[str]:
+    """The fields that records of this type never have.
+
+    Examples
+    --------
+    >>> len(without(Record)), without(record_without(frozenset({"label"})))
+    (0, frozenset({'label'}))
+    """
+    return frozenset(field.name for field in msgspec.structs.fields(kind) if field.type in (None, NoneType))
+
+
+ARENA_FIELDS = ("model_a", "model_b", "winner", "judge_winner", "judge_b")
+"""Fields of `Record` that only comparisons have."""
 
 
 Fault = tuple["RejectReason", str]
@@ -67,6 +115,8 @@ class Reading:
         What could not be read at all, each with the number of records read before it.
     end : int
         The position after the last byte, message or row.
+    ignored : int
+        Events among them that hold no record, as they may.
     """
 
     records: list[Record]
@@ -74,6 +124,7 @@ class Reading:
     raw: Callable[[int], bytes]
     rejects: list[tuple[int, Reject]]
     end: int
+    ignored: int = 0
 
 
 class Faults:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from connectors.base import RawTable
-from connectors.formats.compressed import DAMAGED, DECOMPRESSORS
+from connectors.formats.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
 from connectors.formats.structs import MAX_LINE_BYTES
 from connectors.formats.table_rows import KNOWN_COLUMNS, is_column
 from monitor.errors import MissingExtraError, SourceError
@@ -36,22 +37,27 @@ def read_csv(
     Raises
     ------
     SourceError
-        There is no line with names, one names two columns alike or none that is known, or the file is
-        damaged.
+        There is no line with names, or one names two columns alike or none that is known.
+    DamagedFileError
+        Every whole row before the fault has been given.
     """
     with _open_text(path) as file:
         lines = _BoundedLines(file, max_line_bytes)
         rows = _rows(csv.reader(lines), lines)
-        names, broken = next(rows, ([], f"it is damaged: {lines.fault}" if lines.fault else "it is empty"))
+        names, broken = next(rows, ([], None))
+        if not names and broken is None:  # what is wrong shows only once that row was asked for
+            broken = f"it is damaged: {lines.fault}" if lines.fault else "it is empty"
         why = broken or _why_no_names(names, mapped)
         if why is not None:
-            raise SourceError(f"{path}: the first line of a CSV file must name its columns, but {why}")
+            message = f"{path}: the first line of a CSV file must name its columns, but {why}"
+            raise DamagedFileError(message, 0) if lines.fault else SourceError(message)
         rows = islice(rows, start, None)
         while some := list(islice(rows, ROWS)):
             yield _table(names, some, partition, start)
             start += len(some)
         if lines.fault is not None:
-            raise SourceError(f"{path} is damaged after row {start}: {lines.fault}") from lines.fault
+            message = f"{path} is damaged after row {start}: {lines.fault}"
+            raise DamagedFileError(message, start) from lines.fault
 
 
 def _open_text(path: Path) -> TextIO:
@@ -138,8 +144,9 @@ def _rows(reader: Any, lines: _BoundedLines) -> Iterator[tuple[list[str], str | 
             yield cells, None
 
 
-def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str] = ()) -> Iterator[RawTable]:
-    """The rows of a Parquet file from number `start` on.
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """A Parquet file, as pyarrow's `ParquetFile`.
 
     Raises
     ------
@@ -155,17 +162,51 @@ def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str]
         raise MissingExtraError("Reading Parquet files", "files") from error
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            wanted = [name for name in names if (name in mapped if mapped else is_column(name))]
-            others = [name for name in names if name not in wanted]
-            first = 0
-            for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
-                skipped = max(start - first, 0)
-                if skipped < batch.num_rows:
-                    some = batch.slice(skipped)
-                    columns = {name: some.column(name).to_pylist() for name in wanted}
-                    # The others by name only, so that a message can say which was probably meant.
-                    yield RawTable({**{name: [] for name in others}, **columns}, partition, first + skipped)
-                first += batch.num_rows
+            yield file
     except (pyarrow.ArrowException, OSError) as error:
         raise SourceError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str] = ()) -> Iterator[RawTable]:
+    """The rows of a Parquet file from number `start` on; row groups before it are not read.
+
+    Raises
+    ------
+    MissingExtraError
+        pyarrow is not installed.
+    DamagedFileError
+        It is no Parquet file, or is damaged; what lies before the fault has been given.
+    """
+    try:
+        for table in _tables(path, partition, start, mapped):
+            yield table
+            start = table.start + max(map(len, table.columns.values()), default=0)
+    except SourceError as error:
+        raise DamagedFileError(str(error), start) from error
+
+
+def _tables(path: Path, partition: str, start: int, mapped: Collection[str]) -> Iterator[RawTable]:
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
+        wanted = [name for name in names if (name in mapped if mapped else is_column(name))]
+        others = [name for name in names if name not in wanted]
+        groups, first = _row_groups_from(file.metadata, start)
+        for batch in file.iter_batches(batch_size=ROWS, columns=wanted, row_groups=groups):
+            skipped = max(start - first, 0)
+            if skipped < batch.num_rows:
+                some = batch.slice(skipped)
+                columns = {name: some.column(name).to_pylist() for name in wanted}
+                # The others by name only, so that a message can say which was probably meant.
+                yield RawTable({**{name: [] for name in others}, **columns}, partition, first + skipped)
+            first += batch.num_rows
+
+
+def _row_groups_from(metadata: Any, start: int) -> tuple[list[int], int]:
+    """The row groups that hold rows from number `start` on, and the number of their first row."""
+    first = 0
+    for number in range(metadata.num_row_groups):
+        rows = metadata.row_group(number).num_rows
+        if first + rows > start:
+            return list(range(number, metadata.num_row_groups)), first
+        first += rows
+    return [], first

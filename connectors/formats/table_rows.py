@@ -1,7 +1,8 @@
 """Rows of a table (CSV, Parquet) to records, so that they are judged exactly like lines of JSON.
 
 Columns are named as in SPEC section 4: the fields of a record, ``groups.<name>``, and either
-``scores.<class>``, a column a class, or one column ``scores``. Other columns are passed over.
+``scores.<class>``, a column a class, or one column ``scores``; likewise ``draw.round`` and its like, or one
+column ``draw``. Other columns are passed over.
 A CSV file holds nothing but text: there, text in a column of numbers is read as a number, and an empty
 cell is no value.
 """
@@ -17,17 +18,21 @@ import msgspec
 import numpy as np
 
 from connectors.base import RawTable
+from connectors.formats.draws import DRAW_FIELDS
 from connectors.formats.explain import explain_value
 from connectors.formats.structs import Reading, Record
 from monitor.records import Reject, RejectReason
 
 _FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups"}
 _SCORES, _GROUPS = "scores.", "groups."
-KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>")
+_DRAWS: Mapping[str, str] = {f"draw.{field}": field for field in DRAW_FIELDS}
+KNOWN_COLUMNS = (*sorted(_FIELDS), "scores.<class>", "groups.<name>", *_DRAWS)
 """What a table's columns may be called."""
 
-_NUMBERS = frozenset({"confidence", "probability", "time", "scores"})
-_NAMES = frozenset({"id", "task", "model", "prediction", "label"})
+_NUMBERS = frozenset(
+    {"confidence", "probability", "time", "scores", "judge_b", "draw", *_DRAWS} - {"draw.round"}
+)
+_NAMES = frozenset({"id", "task", "model", "prediction", "label", "draw.round"})
 _BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -105,7 +110,7 @@ def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:
         parent, key = _place_of(name)
         if key is None:
             continue
-        value_of = _converter(parent or key)
+        value_of = _converter(name if name in _DRAWS else parent or key)
         for row, value in zip(rows, column, strict=False):
             converted = value_of(value)
             if converted is None:
@@ -131,10 +136,12 @@ def is_column(name: str) -> bool:
 
 
 def _place_of(name: str) -> tuple[str | None, str | None]:
-    """Where a column's values go: (None, field), ("scores", class), ("groups", name) or nowhere."""
+    """Where a column's values go: (None, field), ("scores", class) and the like, or nowhere."""
     for prefix in (_SCORES, _GROUPS):
         if name.startswith(prefix):
             return prefix[:-1], name[len(prefix) :]
+    if name in _DRAWS:
+        return "draw", _DRAWS[name]
     return None, name if name in _FIELDS else None
 
 

@@ -27,6 +27,8 @@ class TaskFinder:
         for i, layout in enumerate(layouts):
             for model in layout.models:
                 owners.setdefault(model, set()).add(i)
+        kinds = [[i for i, layout in enumerate(layouts) if layout.arena is arena] for arena in (False, True)]
+        self._only = [found[0] if len(found) == 1 else None for found in kinds]
         self._of_model = {model: min(found) for model, found in owners.items() if len(found) == 1}
 
     def find(
@@ -35,6 +37,7 @@ class TaskFinder:
         model: Sequence[str | None],
         models: Sequence[Mapping[str, object] | None],
         faults: Faults,
+        compares: Sequence[bool] | None = None,
     ) -> Ints:
         """(n,) indices into the layouts, -1 with a fault.
 
@@ -44,6 +47,9 @@ class TaskFinder:
             The records' fields of these names.
         faults : Faults
             Takes `NO_TASK` and `UNKNOWN_TASK`.
+        compares : sequence of bool, optional
+            Whether each is of an arena by its fields; none is if absent. One that names no task belongs to
+            the only task of its kind.
 
         Examples
         --------
@@ -51,7 +57,9 @@ class TaskFinder:
         >>> finder.find(["b", None], ["m", "m"], [None, None], Faults(2))
         array([1, 0])
         """
-        distinct = set(tasks)
+        # Nearly always one name: comparing costs half of what hashing does.
+        alike = bool(tasks) and tasks.count(tasks[0]) == len(tasks)
+        distinct = set(tasks[:1] if alike else tasks)
         if distinct == {None} and len(self._names) == 1:
             return np.zeros(len(tasks), dtype=np.int64)
         if distinct <= self._index.keys():
@@ -61,7 +69,10 @@ class TaskFinder:
         found = np.full(len(tasks), -1, dtype=np.int64)
         for row, task in enumerate(tasks):
             if task is None:
-                found[row] = self._without_name(row, model[row], models[row], faults)
+                kind = self._only[bool(compares and compares[row])]
+                found[row] = (
+                    self._without_name(row, model[row], models[row], faults) if kind is None else kind
+                )
             elif task in self._index:
                 found[row] = self._index[task]
             else:

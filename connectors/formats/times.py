@@ -22,6 +22,7 @@ _WHOLE_SECONDS = 19  # characters of YYYY-MM-DDTHH:MM:SS
 _MAX_FRACTION = 9  # digits read of a fraction: a float has no room for more
 _LONGEST = 64
 _SHORTEST = 20
+_LENGTHS = frozenset(range(_SHORTEST, _LONGEST + 1))
 
 _NOT_SECONDS = 1e11  # seconds until the year 5138; milliseconds until March 1973
 _UNITS = ((1e14, "milliseconds", 1e3), (1e17, "microseconds", 1e6), (1e20, "nanoseconds", 1e9))
@@ -96,13 +97,15 @@ def _number_fault(value: float) -> tuple[RejectReason, str]:
 
 
 def _texts(values: Sequence[str], rows: Ints, faults: Faults) -> Floats:
-    times = np.full(len(values), np.nan)
-    lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
-    for length in np.unique(lengths).tolist():
-        if _SHORTEST <= length <= _LONGEST:
+    distinct = set(map(len, values))
+    if len(distinct) == 1 and distinct <= _LENGTHS:
+        times = _of_one_length(values, distinct.pop())
+    else:
+        times = np.full(len(values), np.nan)
+        lengths = np.fromiter(map(len, values), dtype=np.int64, count=len(values))
+        for length in distinct & _LENGTHS:
             some = np.flatnonzero(lengths == length)
-            whole = len(some) == len(values)
-            times[some] = _of_one_length(values if whole else [values[i] for i in some.tolist()], length)
+            times[some] = _of_one_length([values[i] for i in some.tolist()], length)
     for i in np.flatnonzero(np.isnan(times)).tolist():
         faults.add(rows[i], RejectReason.TIME_FORMAT, _text_fault(values[i]))
     return times

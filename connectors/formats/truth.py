@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from connectors.formats.columns import Columns, Places, RejectList, absent, picker
+from connectors.formats.draws import read_draws
 from connectors.formats.names import Value, check_names, encode, encode_classes
 from connectors.formats.structs import Faults
 from connectors.formats.wording import listing, shown
 from monitor.records import NO_ID, Floats, Ints, LabelBatch, RejectReason, TaskLayout
+
+_MISSING = "$.label: missing; give the true class, or `model` with `correct`: true or false"
 
 
 def true_classes(
@@ -53,10 +56,11 @@ def read_labels(
     """
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
+    _tell_missing(pick(columns.label), pick(columns.correct), faults)
     key = places.key[chosen]
     for row in np.flatnonzero(key == NO_ID).tolist():
         faults.add(row, RejectReason.NO_ID, "$.id: a label needs the id of its prediction, got none")
-    label = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
+    true = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
     model = pick(columns.model)
     if layout.classes:
         named = [i for i, name in enumerate(model) if name is not None]
@@ -67,6 +71,7 @@ def read_labels(
     for at, fault in name_faults.found.items():
         faults.add(named[at], *fault)
     probability = picking_probabilities(pick(columns.probability), faults)
+    draw = read_draws(pick(columns.draw), probability, faults)
     rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
     keep = np.flatnonzero(faults.good())
     if not len(keep):
@@ -78,13 +83,20 @@ def read_labels(
     return LabelBatch(
         task=layout.name,
         key=key[keep],
-        label=label[keep],
+        label=true[keep],
         model=index,
         models=names,
         time=places.time[chosen][keep],
         probability=probability[keep],
         order=places.order[chosen][keep],
+        draw=draw[keep],
     )
+
+
+def _tell_missing(labels: Sequence[Value], correct: Sequence[bool | None], faults: Faults) -> None:
+    for row, given in enumerate(zip(labels, correct, strict=True)):
+        if given == (None, None):
+            faults.add(row, RejectReason.NO_LABEL, _MISSING)
 
 
 def picking_probabilities(values: Sequence[float | None], faults: Faults) -> Floats:

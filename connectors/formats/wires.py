@@ -32,7 +32,7 @@ def wire_of(settings: HasWire) -> Wire:
     mapping = settings.mapping
     if mapping is None:
         return PLAIN
-    return MappedWire(mapping) if mapping.format is None else KserveWire(mapping)
+    return KserveWire(mapping) if mapping.format == "kserve" else MappedWire(mapping)
 
 
 def wire_for(config: Config, name: str) -> Wire:

@@ -66,7 +66,7 @@ def _erase_from(segment: Segment, is_gone: Callable[[bytes], bool]) -> int:
         gone = [i for i, line in enumerate(lines) if line.strip() and is_gone(line)]
         for i in gone:
             lines[i] = b" " * len(lines[i])
-        parts.append(pack(frame.start, frame.rows, b"\n".join(lines)))
+        parts.append(pack(frame.start, frame.rows, b"\n".join(lines), frame.labels))
         place, erased = frame.next_place, erased + len(gone)
     if place < len(data):
         raise damaged(segment, place)

@@ -13,6 +13,7 @@ status when
 413    the body is too large, packed or unpacked, or has too many rows
 415    another content type, character set or encoding
 429    the spool is full, or the task is over its quota: the rows are shed, and counted
+500    it failed here; the log says why
 503    too many posts at once, or the disk does not take the rows
 ====== ========================================================================================
 """
@@ -28,7 +29,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from connectors.http.access import Gate, Quota, Tasks
-from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
+from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from connectors.http.events import TYPES as EVENT_TYPES
 from connectors.http.events import event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, Kind
@@ -40,6 +41,9 @@ log = logging.getLogger("blindsight")
 
 PATHS: Mapping[str, Kind] = {"/v1/predictions": Kind.PREDICTIONS, "/v1/labels": Kind.LABELS}
 _TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson", "application/jsonl"})
+STATUSES = (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503)
+"""Of the answers that take nothing: what `Posts.refused` counts."""
+
 _RETRY_SECONDS = 5  # for room in the spool: as long as the engine needs for some files of it
 _BUSY_SECONDS = 1
 _INLINE_BYTES = 64 << 10  # decoded at once: less time than a change of threads
@@ -84,9 +88,10 @@ class Posts:
         self._events = settings.mapping is not None and settings.mapping.format is not None
         self._in_memory = 0
         self._sayings = _Sayings(settings.label)
-        self.shed = 0
-        # Complete from the start: another thread copies it, and must not meet it growing.
+        self.shed = self.ignored = 0
+        # Complete from the start: another thread copies them, and must not meet them growing.
         self.labels_shed = dict.fromkeys(tasks, 0)
+        self.refused = dict.fromkeys(STATUSES, 0)
 
     async def __call__(self, request: Request) -> Answer:
         """Answer one request."""
@@ -94,7 +99,14 @@ class Posts:
             answer = await self._answer(request)
         except _RefusedError as refused:
             answer = refused.answer
+        except Exception:
+            self.refused[500] += 1
+            raise
+        # Only what was judged says so; what is refused unread is sent again, and counted then.
+        ignored = answer.content.get("ignored", 0)
+        self.ignored += ignored if isinstance(ignored, int) else 0
         if answer.status >= 400:
+            self.refused[answer.status] += 1
             self._sayings.note(answer, request)
         return answer
 
@@ -149,11 +161,9 @@ class Posts:
 
     def _read(self, headers: Mapping[str, str], body: bytes, kind: Kind) -> Judgement | Answer:
         try:
-            lines, ignored = event_lines(headers, body) if self._events else (lines_of(body), 0)
+            lines, ignored = event_lines(headers, body, self._intake.wire)
         except TooLargeError as error:
             return _too_large(error)
-        except BadBodyError as error:
-            return refusal(400, f"{error}; let clients ask for JSON")
         if ignored and not lines:
             return Answer(202, {"accepted": 0, "rejected": 0, "ignored": ignored})
         if not lines:
@@ -175,7 +185,7 @@ class Posts:
             )
         try:
             # Also where no row is good: that they came is counted, and the rejects sink shows them.
-            kept = self._spool.append(found.lines, found.rows)
+            kept = self._spool.append(found.lines, found.rows, kind is Kind.LABELS)
             if found.accepted:
                 await asyncio.wrap_future(kept)
         except SpoolFullError:

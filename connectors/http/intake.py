@@ -11,15 +11,11 @@ import numpy as np
 
 from connectors.base import RawBlock
 from connectors.formats.decoder import Decoder
-from connectors.formats.hints import keys_of, misspelt
-from connectors.formats.mapped import MappedWire
 from connectors.formats.wire import PLAIN, Wire
-from monitor.records import Chunk, Reject, RejectReason, TaskLayout
+from monitor.records import Chunk, Reject, TaskLayout
 
 MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""
-
-_NO_LABEL = "$.label: missing; give the true class, or `model` with `correct`: true or false"
 
 
 class Kind(StrEnum):
@@ -77,7 +73,7 @@ class Intake:
     ----------
     layouts : sequence of TaskLayout
     wire : Wire, optional
-        How rows are read.
+        How rows are read; it is an attribute too.
 
     Examples
     --------
@@ -90,7 +86,7 @@ class Intake:
 
     def __init__(self, layouts: Sequence[TaskLayout], wire: Wire = PLAIN) -> None:
         self._decoder = Decoder(layouts, "http", wire=wire)
-        self._wire = wire
+        self.wire = wire
 
     def judge(self, lines: Sequence[bytes], kind: Kind) -> Judgement:
         """What these rows, one a line and none of them blank, hold.
@@ -104,10 +100,10 @@ class Intake:
         """
         block = b"\n".join(lines) + b"\n"
         # Not from 0, where the decoder would pass over a byte-order mark that it will not when reading.
-        chunk = self._decoder.decode([RawBlock(block, "http", 1)])
+        is_labels = kind is Kind.LABELS
+        chunk = self._decoder.decode([RawBlock(block, "http", 1, is_labels)])
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)
-        is_labels = kind is Kind.LABELS
         return Judgement(
             lines=block,
             rows=len(lines),
@@ -117,25 +113,16 @@ class Intake:
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
             misplaced=answers if is_labels else chunk.labels_received,
-            errors=tuple(self._errors(chunk.rejects[:MOST_ERRORS], lines, kind)),
+            errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
         )
 
-    def _errors(
-        self, rejects: Sequence[Reject], lines: Sequence[bytes], kind: Kind
-    ) -> Iterator[Mapping[str, object]]:
-        starts = np.cumsum([1] + [len(line) + 1 for line in lines])
-        for reject in rejects:
-            row = int(np.searchsorted(starts, reject.position, side="right")) - 1
-            message = reject.message
-            if kind is Kind.LABELS and reject.reason is RejectReason.NO_SCORES:
-                message = _NO_LABEL + self._clause(lines[row])
-            yield {"row": row, "reason": reject.reason.value, "message": message}
 
-    def _clause(self, line: bytes) -> str:
-        if isinstance(self._wire, MappedWire):
-            return self._wire.missing(_NO_LABEL, line)
-        return misspelt(keys_of(line))
+def _errors(rejects: Sequence[Reject], lines: Sequence[bytes]) -> Iterator[Mapping[str, object]]:
+    starts = np.cumsum([1] + [len(line) + 1 for line in lines])
+    for reject in rejects:
+        row = int(np.searchsorted(starts, reject.position, side="right")) - 1
+        yield {"row": row, "reason": reject.reason.value, "message": reject.message}
 
 
 def _rows_by_task(chunk: Chunk) -> Mapping[str, int]:

@@ -5,7 +5,8 @@
     frame    magic 4 bytes | checksum uint32 | start uint64 | rows uint32 | length uint32 | lines
     file     a frame after another; its name is the start of its first, 20 digits
 
-Numbers are little-endian; the checksum (CRC-32) covers all that follows it. `start` counts the bytes of
+Numbers are little-endian; the checksum (CRC-32) covers all that follows it. The highest bit of `rows` is
+set where the lines were posted as labels. `start` counts the bytes of
 the lines alone, over all files: taken together, the lines are one NDJSON file that never ends, and the
 frames are no part of its offsets.
 """
@@ -25,6 +26,7 @@ SUFFIX = ".spool"
 _MAGIC = b"BSp1"
 _HEAD = struct.Struct("<4sIQII")
 _AFTER_CHECKSUM = 8
+_LABELS = 1 << 31
 FRAME_BYTES = _HEAD.size
 """What a frame takes beside its lines."""
 
@@ -53,12 +55,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a frame lies: its lines' offset, their bytes, how many they are, and its place in the file."""
+    """Where a frame lies: its lines' offset, their bytes, how many they are, and its place in the file.
+
+    `labels` says whether they were posted as labels.
+    """
 
     start: int
     length: int
     rows: int
     place: int
+    labels: bool = False
 
     @property
     def end(self) -> int:
@@ -80,15 +86,16 @@ def name_of(start: int) -> str:
     return f"{start:020d}{SUFFIX}"
 
 
-def pack(start: int, rows: int, lines: bytes) -> bytes:
+def pack(start: int, rows: int, lines: bytes, labels: bool = False) -> bytes:
     """A frame, ready to be written.
 
     Examples
     --------
     >>> frame = pack(0, 1, b"{}\\n")
     >>> unpack(frame, 0, 0), len(frame) - FRAME_BYTES
-    (Frame(start=0, length=3, rows=1, place=0), 3)
+    (Frame(start=0, length=3, rows=1, place=0, labels=False), 3)
     """
+    rows |= _LABELS if labels else 0
     head = _HEAD.pack(_MAGIC, 0, start, rows, len(lines))
     checksum = zlib.crc32(lines, zlib.crc32(head[_AFTER_CHECKSUM:]))
     return _HEAD.pack(_MAGIC, checksum, start, rows, len(lines)) + lines
@@ -99,7 +106,9 @@ def unpack_head(data: bytes | memoryview, offset: int, place: int) -> Frame | No
     if len(data) - offset < FRAME_BYTES:
         return None
     magic, _, start, rows, length = _HEAD.unpack_from(data, offset)
-    return Frame(start, length, rows, place) if magic == _MAGIC else None
+    if magic != _MAGIC:
+        return None
+    return Frame(start, length, rows & ~_LABELS, place, bool(rows & _LABELS))
 
 
 def unpack(data: bytes | memoryview, offset: int, place: int) -> Frame | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from connectors.base import Raw, RawBlock, Source
 from connectors.formats.wires import wire_of
 from connectors.http.access import Gate, Quota
-from connectors.http.handler import Posts
+from connectors.http.handler import STATUSES, Posts
 from connectors.http.intake import Intake
 from connectors.http.listener import IDLE_CONNECTIONS, Listener
 from connectors.http.spool import Spool
@@ -34,10 +34,10 @@ class HttpSource(Source):
     the spool or not: whoever sends it again should give the rows an `id`, by which the double is seen.
 
     Rows with a fault are kept beside the good ones, so that the engine counts them, and the rejects
-    sink has them. A post that is refused as a whole (401, 403, 413, 415, rows for the other path) is
-    counted nowhere but in the log; what is refused for want of room (429) is `shed`.
+    sink has them. A post that is refused as a whole (401, 403, 413, 415, rows for the other path)
+    counts in `refused` alone, as its rows are not known; what is refused for want of room (429) is `shed`.
 
-    `absorbed`, `up`, `lag` and `shed` may be called from any thread.
+    `absorbed` and the properties may be used from any thread.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class HttpSource(Source):
         if self._listener is not None and not self._listener.up:
             self._listener.start()
         found = self._spool.read(timeout_seconds)
-        return [] if found is None else [RawBlock(found[0], PARTITION, found[1])]
+        return [RawBlock(part.lines, PARTITION, part.start, part.labels) for part in found]
 
     def absorbed(self, positions: Mapping[str, int]) -> None:
         """Hear that everything before the position is used: what of the spool is so is deleted."""
@@ -147,6 +147,16 @@ class HttpSource(Source):
     def labels_shed(self) -> Mapping[str, int]:
         """Labels refused for want of room since the start, by task."""
         return {} if self._posts is None else dict(self._posts.labels_shed)
+
+    @property
+    def refused(self) -> Mapping[int, int]:
+        """Posts that were answered with an error since the start, by status."""
+        return dict.fromkeys(STATUSES, 0) if self._posts is None else dict(self._posts.refused)
+
+    @property
+    def ignored(self) -> int:
+        """Events without answers that were posted since the start."""
+        return 0 if self._posts is None else self._posts.ignored
 
     @property
     def port(self) -> int:

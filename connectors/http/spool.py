@@ -14,11 +14,13 @@ import os
 import threading
 import time
 from concurrent.futures import Future
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from connectors.http.mark import Mark
 from connectors.http.segment import FRAME_BYTES, Segment, measure, name_of, pack, segments_in
-from connectors.http.spool_reader import SpoolReader
+from connectors.http.spool_reader import SpoolReader, Stretch
 from monitor.errors import BlindsightError, SourceError
 
 log = logging.getLogger("blindsight")
@@ -30,8 +32,16 @@ _SEGMENT_SECONDS = 10.0  # so long at most lines stay that are used: what rests 
 _sync = getattr(os, "fdatasync", os.fsync)  # size and data, but not the times: half the work
 
 
-_Group = list[tuple[bytes, int, Future[int]]]
-"""Lines, how many they are, and who waits for them."""
+class _Post(NamedTuple):
+    """Lines, how many they are, whether they are labels, and who waits for them."""
+
+    lines: bytes
+    rows: int
+    labels: bool
+    future: Future[int]
+
+
+_Group = list[_Post]
 
 
 class SpoolFullError(BlindsightError):
@@ -60,7 +70,7 @@ class Spool:
     >>> spool.append(b'{"id": 1}\\n', rows=1).result(), spool.append(b'{"id": 2}\\n', rows=1).result()
     (10, 20)
     >>> spool.read(0.0), spool.lag
-    ((b'{"id": 1}\\n{"id": 2}\\n', 0), 0)
+    ([Stretch(lines=b'{"id": 1}\\n{"id": 2}\\n', start=0, labels=False)], 0)
     >>> spool.close()
     """
 
@@ -112,10 +122,11 @@ class Spool:
         self._thread = threading.Thread(target=self._write, name="blindsight-spool", daemon=True)
         self._thread.start()
 
-    def append(self, lines: bytes, rows: int) -> Future[int]:
+    def append(self, lines: bytes, rows: int, labels: bool = False) -> Future[int]:
         """Have whole lines kept; the future holds the offset after them once they rest on the disk.
 
-        It fails with `SpoolWriteError` where the disk does not take them.
+        `labels` says whether they were posted as such. The future fails with `SpoolWriteError` where the
+        disk does not take them.
 
         Raises
         ------
@@ -130,13 +141,13 @@ class Spool:
                 raise SpoolFullError(f"The spool holds its {self.max_bytes} bytes")
             future: Future[int] = Future()
             future.set_running_or_notify_cancel()  # who waits may leave; what is written cannot be taken back
-            self._waiting.append((lines, rows, future))
+            self._waiting.append(_Post(lines, rows, labels, future))
             self._bytes += need
             self._changed.notify_all()
         return future
 
-    def read(self, timeout_seconds: float) -> tuple[bytes, int] | None:
-        """The next whole lines, about 1 MiB, and the offset of the first; None where none came in time.
+    def read(self, timeout_seconds: float) -> list[Stretch]:
+        """The next whole lines, about 1 MiB, in stretches of one kind; [] where none came in time.
 
         Raises
         ------
@@ -145,9 +156,9 @@ class Spool:
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._readable() or self._closing, timeout_seconds):
-                return None
+                return []
             if not self._readable():
-                return None
+                return []
             segment = next(segment for segment in self._segments if segment.end > self._reader.position)
             size = segment.size
         # Outside the lock: a slow disk must not keep posts waiting.
@@ -302,26 +313,25 @@ class Spool:
             if self._closing and not self._waiting:
                 return None
             size = count = 0
-            for lines, _, _ in self._waiting:
-                if count and size + len(lines) > self._group_bytes:
+            for post in self._waiting:
+                if count and size + len(post.lines) > self._group_bytes:
                     break
-                size, count = size + len(lines), count + 1
+                size, count = size + len(post.lines), count + 1
             group, self._waiting = self._waiting[:count], self._waiting[count:]
             return group
 
     def _write_group(self, group: _Group) -> None:
-        lines = b"".join(part for part, _, _ in group)
-        reserved = len(lines) + FRAME_BYTES * len(group)
+        reserved = sum(len(post.lines) + FRAME_BYTES for post in group)
         try:
-            end = self._commit(lines, sum(count for _, count, _ in group), reserved)
+            end = self._commit(group, reserved)
         except OSError as error:
             self._abandon(error, reserved)
             failure = SpoolWriteError(f"The spool could not be written: {error.strerror or error}")
-            for _, _, future in group:
-                future.set_exception(failure)
+            for post in group:
+                post.future.set_exception(failure)
         else:
-            for _, _, future in group:
-                future.set_result(end)
+            for post in group:
+                post.future.set_result(end)
 
     def _replace_worn_out(self) -> None:
         """All of the last file is used: begin another, so that it can be deleted."""
@@ -332,22 +342,22 @@ class Spool:
             self._abandon(error, 0)
         self.absorbed(self._absorbed)
 
-    def _commit(self, lines: bytes, rows: int, reserved: int) -> int:
-        """Write and sync one frame; only then is it there for the reader."""
+    def _commit(self, group: _Group, reserved: int) -> int:
+        """Write and sync a frame for each stretch of one kind; only then are they there for the reader."""
         with self._changed:
             last = self._segments[-1]
         if self._file is None or (last.size and self._is_large_or_old()):
             self._begin_segment(last.end)
             last = self._segments[-1]
         assert self._file is not None
-        frame = memoryview(pack(last.end, rows, lines))
+        frames, end, rows = _framed(group, last.end)
         written = 0
-        while written < len(frame):
-            written += os.write(self._file, frame[written:])
+        while written < len(frames):
+            written += os.write(self._file, frames[written:])
         _sync(self._file)
         with self._changed:
-            last.end, last.size, last.rows = last.end + len(lines), last.size + len(frame), last.rows + rows
-            self._bytes += len(frame) - reserved
+            last.end, last.size, last.rows = end, last.size + len(frames), last.rows + rows
+            self._bytes += len(frames) - reserved
             self._changed.notify_all()
             return last.end
 
@@ -363,3 +373,14 @@ class Spool:
             os.truncate(last.path, last.size)
         except OSError:  # the disk is away: what is torn there lies behind the frames that count
             log.warning("The end of %s could not be cut off.", last.path)
+
+
+def _framed(group: _Group, start: int) -> tuple[memoryview, int, int]:
+    """Frames of the posts from offset `start` on, one for each stretch of one kind; their end; their rows."""
+    frames, rows = list[bytes](), 0
+    for labels, posts in groupby(group, lambda post: post.labels):
+        some = list(posts)
+        lines, count = b"".join(post.lines for post in some), sum(post.rows for post in some)
+        frames.append(pack(start, count, lines, labels))
+        start, rows = start + len(lines), rows + count
+    return memoryview(b"".join(frames)), start, rows

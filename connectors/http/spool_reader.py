@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from connectors.http.segment import FRAME_BYTES, Segment, damaged, frames_by_head, unpack, unpack_head
 
 _READ_BYTES = 1 << 20
+
+
+class Stretch(NamedTuple):
+    """Whole lines, the offset of the first, and whether they were posted as labels."""
+
+    lines: bytes
+    start: int
+    labels: bool
 
 
 class SpoolReader:
@@ -26,8 +36,8 @@ class SpoolReader:
         self._file: int | None = None
         self._place = 0
 
-    def read(self, segment: Segment, size: int) -> tuple[bytes, int]:
-        """Whole lines from the position on: about 1 MiB, or one larger frame, and the offset of the first.
+    def read(self, segment: Segment, size: int) -> list[Stretch]:
+        """The lines from the position on: about 1 MiB, or one larger frame, a stretch of each kind.
 
         Parameters
         ----------
@@ -46,22 +56,23 @@ class SpoolReader:
         except OSError as error:
             raise damaged(segment, self._place) from error
 
-    def _read(self, segment: Segment, size: int) -> tuple[bytes, int]:
+    def _read(self, segment: Segment, size: int) -> list[Stretch]:
         file = self._switch(segment)
-        lines: list[bytes] = []
-        start, offset = self.position, 0
+        found: list[Stretch] = []
+        offset = 0
         data = self._some_frames(file, segment, size)
         while (frame := unpack(data, offset, self._place)) is not None and (
             frame.start <= self.position < frame.end
         ):
             body = offset + FRAME_BYTES
-            lines.append(data[body + self.position - frame.start : body + frame.length])
+            lines = data[body + self.position - frame.start : body + frame.length]
+            found.append(Stretch(lines, self.position, frame.labels))
             offset = body + frame.length
             self.position, self._place = frame.end, frame.next_place
             self.rows_before += frame.rows
         if not offset:
             raise damaged(segment, self._place)
-        return b"".join(lines), start
+        return _joined(found)
 
     def skip(self, segments: Sequence[Segment]) -> None:
         """Go to the position, over the frames that end before it, without reading their lines.
@@ -105,3 +116,15 @@ class SpoolReader:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Those of one kind that follow each other as one.
+
+    Examples
+    --------
+    >>> _joined([Stretch(b"a\\n", 0, False), Stretch(b"b\\n", 2, False), Stretch(b"c\\n", 4, True)])
+    [Stretch(lines=b'a\\nb\\n', start=0, labels=False), Stretch(lines=b'c\\n', start=4, labels=True)]
+    """
+    runs = [list(run) for _, run in groupby(stretches, lambda each: each.labels)]
+    return [Stretch(b"".join(each.lines for each in run), run[0].start, run[0].labels) for run in runs]

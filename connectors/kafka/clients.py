@@ -9,10 +9,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import errors as kafka_errors
 from kafka.net.compat import KafkaNetClient
 
-from connectors.kafka.connection import why_away
+from connectors.kafka.connection import new_client, why_away
 from connectors.kafka.errors import passes
+from connectors.kafka.secrets import with_secrets
 from monitor.config import KafkaSink
-from monitor.errors import SinkError
+from monitor.errors import SinkError, SourceError
 
 Client = TypeVar("Client", KafkaConsumer, KafkaProducer)
 
@@ -25,23 +26,25 @@ def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: Kafk
     Raises
     ------
     SinkError
-        No broker answers, or those that do refuse us.
+        No broker answers, or those that do refuse us; a password's file cannot be read.
     """
+    try:
+        options = with_secrets(options)
+    except SourceError as error:
+        raise SinkError(f"{place_of(settings)}: {error}") from error
     made: list[KafkaNetClient] = []
+    refusals: list[Exception] = []
 
     def keep(**config: Any) -> KafkaNetClient:
-        client = KafkaNetClient(**config)
-        # As in `connection`: kafka-python 3.0 does not hand the option of this name on to where it counts.
-        client.cluster.config["allow_auto_create_topics"] = False
-        made.append(client)
-        return client
+        made.append(new_client(config, refusals.append))
+        return made[-1]
 
     try:
         return kind(kafka_client=keep, **options)
     except Exception as error:
         for client in made:
             client.close()
-        raise explain_sink(error, settings) from error
+        raise explain_sink(refusals[-1] if refusals else error, settings) from error
 
 
 def close_producer(producer: KafkaProducer, timeout_seconds: float) -> None:
@@ -85,8 +88,7 @@ and DESCRIBE the topic (windows)
     elif isinstance(error, (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError)):
         why = "there is no such topic; make it, or correct the name"
     elif passes(error):
-        protocol = str(settings.options.get("security_protocol", "PLAINTEXT"))
-        why = f"no Kafka broker answers ({why_away(settings.brokers, protocol)})"
+        why = f"no Kafka broker answers ({why_away(settings.brokers, settings.options)})"
     else:
         why = f"it cannot be written: {type(error).__name__}: {detail}"
     return SinkError(f"{where}: {why}")

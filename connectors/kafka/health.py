@@ -5,13 +5,10 @@ from __future__ import annotations
 import logging
 import time
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.net.compat import KafkaNetClient
-
 from connectors.kafka.connection import why_away
+from connectors.kafka.driver import Driver
 from connectors.kafka.errors import passes
 from connectors.kafka.membership import Membership
-from connectors.kafka.placement import name_of, partition_of
 from connectors.kafka.stalls import Stall, StallWatch
 from monitor.config import KafkaSource as KafkaSettings
 
@@ -20,7 +17,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 """How often lag and missing topics are looked at."""
 
-ASK_MS = 1000
+ASK_SECONDS = 1.0
 """How long the brokers may take to name the ends of logs; reading waits meanwhile."""
 
 ASKS_A_STALL = 6
@@ -33,8 +30,6 @@ class Health:
     Parameters
     ----------
     settings : monitor.config.KafkaSource
-    protocol : str
-        The `security_protocol` in use.
 
     Attributes
     ----------
@@ -46,9 +41,8 @@ class Health:
         Why it is not up, where a partition is stuck.
     """
 
-    def __init__(self, settings: KafkaSettings, protocol: str) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._protocol = protocol
         self._connected = False
         self._said_away = False
         self._missing: set[str] = set()
@@ -62,9 +56,7 @@ class Health:
         self.lag: int | None = None
         self.trouble: str | None = None
 
-    def observe(
-        self, consumer: KafkaConsumer, client: KafkaNetClient, membership: Membership, reading: float
-    ) -> list[Stall]:
+    def observe(self, driver: Driver, membership: Membership, reading: float) -> list[Stall]:
         """Look whether the brokers are there, and now and then at lag, missing topics and stuck partitions.
 
         Parameters
@@ -77,20 +69,15 @@ class Health:
         list of Stall
             Partitions found stuck at this look.
         """
-        assigned, cluster = consumer.assignment(), client.cluster
-        missing = {topic for topic in self._settings.topics if not cluster.partitions_for_topic(topic)}
-        if assigned:
-            connected = all(client.connected(cluster.leader_for_partition(tp)) for tp in assigned)
-        else:
-            connected = any(client.connected(broker.node_id) for broker in cluster.brokers())
+        assigned, connected = driver.assigned(), driver.connected()
+        missing = {topic for topic in self._settings.topics if not driver.partitions_of(topic)}
         self._judge(membership.joined and connected and not (missing and not assigned), connected, assigned)
         if time.monotonic() < self._next_look:
             return []
         self._next_look = time.monotonic() + LOOK_SECONDS
-        found = self._look(consumer, assigned, reading) if membership.settled else []
+        found = self._look(driver, assigned, reading) if membership.settled else []
         if missing and connected:
-            # Unasked, the brokers would be asked again only after metadata_max_age_ms.
-            cluster.request_update()
+            driver.refresh()
             self._say_missing(missing)
         self._missing = missing
         return found
@@ -104,7 +91,7 @@ class Health:
         log.warning(
             "source %s: no Kafka broker answers (%s); trying again until one does",
             self._settings.label,
-            why_away(self._settings.brokers, self._protocol),
+            why_away(self._settings.brokers, self._settings.options),
         )
 
     def dropped(self) -> None:
@@ -112,7 +99,7 @@ class Health:
         self.up, self.lag = False, None
         self._watch.forget()
 
-    def _judge(self, there: bool, connected: bool, assigned: set[TopicPartition]) -> None:
+    def _judge(self, there: bool, connected: bool, assigned: set[str]) -> None:
         up = there and not self._stuck
         if up and not self.up:
             self._said_away = False
@@ -121,15 +108,14 @@ class Health:
             self.away()
         self._connected, self.up = connected, up
 
-    def _look(self, consumer: KafkaConsumer, assigned: set[TopicPartition], reading: float) -> list[Stall]:
-        places = {name_of(tp): consumer.position(tp, timeout_ms=0) for tp in assigned}
-        positions = {name: at for name, at in places.items() if at is not None}
-        ends = {name_of(tp): end for tp in assigned if (end := consumer.highwater(tp)) is not None}
+    def _look(self, driver: Driver, assigned: set[str], reading: float) -> list[Stall]:
+        positions = {name: at for name in assigned if (at := driver.position(name)) is not None}
+        ends = {name: end for name in assigned if (end := driver.highwater(name)) is not None}
         asked = self._connected and reading >= self._next_ask
         if asked:
             self._next_ask = reading + self._settings.stall_seconds / ASKS_A_STALL
             still = [n for n, at in positions.items() if n not in ends or self._watch.stands(n, at)]
-            self._asked = _ends(consumer, still)
+            self._asked = _ends(driver, still)
         # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
         ends = {name: max(ends.get(name, 0), self._asked.get(name, 0)) for name in ends | self._asked}
         known = {name: (at, ends[name]) for name, at in positions.items() if name in ends}
@@ -165,14 +151,13 @@ class Health:
             log.warning("source %s: topic %s does not exist yet; waiting for it", self._settings.label, topic)
 
 
-def _ends(consumer: KafkaConsumer, names: list[str]) -> dict[str, int]:
+def _ends(driver: Driver, names: list[str]) -> dict[str, int]:
     """The ends of these partitions' logs, as far as the brokers name them in time."""
     if not names:
         return {}
     try:
-        found = consumer.end_offsets([partition_of(name) for name in names], timeout_ms=ASK_MS)
+        return driver.ends(names, "latest", ASK_SECONDS)
     except Exception as error:
         if not passes(error):
             raise
         return {}
-    return {name_of(tp): end for tp, end in found.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
+from connectors.kafka.secrets import SECRET_FILES, with_secrets
 from monitor.config import KafkaSource as KafkaSettings
 from monitor.errors import ConfigError, SourceError
 
@@ -113,7 +114,10 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
                 f"topics: expected 1 to 249 letters, digits, dots, underscores or hyphens, got {topic!r}"
             )
     for key, value in settings.options.items():
+        if settings.driver == "confluent" and "." in key:
+            continue  # librdkafka's own, which `native_options` looks at
         check_option(key, value, KafkaConsumer.DEFAULT_CONFIG, REFUSED, "KafkaConsumer")
+    check_secrets(settings.options)
     return {
         **DEFAULTS,
         **settings.options,
@@ -124,17 +128,25 @@ def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def check_files(options: Mapping[str, Any]) -> None:
-    """See that the certificate files are there: kafka-python would only go on trying without them.
+    """See that the files of certificates and passwords are there: without them a client only goes on trying.
 
     Raises
     ------
     SourceError
-        One is missing.
+        One is missing, or holds no password.
     """
     for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"):
         path = options.get(key)
         if path is not None and not Path(path).is_file():
             raise SourceError(f"options.{key}: there is no file {path}; correct the path")
+    with_secrets(options)
+
+
+def check_secrets(options: Mapping[str, Any], before: str = "") -> None:
+    """See that no password is given both ways; `before` is the path of the section, with its dot."""
+    for file, plain in SECRET_FILES.items():
+        if file in options and plain in options:
+            raise ConfigError(f"{before}options.{file}: expected it or {plain}, got both: leave one out")
 
 
 def check_brokers(brokers: Sequence[str], before: str = "") -> None:
@@ -170,11 +182,13 @@ def check_option(
     name = f"{before}options.{key}"
     if key in refused:
         raise ConfigError(f"{name}: cannot be set here: {refused[key]}")
+    if key in SECRET_FILES:
+        known = {**known, key: None}
     if key not in known:
         near = difflib.get_close_matches(key, [k for k in known if k not in refused], n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"{name}: not an option of kafka-python's {client}{hint}")
-    got = "something else" if "password" in key else repr(value)
+    got = "something else" if "password" in key and key not in SECRET_FILES else repr(value)
     wanted = _expected(key, known[key])
     choices = {**CHOICES, "compression_type": COMPRESSIONS}.get(key)
     if choices and value not in choices:

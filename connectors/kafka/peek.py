@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-
-from kafka import KafkaConsumer, TopicPartition
+from collections.abc import Mapping
+from itertools import islice
 
 from connectors.base import RawMessages
+from connectors.formats.cloudevents import Headers
+from connectors.kafka.choice import checked_options, make_driver
+from connectors.kafka.connection import why_away
+from connectors.kafka.driver import Driver
 from connectors.kafka.errors import explain
-from connectors.kafka.options import consumer_options
 from monitor.config import KafkaSource as KafkaSettings
+from monitor.errors import BlindsightError, SourceError
 
 _SECONDS = 10.0
 
@@ -30,40 +34,44 @@ def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
     ConfigError
         The options cannot be used.
     """
-    options = {**consumer_options(settings), "group_id": None, "enable_auto_commit": False}
+    options = {**checked_options(settings), "group_id": None}
+    driver = make_driver(settings, options)
+    driver.with_headers = True  # whatever the mapping: they tell what it should be
     try:
-        consumer = KafkaConsumer(**options)
-        try:
-            return _newest(consumer, settings, records)
-        finally:
-            consumer.close()
+        if not driver.connect(_SECONDS):
+            why = why_away(settings.brokers, options)
+            raise SourceError(f"Kafka at {', '.join(settings.brokers)}: no Kafka broker answers ({why})")
+        return _newest(driver, settings, records)
+    except BlindsightError:
+        raise
     except Exception as error:
         raise explain(error, settings.brokers) from error
+    finally:
+        driver.close(_SECONDS)
 
 
-def _newest(consumer: KafkaConsumer, settings: KafkaSettings, records: int) -> list[RawMessages]:
-    places = [
-        TopicPartition(topic, number)
-        for topic in settings.topics
-        for number in sorted(consumer.partitions_for_topic(topic) or ())
+def _newest(driver: Driver, settings: KafkaSettings, records: int) -> list[RawMessages]:
+    names = [
+        f"{topic}-{number}" for topic in settings.topics for number in sorted(driver.partitions_of(topic))
     ]
-    if not places:
+    if not names:
         return []
-    first, last = consumer.beginning_offsets(places), consumer.end_offsets(places)
-    filled = [place for place in places if last[place] > first[place]]
-    each = max(records // max(len(filled), 1), 1)
-    consumer.assign(filled)
-    for place in filled:
-        consumer.seek(place, max(first[place], last[place] - each))
-    found: dict[TopicPartition, dict[int, bytes]] = {place: {} for place in filled}
+    first, last = driver.ends(names, "earliest", _SECONDS), driver.ends(names, "latest", _SECONDS)
+    filled = [name for name in names if last[name] > first[name]]
+    if not filled:
+        return []
+    each = max(records // len(filled), 1)
+    driver.assign({name: max(first[name], last[name] - each) for name in filled})
+    found: dict[str, dict[int, tuple[bytes, Headers]]] = {name: {} for name in filled}
     deadline = time.monotonic() + _SECONDS
-    waiting = set(filled)
-    while waiting and time.monotonic() < deadline:
-        for place, messages in consumer.poll(timeout_ms=200).items():
-            found[place].update({each.offset: each.value or b"" for each in messages})
-        waiting = {place for place in waiting if consumer.position(place) < last[place]}
-    return [
-        RawMessages(list(values.values())[:each], f"{place.topic}-{place.partition}", list(values)[:each])
-        for place, values in found.items()
-        if values
-    ]
+    while time.monotonic() < deadline and any((driver.position(name) or 0) < last[name] for name in filled):
+        for part in driver.poll(0.2, records):
+            headers = [()] * len(part.values) if part.headers is None else part.headers
+            messages = zip((value or b"" for value in part.values), headers, strict=True)
+            found[part.partition].update(zip(part.offsets, messages, strict=True))
+    return [_raw(name, dict(islice(messages.items(), each))) for name, messages in found.items() if messages]
+
+
+def _raw(name: str, messages: Mapping[int, tuple[bytes, Headers]]) -> RawMessages:
+    values, headers = zip(*messages.values(), strict=True)
+    return RawMessages(values, name, list(messages), headers=headers)

@@ -1,6 +1,6 @@
 """Where a partition is read on: our own position, the group's, or an end of its log; and what that skips.
 
-kafka-python could do some of this itself (`auto_offset_reset`), but it would neither say how many records
+A client library could do some of this itself (`auto_offset_reset`), but it would neither say how many records
 retention took, nor read a partition that is new from its start where reading begins at `latest`. So its
 own reset is switched off, and every position is set here.
 """
@@ -10,41 +10,27 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
-from kafka.cluster import ClusterMetadata
-from kafka.errors import (
-    KafkaTimeoutError,
-    LogTruncationError,
-    NoOffsetForPartitionError,
-    OffsetOutOfRangeError,
-)
+from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
 
+from connectors.kafka.driver import Driver, End, Mark, PositionGoneError, partition_of
 from connectors.kafka.ledger import Ledger
 from monitor.view import SourceCounts
 
 log = logging.getLogger(__name__)
 
-ASK_MS = 2000
+Start = Literal["earliest", "latest", "none"]
+
+ASK_SECONDS = 2.0
 """How long the brokers may take to name a position, or to take a last commit."""
 
 _BEGAN = re.compile(r"began=(\d+)")
 
 
-def name_of(tp: TopicPartition) -> str:
-    """``topic-3``."""
-    return f"{tp.topic}-{tp.partition}"
-
-
-def partition_of(name: str) -> TopicPartition:
-    """The partition of a name; topics may hold hyphens, numbers may not."""
-    topic, _, number = name.rpartition("-")
-    return TopicPartition(topic, int(number))
-
-
-def _began(told: OffsetAndMetadata | None) -> int | None:
+def _began(told: Mark | None) -> int | None:
     """Where whoever committed this began to read the partition, if that is known."""
-    found = _BEGAN.fullmatch(told.metadata or "") if told is not None else None
+    found = _BEGAN.fullmatch(told.note) if told is not None else None
     return int(found[1]) if found else None
 
 
@@ -55,7 +41,7 @@ class Placement:
     back after a crash knows exactly which records its successor had used again: those from there up to
     its own position.
 
-    Belongs to the reading thread; `counts` and `notes` may be used from any.
+    Belongs to the reading thread; `counts` and `marks` may be used from any.
 
     Parameters
     ----------
@@ -67,7 +53,7 @@ class Placement:
         Where a partition begins that nobody has read.
     """
 
-    def __init__(self, source: str, ledger: Ledger, start: str) -> None:
+    def __init__(self, source: str, ledger: Ledger, start: Start) -> None:
         self._source = source
         self._ledger = ledger
         self._start = start
@@ -87,21 +73,19 @@ class Placement:
             return True
         return False
 
-    def notes(self, positions: Mapping[str, int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def marks(self, positions: Mapping[str, int]) -> dict[str, Mark]:
         """Positions as they are committed: each says where reading of its partition began."""
         return {
-            partition_of(name): OffsetAndMetadata(
-                position, f"began={self._began[name]}" if name in self._began else "", -1
-            )
+            name: Mark(position, f"began={self._began[name]}" if name in self._began else "")
             for name, position in positions.items()
         }
 
-    def meet(self, cluster: ClusterMetadata, topics: Iterable[str]) -> None:
+    def meet(self, driver: Driver, topics: Iterable[str]) -> None:
         """Keep which partitions there are when the topics are first read: all others are new ones."""
         for topic in topics:
-            self._known.setdefault(topic, set(cluster.partitions_for_topic(topic) or ()))
+            self._known.setdefault(topic, driver.partitions_of(topic))
 
-    def place(self, consumer: KafkaConsumer, tp: TopicPartition) -> bool:
+    def place(self, driver: Driver, name: str) -> bool:
         """Set a newly assigned partition to the larger of our own position and the group's.
 
         Returns
@@ -117,23 +101,22 @@ class Placement:
         NoOffsetForPartitionError
             Nobody has read it, and `start` is none.
         """
-        name = name_of(tp)
         own = self._ledger.resume(name)
-        told = consumer.committed(tp, metadata=True, timeout_ms=ASK_MS)
+        told = driver.told(name, ASK_SECONDS)
         position = self._larger(name, own, told)
         if position is None:
-            position = self._beginning(consumer, tp)
+            position = self._beginning(driver, name)
             if position is None:
                 return False
             self._ledger.begun(name, position)
-        self._go(consumer, tp, position)
-        if own is not None and told is not None and own >= told.offset:
+        self._go(driver, name, position)
+        if own is not None and told is not None and own >= told.position:
             # Nobody has taken it further than we have: the stretch goes on that the last commit began.
             began = _began(told)
             self._began[name] = self._began[name] if began is None else began
         return True
 
-    def mend(self, consumer: KafkaConsumer, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+    def mend(self, driver: Driver, error: PositionGoneError) -> None:
         """Go on where there are records, after the brokers said that there are none at our position.
 
         Where retention deleted what had not been read, that is the log's start, whatever `start` says, and
@@ -143,42 +126,37 @@ class Placement:
 
         Raises
         ------
-        OffsetOutOfRangeError, LogTruncationError
+        PositionGoneError
             `start` is none: whoever runs us wants to decide this.
         KafkaTimeoutError
             The brokers did not answer in time; to be tried again.
         """
         if self._start == "none":
             raise error
-        if isinstance(error, LogTruncationError):
-            places = {tp: to and to.offset for tp, to in error.divergent_offsets.items()}
-        else:
-            places = dict.fromkeys(error.args[0])
-        for tp, divergence in places.items():
-            if tp not in consumer.assignment():
+        for name, divergence in error.places.items():
+            at = driver.position(name) if name in driver.assigned() else None
+            if at is None:
                 continue
-            at = consumer.position(tp, timeout_ms=0)
-            first = consumer.beginning_offsets([tp], timeout_ms=ASK_MS)[tp]
+            first = driver.ends([name], "earliest", ASK_SECONDS)[name]
             if at < first:
-                self._fell_behind(tp, at, first)
+                self._fell_behind(name, at, first)
                 divergence = first
             else:
                 log.warning(
                     "source %s: topic %s, partition %d: position %d is behind the end of the log: the topic "
                     "was made anew, or its brokers lost records; reading goes on at %s",
                     self._source,
-                    tp.topic,
-                    tp.partition,
+                    *partition_of(name),
                     at,
                     self._start if divergence is None else divergence,
                 )
                 if divergence is None:
-                    divergence = self._end(consumer, tp)
-            self._ledger.begun(name_of(tp), divergence)
-            self._go(consumer, tp, divergence)
+                    divergence = driver.ends([name], self._start, ASK_SECONDS)[name]
+            self._ledger.begun(name, divergence)
+            self._go(driver, name, divergence)
 
-    def _larger(self, name: str, own: int | None, told: OffsetAndMetadata | None) -> int | None:
-        group = None if told is None else int(told.offset)
+    def _larger(self, name: str, own: int | None, told: Mark | None) -> int | None:
+        group = None if told is None else told.position
         if own is None or group is None:
             return own if group is None else group
         if group > own:
@@ -201,41 +179,35 @@ class Placement:
         self._overlap += own - group
         return own
 
-    def _beginning(self, consumer: KafkaConsumer, tp: TopicPartition) -> int | None:
+    def _beginning(self, driver: Driver, name: str) -> int | None:
+        tp = partition_of(name)
         known = self._known.get(tp.topic)
+        end: End = "latest" if self._start == "latest" else "earliest"
         if known is not None and tp.partition not in known:
-            log.info("source %s: %s is new; it is read from its start", self._source, name_of(tp))
-            return self._ask(consumer, tp, "earliest")
-        if self._start == "none":
+            log.info("source %s: %s is new; it is read from its start", self._source, name)
+            end = "earliest"
+        elif self._start == "none":
             raise NoOffsetForPartitionError(tp)
-        return self._ask(consumer, tp, self._start)
-
-    def _ask(self, consumer: KafkaConsumer, tp: TopicPartition, end: str) -> int | None:
-        # A leader that is away must not keep the other partitions waiting for an exception's way up.
         try:
-            return self._end(consumer, tp, end)
+            return driver.ends([name], end, ASK_SECONDS)[name]
         except KafkaTimeoutError:
+            # A leader that is away must not keep the other partitions waiting for an exception's way up.
             return None
 
-    def _end(self, consumer: KafkaConsumer, tp: TopicPartition, end: str | None = None) -> int:
-        ask = consumer.end_offsets if (end or self._start) == "latest" else consumer.beginning_offsets
-        return int(ask([tp], timeout_ms=ASK_MS)[tp])
-
-    def _fell_behind(self, tp: TopicPartition, at: int, first: int) -> None:
+    def _fell_behind(self, name: str, at: int, first: int) -> None:
         self._gap += first - at
         log.warning(
             "source %s: topic %s, partition %d: %d records (%d to %d) were deleted by retention before they "
             "were read; reading goes on at %d. Keep records longer (retention.ms, retention.bytes), or read "
             "faster",
             self._source,
-            tp.topic,
-            tp.partition,
+            *partition_of(name),
             first - at,
             at,
             first - 1,
             first,
         )
 
-    def _go(self, consumer: KafkaConsumer, tp: TopicPartition, position: int) -> None:
-        self._began[name_of(tp)] = position
-        consumer.seek(tp, position)
+    def _go(self, driver: Driver, name: str, position: int) -> None:
+        self._began[name] = position
+        driver.seek(name, position)

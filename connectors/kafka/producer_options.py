@@ -6,7 +6,8 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 
-from connectors.kafka.options import OBJECTS, REFUSED, check_brokers, check_option
+from connectors.kafka.options import OBJECTS, REFUSED, check_brokers, check_option, check_secrets
+from connectors.kafka.secrets import SECRET_FILES
 from monitor.config import KafkaSink
 
 _ONCE = "Blindsight sets it, so that nothing is lost and nothing comes twice"
@@ -85,6 +86,7 @@ def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
     known = KafkaProducer.DEFAULT_CONFIG
     for key, value in settings.options.items():
         check_option(key, value, known, PRODUCER_REFUSED, "KafkaProducer", before)
+    check_secrets(settings.options, before)
     return {
         **PRODUCER_DEFAULTS,
         **settings.options,
@@ -106,7 +108,7 @@ def tail_options(settings: KafkaSink) -> dict[str, Any]:
     known = {
         key: value
         for key, value in shared.items()
-        if key in KafkaConsumer.DEFAULT_CONFIG and key not in REFUSED
+        if key in SECRET_FILES or (key in KafkaConsumer.DEFAULT_CONFIG and key not in REFUSED)
     }
     return {
         **known,

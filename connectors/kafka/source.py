@@ -7,23 +7,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import (
-    CorruptRecordError,
-    KafkaConfigurationError,
-    LogTruncationError,
-    OffsetOutOfRangeError,
-)
+from kafka.errors import CorruptRecordError, KafkaConfigurationError, OffsetOutOfRangeError
 
 from connectors.base import Raw, RawMessages, Source
-from connectors.kafka.connection import Connection
+from connectors.kafka.choice import checked_options, make_driver
+from connectors.kafka.driver import Driver, Polled, PositionGoneError
 from connectors.kafka.errors import explain, passes
 from connectors.kafka.health import Health
 from connectors.kafka.ledger import Ledger
 from connectors.kafka.membership import Membership
-from connectors.kafka.options import check_files, consumer_options
-from connectors.kafka.placement import Placement, name_of
-from connectors.kafka.unreadable import step_over
+from connectors.kafka.options import check_files
+from connectors.kafka.placement import Placement
 from monitor.config import KafkaSource as KafkaSettings
 from monitor.errors import ConfigError
 from monitor.view import SourceCounts
@@ -43,9 +37,6 @@ JOIN_SLICE_SECONDS = 0.05
 
 MOMENT_SECONDS = 1.0
 """Longest time between two reads that counts as reading: a process that stood still proves nothing."""
-
-GENTLE_SECONDS = 1.0
-"""After a poll that kept the processor busy for nothing: how long polls do not wait but sleep."""
 
 
 class KafkaSource(Source):
@@ -86,6 +77,8 @@ class KafkaSource(Source):
     ------
     ConfigError
         The options, brokers or topics cannot be used.
+    MissingExtraError
+        `driver: confluent` without confluent-kafka.
 
     Examples
     --------
@@ -97,15 +90,13 @@ class KafkaSource(Source):
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._options: dict[str, Any] = consumer_options(settings)
+        self._options: dict[str, Any] = checked_options(settings)
         self.name = settings.label
         self._ledger = Ledger({})
         self._placement = self._new_placement()
-        self._health = Health(settings, self._options.get("security_protocol", "PLAINTEXT"))
-        self._connection: Connection | None = None
-        self._consumer: KafkaConsumer | None = None
+        self._health = Health(settings)
+        self._driver: Driver | None = None
         self._membership: Membership | None = None
-        self._gentle_until = 0.0
         self._reading_seconds = 0.0
         self._told_at = 0.0
         self._rebuild_due = False
@@ -181,14 +172,9 @@ class KafkaSource(Source):
         SourceError
             As for `read`.
         """
-        if not self._join(0.0) or self._membership is None:
+        if not self._join(0.0):
             return
-        self._membership.hold()
-        try:
-            self._poll(0.0)
-        finally:
-            if self._membership is not None:
-                self._membership.release()
+        self._poll(0.0, idle=True)
         self._observe()
         self._told_at = time.monotonic()
 
@@ -207,90 +193,73 @@ class KafkaSource(Source):
 
     def _join(self, timeout_seconds: float) -> bool:
         """Have a subscribed consumer, if a broker answers within the time."""
-        if self._consumer is not None:
+        if self._membership is not None:
             return True
-        if self._connection is None:
+        if self._driver is None:
             check_files(self._options)
-            # Its own reset would neither count what retention took nor know which partitions are new.
-            self._connection = Connection({**self._options, "auto_offset_reset": "none"})
         try:
-            consumer = self._connection.consumer(timeout_seconds)
+            self._driver = self._driver or make_driver(self._settings, self._options)
+            there = self._driver.connect(timeout_seconds)
         except KafkaConfigurationError as error:
             self._drop()
             raise ConfigError(f"source {self.name}: options: {' '.join(map(str, error.args))}") from error
         except Exception as error:
             self._drop()
             raise explain(error, self._settings.brokers) from error
-        if consumer is None:
+        if not there:
             self._health.away()
             return False
-        self._membership = Membership(consumer, self._connection.client, self._ledger, self._placement)
-        consumer.subscribe(topics=list(self._settings.topics), listener=self._membership)
-        self._consumer = consumer
+        topics = self._settings.topics
+        self._membership = Membership(self._driver, topics, self._ledger, self._placement)
+        self._driver.subscribe(topics, self._membership)
         return True
 
-    def _poll(self, timeout_seconds: float) -> list[Raw]:
-        consumer, membership = self._consumer, self._membership
-        assert consumer is not None
+    def _poll(self, timeout_seconds: float, idle: bool = False) -> list[Raw]:
+        driver, membership = self._driver, self._membership
+        assert driver is not None
         assert membership is not None
         if not membership.settled:
             timeout_seconds = min(timeout_seconds, JOIN_SLICE_SECONDS)
         try:
-            membership.see_through()
             membership.place()
             membership.commit_if_due()
-            return self._hand_out(self._calmly(consumer, timeout_seconds))
-        except CorruptRecordError as error:
-            return self._step_over(consumer, error)
-        except (OffsetOutOfRangeError, LogTruncationError) as error:
-            self._mend(consumer, error)
+            if idle:
+                driver.idle()
+                return []
+            return self._hand_out(driver.poll(timeout_seconds, self._max_records))
+        except PositionGoneError as error:
+            self._mend(driver, error)
         except Exception as error:  # noqa: BLE001 - told apart there
             self._bear(error)
             time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
         return []
 
-    def _mend(self, consumer: KafkaConsumer, error: OffsetOutOfRangeError | LogTruncationError) -> None:
+    def _mend(self, driver: Driver, error: PositionGoneError) -> None:
         try:
-            self._placement.mend(consumer, error)
+            self._placement.mend(driver, error)
+        except PositionGoneError as gone:
+            self._bear(gone.cause)
         except Exception as unknown:  # noqa: BLE001 - told apart there
             self._bear(unknown)
 
     def _bear(self, error: Exception) -> None:
         """Go on after an error that passes; let go of the consumer and raise any other as ours."""
-        if isinstance(error, OffsetOutOfRangeError) or not passes(error):
+        if isinstance(error, (OffsetOutOfRangeError, CorruptRecordError)) or not passes(error):
             self._drop()
             raise explain(error, self._settings.brokers) from error
         log.debug("source %s: %s", self.name, error)
 
-    def _calmly(self, consumer: KafkaConsumer, timeout_seconds: float) -> Mapping[TopicPartition, list[Any]]:
-        """Poll, without keeping a core busy while a broker is silent.
-
-        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at
-        all, until the connection is given up after `request_timeout_ms`.
-        """
-        if time.monotonic() < self._gentle_until:
-            time.sleep(min(timeout_seconds, JOIN_SLICE_SECONDS))
-            timeout_seconds = 0.0
-        began, busy = time.monotonic(), time.thread_time()
-        polled: Mapping[TopicPartition, list[Any]] = consumer.poll(
-            int(1000 * timeout_seconds), max_records=self._max_records
-        )
-        took, busy = time.monotonic() - began, time.thread_time() - busy
-        if not polled and took >= JOIN_SLICE_SECONDS and busy > took / 4:
-            self._gentle_until = time.monotonic() + GENTLE_SECONDS
-        return polled
-
-    def _hand_out(self, polled: Mapping[TopicPartition, list[Any]]) -> list[Raw]:
+    def _hand_out(self, polled: list[Polled]) -> list[Raw]:
         found: list[Raw] = []
         count = size = 0
-        for tp, records in polled.items():
-            values = [record.value for record in records]
-            if None in values:
-                values = [b"" if value is None else value for value in values]
-            offsets = [record.offset for record in records]
-            name = name_of(tp)
+        for part in polled:
+            values = [b"" if value is None else value for value in part.values]
+            name, offsets = part.partition, part.offsets
+            if part.unreadable:
+                self._say_unreadable(part)
             self._ledger.handed_out(name, offsets[0], offsets[-1] + 1)
-            found.append(RawMessages(values, name, offsets, self._placement.after_others(name)))
+            others = self._placement.after_others(name)
+            found.append(RawMessages(values, name, offsets, others, part.headers))
             count += len(values)
             size += sum(map(len, values))
         if count:
@@ -298,25 +267,15 @@ class KafkaSource(Source):
             self._max_records = max(1, min(self._options["max_poll_records"], most))
         return found
 
-    def _step_over(self, consumer: KafkaConsumer, error: CorruptRecordError) -> list[Raw]:
-        try:
-            lost = step_over(consumer, error)
-        except Exception as unknown:
-            self._drop()
-            raise explain(unknown, self._settings.brokers) from unknown
-        if lost is None:
-            return []
-        first, after = lost.offsets[0], lost.offsets[-1] + 1
+    def _say_unreadable(self, part: Polled) -> None:
         log.error(
             "source %s: %s: offsets %d to %d are unreadable (%s); they are rejected, and reading goes on",
             self.name,
-            lost.partition,
-            first,
-            after - 1,
-            error,
+            part.partition,
+            part.offsets[0],
+            part.offsets[-1],
+            part.unreadable,
         )
-        self._ledger.handed_out(lost.partition, first, after)
-        return [lost]
 
     def _tell_time(self) -> None:
         """Move the clock of reading: it stands while there is no room, and takes a pause for a moment."""
@@ -326,11 +285,11 @@ class KafkaSource(Source):
 
     def _observe(self) -> None:
         """Look at the feed's health; a stuck partition is mended by a consumer made anew."""
-        consumer, membership, connection = self._consumer, self._membership, self._connection
-        if consumer is None or membership is None or connection is None:
+        driver, membership = self._driver, self._membership
+        if driver is None or membership is None:
             return
         try:
-            stalls = self._health.observe(consumer, connection.client, membership, self._reading_seconds)
+            stalls = self._health.observe(driver, membership, self._reading_seconds)
         except Exception as error:
             if not passes(error):
                 self._drop()
@@ -348,9 +307,9 @@ class KafkaSource(Source):
 
     def _drop(self) -> None:
         """Let go of consumer and sockets; the ledger stays, so that reading can go on from it."""
-        connection = self._connection
-        self._connection = self._consumer = self._membership = None
+        driver = self._driver
+        self._driver = self._membership = None
         self._rebuild_due = False
         self._health.dropped()
-        if connection is not None:
-            connection.close(CLOSE_SECONDS)
+        if driver is not None:
+            driver.close(CLOSE_SECONDS)

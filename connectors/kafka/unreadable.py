@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import CorruptRecordError
 
-from connectors.base import RawMessages
-from connectors.kafka.placement import name_of
+from connectors.kafka.driver import Polled, name_of
 
 PLACEHOLDER = b"(unreadable in Kafka: its batch fails the checksum)"
 """Stands for each lost message. It is no JSON, so each becomes a rejected record with this as its text."""
@@ -27,12 +27,8 @@ def spoilt_at(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
     return TopicPartition(found[1], int(found[2])), int(found[3])
 
 
-def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> RawMessages | None:
-    """Put the consumer behind a spoilt batch.
-
-    Where the batch ends stands in the batch, which is not to be trusted; so the end is looked for:
-    the brokers answer any offset inside it with the same batch, and the first one behind it with
-    another. Doubling steps and bisection find it in about 2 log2(n) fetches.
+def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
+    """Put kafka-python's consumer behind a spoilt batch.
 
     Parameters
     ----------
@@ -43,7 +39,7 @@ def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> RawMessages
 
     Returns
     -------
-    RawMessages or None
+    Polled or None
         One `PLACEHOLDER` for each offset lost. None where the brokers did not answer in time: the
         consumer is back at the batch, and will raise again.
 
@@ -59,26 +55,51 @@ def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> RawMessages
     if tp not in consumer.assignment():
         return None
     begin = max(start, consumer.position(tp) or 0)
+    high = consumer.highwater(tp)
+    if high is None:
+        return None
     others = [other for other in consumer.assignment() if other != tp and other not in consumer.paused()]
     consumer.pause(*others)
     try:
-        end = _end_of_batch(consumer, tp, start)
+        end = end_of_batch(lambda offset: _is_inside(consumer, tp, start, offset), start, high)
     finally:
         consumer.seek(tp, begin)
         consumer.resume(*others)
     if end is None:
         return None
     consumer.seek(tp, end)
-    return RawMessages([PLACEHOLDER] * (end - begin), name_of(tp), range(begin, end))
+    return Polled(name_of(tp), [PLACEHOLDER] * (end - begin), range(begin, end), str(error))
 
 
-def _end_of_batch(consumer: KafkaConsumer, tp: TopicPartition, start: int) -> int | None:
-    high: int | None = consumer.highwater(tp)
-    if high is None:
-        return None
+def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int) -> int | None:
+    """The offset behind a spoilt batch.
+
+    Where the batch ends stands in the batch, which is not to be trusted; so the end is looked for:
+    the brokers answer any offset inside it with the same batch, and the first one behind it with
+    another. Doubling steps and bisection find it in about 2 log2(n) fetches.
+
+    Parameters
+    ----------
+    is_inside : callable
+        Whether an offset belongs to the batch; None where the brokers did not answer in time.
+    start : int
+        The batch's first offset.
+    high : int
+        The end of the log.
+
+    Returns
+    -------
+    int or None
+        None where the brokers did not answer in time.
+
+    Examples
+    --------
+    >>> end_of_batch(lambda offset: offset < 137, 100, 500), end_of_batch(lambda offset: True, 100, 137)
+    (137, 137)
+    """
     inside, step = start, 1
     while inside + step < high:
-        found = _is_inside(consumer, tp, start, inside + step)
+        found = is_inside(inside + step)
         if found is None:
             return None
         if not found:
@@ -87,7 +108,7 @@ def _end_of_batch(consumer: KafkaConsumer, tp: TopicPartition, start: int) -> in
     outside = min(inside + step, high)
     while outside - inside > 1:
         middle = (inside + outside) // 2
-        found = _is_inside(consumer, tp, start, middle)
+        found = is_inside(middle)
         if found is None:
             return None
         inside, outside = (middle, outside) if found else (inside, middle)

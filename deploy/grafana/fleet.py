@@ -178,6 +178,13 @@ def _feed() -> list[Any]:
             "cps",
             [Query(rate("labels_total", "task, outcome", TASKS), "{{task}}: {{outcome}}")],
         ),
+        *_connections(),
+    ]
+
+
+def _connections() -> list[Any]:
+    """What waits, and what is connected."""
+    return [
         chart(
             "Records that wait in sources",
             "How far the agent is behind, as far as the source can tell.",
@@ -225,6 +232,12 @@ def _agents() -> list[Any]:
             "s",
             [Query(f"max by (instance) (scrape_duration_seconds{{{AGENT}}})", "{{instance}}")],
         ),
+        *_versions(),
+    ]
+
+
+def _versions() -> list[Any]:
+    return [
         sheet(
             "Agents",
             "Version, whether the configuration could be read the last time (1), and models and groups "

@@ -50,6 +50,12 @@ def _now() -> list[Any]:
             [(None, "red"), (1, "green")],
             "bool_yes_no",
         ),
+        *_now_in_words(),
+    ]
+
+
+def _now_in_words() -> list[Any]:
+    return [
         sheet(
             "What produces the figures",
             "Version of the model, calibration, and whether that is of another version: then estimates "
@@ -141,9 +147,10 @@ def _labels() -> list[Any]:
             [Query(hull("", "estimator", metric="accuracy"), "{{estimator}}")],
         ),
         chart(
-            "Coverage of the intervals",
-            "Share of batches of 30 labelled rows whose right answers lie in the interval: it should be "
-            "about the configured level.",
+            "Coverage by the confidences alone",
+            "Share of batches of 30 labelled rows whose right answers lie in the exact interval of their "
+            "confidences. Below the configured level the confidences are off; the interval that is reported "
+            "is wider, and knows of the labels.",
             "percentunit",
             [
                 Query(
@@ -158,6 +165,13 @@ def _labels() -> list[Any]:
             "short",
             [Query(over("estimate_evidence", by="metric"), "{{metric}}")],
         ),
+        *_bias_and_lag(),
+    ]
+
+
+def _bias_and_lag() -> list[Any]:
+    """What labels say of the estimate's bias, what that rests on, and how late it is."""
+    return [
         chart(
             "Bias of the estimate",
             "Accuracy of labelled rows less what was promised for them, with its interval; only while labels "

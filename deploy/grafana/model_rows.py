@@ -6,8 +6,8 @@ from typing import Any
 
 from grafana_foundation_sdk.models import dashboard as models
 
-from deploy.grafana.panels import Query, chart, sheet
-from deploy.grafana.promql import TASKS, confusion, hull, over, rate, series
+from deploy.grafana.panels import Query, bars, buckets, chart, sheet
+from deploy.grafana.promql import TASKS, confusion, curve, hull, over, rate, series
 
 
 def classes() -> list[Any]:
@@ -36,6 +36,12 @@ def classes() -> list[Any]:
                 )
             ],
         ),
+        *_by_class(),
+    ]
+
+
+def _by_class() -> list[Any]:
+    return [
         chart(
             "Classes by themselves",
             "With `average: per_class`, each class's own metrics.",
@@ -58,7 +64,46 @@ def classes() -> list[Any]:
 
 def calibration() -> list[Any]:
     """How far scores are from probabilities."""
+    parts = curve()
+    queries = [Query(expr) for expr in parts.values()]
+    columns = {"bin": "confidence bin"} | {
+        f"Value #{letter}": name for letter, name in zip("ABC", parts, strict=False)
+    }
     return [
+        bars(
+            "Calibration curve",
+            "Of answers labelled within the time shown, by bin of confidence: their mean confidence, and the "
+            "share that was right. Bars of one bin should be equally high, but for chance; where right ones "
+            "are fewer, the model is surer than it should be. Misleads if rows are labelled because they "
+            "were wrong.",
+            "percentunit",
+            queries[:2],
+            {field: name for field, name in columns.items() if name != "labelled answers"},
+        ),
+        sheet(
+            "Calibration curve in numbers",
+            "The same, and how many labelled answers each bin has: with fewer than a hundred, chance moves "
+            "the share by four points or more.",
+            "percentunit",
+            queries,
+            columns,
+            (12, 8),
+        ).override_by_name("labelled answers", [models.DynamicConfigValue("unit", "short")]),
+        *_confidences_and_error(),
+    ]
+
+
+def _confidences_and_error() -> list[Any]:
+    rows = f"increase({series('confidence_ratio_bucket')}[$__rate_interval])"
+    return [
+        buckets(
+            "Distribution of confidences",
+            "How many answers of the windows that closed had which confidence, calibrated where there is a "
+            "calibration. Its mean is the estimated accuracy: it shows which answers moved that.",
+            "percentunit",
+            f"sum by (le) ({rows})",
+            "5m",
+        ),
         chart(
             "Calibration error",
             "How far raw scores are from calibrated probabilities, 0 is best; by every estimator.",
@@ -111,6 +156,20 @@ def refits() -> list[Any]:
                 Query(
                     f"time() - max by (task) ({series('refit_last_success_timestamp_seconds', TASKS)})", "age"
                 )
+            ],
+        ),
+        chart(
+            "Rank of the accuracy",
+            "The best and the worst rank that the model may have among those refitted with it, 1 the best, "
+            "all at once with 90 %: by Bonferroni's intervals, and by the chi-square set.",
+            "short",
+            [
+                Query(
+                    over(f"rank_{by}{end}", kind, by="estimator", metric="accuracy"),
+                    f"{{{{estimator}}}}, {by.replace('_', ' ')}{end}",
+                )
+                for by in ("", "chi_square_")
+                for end, kind in (("best", "min"), ("worst", "max"))
             ],
         ),
     ]

@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from grafana_foundation_sdk.builders import (
+    barchart,
+    dashboard,
+    heatmap,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    timeseries,
+)
 from grafana_foundation_sdk.builders import common as common_builders
-from grafana_foundation_sdk.builders import dashboard, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from deploy.grafana.promql import STATES
@@ -48,27 +58,33 @@ def _placed(panel: Any, title: str, description: str, unit: str, size: tuple[int
     )
 
 
-def chart(
-    title: str, description: str, unit: str, queries: Sequence[Query], size: tuple[int, int] = (12, 8)
-) -> timeseries.Panel:
-    """Lines over time. A value is a window's, and holds until the next window closes: so they are steps."""
-    legend = (
+def _legend() -> common_builders.VizLegendOptions:
+    return (
         common_builders.VizLegendOptions()
         .display_mode(common.LegendDisplayMode.LIST)
         .placement(common.LegendPlacement.BOTTOM)
         .show_legend(True)
         .calcs([])
     )
-    tooltip = (
+
+
+def _tooltip() -> common_builders.VizTooltipOptions:
+    return (
         common_builders.VizTooltipOptions()
         .mode(common.TooltipDisplayMode.MULTI)
         .sort(common.SortOrder.DESCENDING)
     )
+
+
+def chart(
+    title: str, description: str, unit: str, queries: Sequence[Query], size: tuple[int, int] = (12, 8)
+) -> timeseries.Panel:
+    """Lines over time. A value is a window's, and holds until the next window closes: so they are steps."""
     found: timeseries.Panel = (
         _placed(timeseries.Panel(), title, description, unit, size)
         .targets(_targets(queries))
-        .legend(legend)
-        .tooltip(tooltip)
+        .legend(_legend())
+        .tooltip(_tooltip())
         .line_interpolation(common.LineInterpolation.STEP_AFTER)
         .show_points(common.VisibilityMode.NEVER)
         .line_width(1)
@@ -177,6 +193,36 @@ def sheet(
         Field by field what to call it, in this order: labels, and ``Value #A`` (``Value`` where there is one
         query only) for the value of the first query. What is not named is left out.
     """
+    found: table.Panel = (
+        _placed(table.Panel(), title, description, unit, size)
+        .targets(_targets(queries, instant=True))
+        .transformations(_joined(columns, merged=len(queries) > 1))
+    )
+    return found
+
+
+def bars(
+    title: str, description: str, unit: str, queries: Sequence[Query], columns: Mapping[str, str]
+) -> barchart.Panel:
+    """What is true now as bars side by side, by the label that is the first of `columns`, as in `sheet`."""
+    first = next(iter(columns.values()))
+    order = models.DataTransformerConfig(id_val="sortBy", options={"sort": [{"field": first}]})
+    found: barchart.Panel = (
+        _placed(barchart.Panel(), title, description, unit, (12, 8))
+        .targets(_targets(queries, instant=True))
+        .transformations([*_joined(columns, merged=len(queries) > 1), order])
+        .x_field(first)
+        .min(0)
+        .max(1)
+        .show_value(common.VisibilityMode.NEVER)
+        .legend(_legend())
+        .tooltip(_tooltip())
+    )
+    return found
+
+
+def _joined(columns: Mapping[str, str], merged: bool) -> list[models.DataTransformerConfig]:
+    """Of instant queries one row a set of labels, of which these fields are kept and renamed."""
     organize = models.DataTransformerConfig(
         id_val="organize",
         options={
@@ -187,11 +233,32 @@ def sheet(
     keep = models.DataTransformerConfig(
         id_val="filterFieldsByName", options={"include": {"names": list(columns)}}
     )
-    merge = [models.DataTransformerConfig(id_val="merge", options={})] if len(queries) > 1 else []
-    found: table.Panel = (
-        _placed(table.Panel(), title, description, unit, size)
-        .targets(_targets(queries, instant=True))
-        .transformations([*merge, keep, organize])
+    merge = [models.DataTransformerConfig(id_val="merge", options={})] if merged else []
+    return [*merge, keep, organize]
+
+
+def buckets(title: str, description: str, unit: str, query: str, interval: str) -> heatmap.Panel:
+    """A histogram over time: a column every `interval` at least, a row a bucket, darker where more lies.
+
+    Parameters
+    ----------
+    query : str
+        Increases of buckets, by ``le``.
+    interval : str
+        Should be longer than a window takes: what is between two windows is an empty column.
+    """
+    axis = heatmap.YAxisConfig().unit(unit)
+    target = _targets([Query(query, "{{le}}")])[0].format(PromQueryFormat.HEATMAP)
+    found: heatmap.Panel = (
+        _placed(heatmap.Panel(), title, description, unit, (12, 8))
+        .targets([target])
+        .interval(interval)
+        .calculate(False)
+        .rows_frame(heatmap.RowsHeatmapOptions().layout(common.HeatmapCellLayout.LE))
+        .y_axis(axis)
+        .color(heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Blues").steps(64))
+        .filter_values(heatmap.FilterValueRange().le(1e-9))
+        .show_legend()
     )
     return found
 

@@ -75,6 +75,22 @@ def rate(name: str, by: str, where: str = MODELS, **equal: str) -> str:
     return f"sum by ({by}) (rate({series(name, where, **equal)}[$__rate_interval]))"
 
 
+def curve() -> dict[str, str]:
+    """The calibration curve over the dashboard's time range, by bin of confidence and by what it says.
+
+    Replicas are summed. Bins without a labelled answer in that time are left out.
+    """
+    labelled, correct, confidence = (
+        f"sum by (bin) (increase({series(f'calibration_curve_{part}_total')}[$__range]))"
+        for part in ("labelled", "correct", "confidence")
+    )
+    return {
+        "confidence": f"{confidence} / ({labelled} > 0)",
+        "right": f"{correct} / ({labelled} > 0)",
+        "labelled answers": f"{labelled} > 0",
+    }
+
+
 def confusion() -> dict[str, str]:
     """The confusion matrix of two classes, as shares of all answers, by its cells' names.
 

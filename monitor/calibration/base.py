@@ -168,7 +168,7 @@ def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
     """
     if calibrated.shape[1] == 1:
         return calibrated[:, 0].copy()
-    confidence: Floats = np.take_along_axis(calibrated, predicted[:, None], axis=1)[:, 0]
+    confidence: Floats = calibrated[np.arange(len(predicted)), predicted]
     return confidence
 
 

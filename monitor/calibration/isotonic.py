@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from monitor.calibration.base import Calibration, Calibrator
 from monitor.calibration.rows import apply_by_column, column_problems, fit_rows
@@ -39,20 +40,14 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
     >>> pool_adjacent_violators(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4))
     (array([0, 1, 3]), array([1. , 2.5, 4. ]))
     """
-    starts: list[int] = []
-    sums: list[float] = []
-    weights: list[float] = []
-    for i, (value, w) in enumerate(zip(y.tolist(), weight.tolist(), strict=True)):
-        start, total = i, value * w
+    starts: Ints = isotonic_regression(y, weights=weight).blocks[:-1].astype(np.int64)
+    while True:
+        sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
         # Products instead of quotients: blocks of equal means merge exactly where sums are integers.
-        while starts and sums[-1] * w >= total * weights[-1]:
-            start = starts.pop()
-            total += sums.pop()
-            w += weights.pop()
-        starts.append(start)
-        sums.append(total)
-        weights.append(w)
-    return np.array(starts, dtype=np.int64), np.array(sums) / np.array(weights)
+        rising = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
+        if rising.all():
+            return starts, sums / rows
+        starts = starts[np.append(True, rising)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

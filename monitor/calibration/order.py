@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 from monitor.records import Floats, Ints
 
@@ -47,7 +46,10 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
     ValueError: platt calibration would reverse the order of the scores: among the 60 labelled rows ...
     """
     width = scores.shape[1]
-    areas = [_rank_area(scores[:, k], labels == k) for k in range(width)]
+    first = _rank_area(scores[:, 0], labels == 0)
+    if first is None and width <= 2:  # ranking is what takes the time
+        return
+    areas = [first, *(_rank_area(scores[:, k], labels == k) for k in range(1, width))]
     wrong = [k for k, area in enumerate(areas) if area is not None]
     if len(wrong) < min(width, 2):
         return
@@ -73,6 +75,9 @@ def _rank_area(score: Floats, right: np.ndarray) -> float | None:
     others = len(right) - hits
     if not hits or not others:
         return None
-    area = (float(rankdata(score)[right].sum()) - hits * (hits + 1) / 2) / (hits * others)
+    # Sorted both, each finds its place among the other's in a quarter of the time that ranking all takes.
+    larger, smaller = np.sort(score[right]), np.sort(score[~right])
+    below = sum(int(smaller.searchsorted(larger, side).sum()) for side in ("left", "right"))  # of ties, one
+    area = below / 2 / (hits * others)
     error = np.sqrt((hits + others + 1) / (12.0 * hits * others))
     return area if area < 0.5 - STANDARD_ERRORS * error else None

@@ -71,8 +71,8 @@ def ask_for_baseline(
         See `ask`; a task or a metric that the configuration lacks.
     """
     config = load_config(path)
-    name = task_named(task, list(config.tasks))
-    metrics = config.tasks[name].metrics
+    name = task_named(task, list(config.scored_tasks))
+    metrics = config.scored_tasks[name].metrics
     if metric not in metrics:
         raise RequestError(not_there("metric", metric, metrics))
     if not reason.strip():

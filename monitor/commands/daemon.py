@@ -14,12 +14,11 @@ from types import FrameType
 
 from connectors.build import build_inputs, read_references
 from monitor.agent import Agent
-from monitor.calibrationcheck import refuse_one_class
 from monitor.check import check, unmatched_models
-from monitor.classorder import refuse_reversed_classes
 from monitor.commands.journal import Journal, JournalSinks
 from monitor.commands.outputs import alert_pushers, reject_queues, report_queues, retention
 from monitor.commands.state import open_state
+from monitor.commands.tried import Stamp, Tried, reference_stamps, try_references
 from monitor.config import Config
 from monitor.configfile import load_config
 from monitor.engine import Engine, EngineSettings
@@ -31,14 +30,14 @@ from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus import registry
 from monitor.export.sinks import AgentSinks, SinkSet
 from monitor.intervalcheck import interval_sentences
-from monitor.reference import FEWEST_WINDOWS, Reference
+from monitor.labels.estimators import flow
+from monitor.labels.estimators.ssme_flow import SSMEFlow
 from monitor.refit.fit import refit
 from monitor.refit.recalibration import recalibrate
 from monitor.refit.worker import Limits, RefitWorker
 from monitor.refitter import Refitter
 from monitor.reload import classify
 from monitor.report import WindowReport
-from monitor.series import SeriesSettings
 from monitor.store.store import FILE
 from monitor.view import AgentView
 
@@ -50,49 +49,35 @@ _SWAP_SECONDS = 2.0  # for the engine to come to a reload, and as long again to 
 
 Watch = Callable[[Sequence[WindowReport]], None]
 
-Stamp = tuple[int, int] | None
-"""When a file was last changed, in nanoseconds, and its bytes; None where it cannot be looked at."""
 
-
-def engine_settings(config: Config, event_time: bool = False, in_flow: bool = False) -> EngineSettings:
+def engine_settings(
+    config: Config, event_time: bool = False, in_flow: bool = False, tried: Tried | None = None
+) -> EngineSettings:
     """What the engine of a configuration is built from, its references read.
 
     Everything is tried here that the engine would otherwise do as models appear: what a reference or a
-    chart cannot carry must be known before the start, and not stop the agent when the first answer comes.
+    chart cannot carry must be known before the start, and not stop the agent when the first answer comes;
+    but for what `tried` knows.
 
     Raises
     ------
     ConfigError
         A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
         way round; a chart cannot keep its promise.
+    MissingExtraError
+        An estimator needs an extra that is not installed.
     """
+    for name, task in config.scored_tasks.items():
+        if SSMEFlow.tag in task.estimators:
+            flow.require(f"tasks.{name}.estimators: {SSMEFlow.tag}")
     # A replay must give the same bytes, however fast it goes.
     inline, again = (refit, recalibrate) if event_time or in_flow else (None, None)
-    settings = EngineSettings(config.tasks, read_references(config), event_time, inline, again)
-    for name, task in settings.tasks.items():
-        for model, reference in settings.references.get(name, {}).items():
-            charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
-            groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
-            refuse_one_class(name, task, model, reference)
-            refuse_reversed_classes(name, task.classes, model, reference)
-            for group in ("", *groups):
-                _try_series(SeriesSettings(name, model, group, task), reference)
+    settings = EngineSettings(
+        config.scored_tasks, read_references(config), event_time, inline, again, config.arenas
+    )
+    try_references(settings, tried)
     check(config, reference_windows(settings))
     return settings
-
-
-def reference_stamps(config: Config) -> dict[str, Stamp]:
-    """By task that has one, what its reference file looks like: another stamp is another reference."""
-    paths = {name: task.reference.path for name, task in config.tasks.items()}
-    return {name: _stamp(path) for name, path in paths.items() if path is not None}
-
-
-def _stamp(path: str) -> Stamp:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size
 
 
 def reference_windows(settings: EngineSettings) -> dict[str, dict[str, int]]:
@@ -104,23 +89,6 @@ def reference_windows(settings: EngineSettings) -> dict[str, dict[str, int]]:
         }
         for name, models in settings.references.items()
     }
-
-
-def _try_series(settings: SeriesSettings, reference: Reference) -> None:
-    try:
-        built = settings.build(reference)
-    except (ValueError, ConfigError) as error:
-        who = " ".join(filter(None, ("model", settings.model, settings.group)))
-        raise ConfigError(f"tasks.{settings.task_name}.reference, {who}: {error}") from error
-    if built.without_baseline:
-        log.warning(
-            "tasks.%s.reference, %s %s: %s. Its charts wait for the stream's first %d windows.",
-            settings.task_name,
-            settings.model,
-            settings.group,
-            built.without_baseline,
-            settings.judge.baseline_windows,
-        )
 
 
 class Daemon:
@@ -145,8 +113,10 @@ class Daemon:
     ) -> None:
         self.config = config
         self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
-        settings = engine_settings(config, in_flow=in_flow)
+        tried = Tried(config)
+        settings = engine_settings(config, in_flow=in_flow, tried=tried)
         self._state = open_state(config, settings) if config.store else None
+        tried.save()
         sinks = SinkSet(
             report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
         )
@@ -167,10 +137,11 @@ class Daemon:
         kept = None if self._state is None else self._state.kept
         refitter = Refitter(RefitWorker(), self._refit_limits)
         self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)
-        metrics = registry(self.view, config.export.max_series)
+        export = config.export
+        metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = alert_pushers(config, self.agent.view)
         routes = page_routes(self.view, windows)
-        self.server = HttpServer(build_app(self.view, metrics, render_page, routes), config.export.listen)
+        self.server = HttpServer(build_app(self.view, metrics, render_page, routes), export.listen)
 
     def view(self) -> AgentView:
         """The agent as it is now, with the HTTP side that shows it."""
@@ -180,7 +151,7 @@ class Daemon:
 
     def _refit_limits(self, task: str) -> Limits:
         """As the configuration in force has them; those of a reload hold from the next refit on."""
-        limits = self.config.tasks[task].ssme
+        limits = self.config.scored_tasks[task].ssme
         return Limits(limits.seconds, limits.memory_bytes)
 
     @contextmanager
@@ -255,9 +226,9 @@ class Daemon:
     def _rewritten(self, new: Config, stamps: Mapping[str, Stamp]) -> dict[str, str]:
         """By task, the reference files that are the same ones as before but have changed."""
         return {
-            name: str(new.tasks[name].reference.path)
+            name: str(new.scored_tasks[name].reference.path)
             for name, stamp in stamps.items()
-            if new.tasks[name].reference.path == self.config.tasks[name].reference.path
+            if new.scored_tasks[name].reference.path == self.config.scored_tasks[name].reference.path
             and stamp != self._stamps[name]
         }
 
@@ -269,7 +240,9 @@ class Daemon:
         BlindsightError
             It has not done so in time: it is busy with one chunk, or its input has ended.
         """
-        settings = engine_settings(new)
+        tried = Tried(new)
+        settings = engine_settings(new, tried=tried)
+        tried.save()
 
         def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
             return engine.reconfigured(settings, fresh)
@@ -311,7 +284,7 @@ def run(path: str) -> int:
     if not config.sources:
         raise ConfigError("sources: there are none; `run` needs one, or use `replay` for files")
     stopping, reloading = threading.Event(), threading.Event()
-    with _signals(stopping, reloading):
+    with signals(stopping, reloading):
         # Within the handlers' reach: a SIGHUP while references are read must not end the process.
         daemon = Daemon(config)
         with daemon.running() as agent:
@@ -335,7 +308,7 @@ def _why(stopping: threading.Event, agent: Agent) -> str:
 
 
 @contextmanager
-def _signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
+def signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
     """SIGTERM and SIGINT stop, SIGHUP reloads; what was there before is put back."""
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -14,14 +14,15 @@ from rich.live import Live
 from rich.text import Text
 
 from monitor.agent import Agent
+from monitor.charts import chart_for
 from monitor.commands import series_table
 from monitor.commands.daemon import Daemon
-from monitor.config import Config, FileSource, listen_address
+from monitor.config import Config, FileSource, Task, listen_address
 from monitor.configfile import load_config
 from monitor.demo.calibration import CALIBRATION_WHY, calibration_sentence, summarise_calibration
 from monitor.demo.pour import Pour
 from monitor.demo.stream import METRICS, TASK, DemoData, prepare
-from monitor.demo.summary import WHY, ModelSummary, metric_charts, sentences, summarise
+from monitor.demo.summary import WHY, ModelSummary, alarms_of_truth, metric_charts, sentences, summarise
 from monitor.demo.trust import TRUST_WHY, TrustStories, trust_sentences
 from monitor.errors import ConfigError, SinkError
 from monitor.export.reports import cannot_write
@@ -185,11 +186,18 @@ def _close(console: Console, data: DemoData, histories: Histories, stories: Trus
         except OSError as error:
             raise SinkError(cannot_write(str(folder / name), error)) from error
     alarms = histories.alarms()
+    task = load_config(data.config).tasks[TASK]
+    assert isinstance(task, Task)  # the demo's own
+    alike = chart_for(task.charting, "accuracy")
     summaries = [
-        summarise(chart, model, float(accuracy), alarms[TASK, model, ""])
-        for chart, model, accuracy in zip(
-            charts["accuracy"], data.models, data.reference_accuracy, strict=True
+        summarise(
+            charts["accuracy"][column],
+            model,
+            float(data.reference_accuracy[column]),
+            alarms[TASK, model, ""],
+            alarms_of_truth(data, column, alike),
         )
+        for column, model in enumerate(data.models)
     ]
     console.print()
     console.print(_by_month(summaries, console.width))

@@ -21,7 +21,10 @@ def report_queues(config: Config) -> list[QueuedSink[bytes]]:
     """Of closed windows, where no store keeps them: past their bound the oldest are dropped."""
     found: list[QueuedSink[bytes]] = []
     if config.reports and config.reports.path:
-        found.append(ReportWriter(config.reports.path))
+        writer = ReportWriter(
+            config.reports.path, max_bytes=config.reports.max_bytes, keep=config.reports.keep
+        )
+        found.append(writer)
     if config.reports and config.reports.kafka:
         topic = build_lines_topic(config.reports.kafka)
         found.append(QueuedSink(topic, QUEUED_REPORTS, drop_oldest=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,11 +18,12 @@ from monitor.commands.daemon import engine_settings
 from monitor.commands.reporting import write_report
 from monitor.config import Config
 from monitor.configfile import load_config
-from monitor.engine import Engine, layouts
+from monitor.engine import layouts
 from monitor.errors import ConfigError, SinkError, SourceError
+from monitor.estimate.hajek import WeightedCounts
 from monitor.export.page.period import Period
 from monitor.export.queued import QueuedSink
-from monitor.export.rejects import RejectWriter
+from monitor.export.rejects import Rejected, RejectWriter
 from monitor.export.reports import ReportWriter, cannot_write
 from monitor.export.svg import stacked_svg
 from monitor.pictures import Alarm
@@ -33,11 +34,13 @@ from monitor.view import EngineView
 REPORTS = "windows.ndjson"
 REJECTS = "rejects.ndjson"
 PAGE = "report.html"
-_OURS = (REPORTS, REJECTS, f"{REJECTS}.1", PAGE)
-_MESSAGES_KEPT = 5
+OURS = (REPORTS, REJECTS, f"{REJECTS}.1", PAGE)
+MESSAGES_KEPT = 5
 _NAME_BYTES = 150  # file systems allow 255; the ending and a number come on top
 _READ_SECONDS = 0.2  # of a pipe only; a file is always ready
 _WRITE_SECONDS = 60.0  # a replay waits for its disk: a missing line would be worse than a late one
+
+Labelled = dict[tuple[str, str, str], dict[int, WeightedCounts]]
 
 Progress = Callable[[Path, int], None]
 """Told the file that is being read, and how many bytes of it have been, where that is known."""
@@ -70,7 +73,7 @@ class Unused:
                 self.answers[reject.reason.value] += reject.answers
             else:
                 self.labels[reject.reason.value] += 1
-            if len(self.first) < _MESSAGES_KEPT:
+            if len(self.first) < MESSAGES_KEPT:
                 self.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
     @property
@@ -94,6 +97,8 @@ class Replayed:
     unused : Unused
     rejects : Path or None
         Where those were written; None where the configuration has no `rejects`.
+    notes : tuple of str
+        What else whoever runs it should know, as sentences.
     """
 
     view: EngineView
@@ -102,6 +107,7 @@ class Replayed:
     alarms: Mapping[tuple[str, str, str], Mapping[str, tuple[Alarm, ...]]]
     unused: Unused
     rejects: Path | None
+    notes: tuple[str, ...] = ()
 
 
 def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progress) -> Replayed:
@@ -122,12 +128,13 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     """
     config = load_config(config_path)
     engine = engine_settings(config, event_time=True).build()
-    written = _Written(config, files, out)
+    _check(files, out)
+    written = Written(config, out)
     unused = Unused()
     try:
         for chunk, unit in _chunks(config, files, progress):
             unused.add(chunk, unit)
-            written.rejected(chunk)
+            written.rejected((reject, chunk.source) for reject in chunk.rejects)
             written.closed(engine.absorb(chunk, 0.0))
         written.closed(engine.finish())
     finally:
@@ -137,19 +144,36 @@ def replay(config_path: str, files: Sequence[Path], out: Path, progress: Progres
     return Replayed(
         engine.view(),
         written.windows,
-        _draw(engine, written.period, out),
+        draw(engine.labelled(), written.period, out),
         written.period.histories.alarms(),
         unused,
         out / REJECTS if config.rejects else None,
     )
 
 
-class _Written:
-    """The files of a replay, begun anew, and what the pictures need."""
+class Written:
+    """The files of a replay, begun anew, and what the pictures need.
 
-    def __init__(self, config: Config, files: Sequence[Path], out: Path) -> None:
-        _check(files, out)
-        self.period = Period({name: task.chart.estimator for name, task in config.tasks.items()})
+    Parameters
+    ----------
+    config : Config
+    out : Path
+        Their folder.
+
+    Attributes
+    ----------
+    period : Period
+    windows : int
+        Closed windows written, revisions not counted.
+
+    Raises
+    ------
+    ConfigError
+        The folder cannot be used.
+    """
+
+    def __init__(self, config: Config, out: Path) -> None:
+        self.period = Period({name: task.chart.estimator for name, task in config.scored_tasks.items()})
         self.windows = 0
         self._reports = ReportWriter(str(out / REPORTS))
         self._rejects: RejectWriter | None = None
@@ -163,16 +187,18 @@ class _Written:
                 raise
 
     def closed(self, reports: Sequence[WindowReport]) -> None:
+        """Write windows."""
         for report in reports:
             self._reports.write(to_json(report), wait_seconds=_WRITE_SECONDS)
         self.period.add(reports)
         self.windows += sum(not report.revision for report in reports)
 
-    def rejected(self, chunk: Chunk) -> None:
+    def rejected(self, rejects: Iterable[Rejected]) -> None:
+        """Write what could not be used, where that is wanted."""
         if self._rejects is None:
             return
-        for reject in chunk.rejects:
-            self._rejects.write((reject, chunk.source), wait_seconds=_WRITE_SECONDS)
+        for rejected in rejects:
+            self._rejects.write(rejected, wait_seconds=_WRITE_SECONDS)
 
     def close(self) -> bool:
         """Whether every line is on the disk."""
@@ -197,7 +223,7 @@ def _check(files: Sequence[Path], out: Path) -> None:
             raise ConfigError(str(error)) from error
         finally:
             source.close()
-        for name in _OURS:
+        for name in OURS:
             if (out / name).exists() and path.samefile(out / name):
                 raise ConfigError(
                     f"--out: {name} would replace {path}, which is to be read; give another folder"
@@ -244,10 +270,18 @@ def _bytes_read(raws: Sequence[Raw]) -> int:
     return sum(len(raw.data) for raw in raws if isinstance(raw, RawBlock))
 
 
-def _draw(engine: Engine, period: Period, out: Path) -> tuple[Path, ...]:
-    """A picture a model, and one a group, beside the reports; and all of them in one page."""
+def draw(labelled: Labelled, period: Period, out: Path) -> tuple[Path, ...]:
+    """A picture a model, and one a group, beside the reports; and all of them in one page.
+
+    Parameters
+    ----------
+    labelled : mapping
+        As `Engine.labelled` gives it.
+    period : Period
+    out : Path
+        The folder.
+    """
     paths: list[Path] = []
-    labelled = engine.labelled()
     for series, charts in period.histories.charts(labelled).items():
         path = out / f"{file_name(*series)}.svg"
         if path in paths:  # two names that differ only in what a file's name may not hold

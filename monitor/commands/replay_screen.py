@@ -13,6 +13,7 @@ from rich.text import Text
 
 from monitor.commands import series_table
 from monitor.commands.replay import REPORTS, Replayed, replay
+from monitor.commands.replay_spark import OnSpark, replay_on_spark
 from monitor.errors import SourceError
 from monitor.labels.audit import BATCH_ROWS
 from monitor.report import rfc3339
@@ -21,29 +22,39 @@ from monitor.view import ObjectiveState
 _PLAIN = (".ndjson", ".jsonl", ".json")
 
 
-def replay_with_progress(config: str, files: Sequence[Path], out: Path) -> None:
-    """Replay files and say what came out.
+def replay_with_progress(config: str, files: Sequence[Path], out: Path, spark: OnSpark | None = None) -> None:
+    """Replay files, here or on Spark, and say what came out.
 
     Raises
     ------
     SourceError
         Not one record could be used. Some that could not are told, and are no failure.
     """
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
-        done = replay(config, files, out, lambda path, size: bar.advance(bars[path], size))
+    done = _here(config, files, out) if spark is None else replay_on_spark(config, files, out, spark)
     console = series_table.output()
     if done.view.series:
         console.print(_table(done, console.width))
-    for line in (*_of_series(done), *_of_alarms(done), *_of_files(done, out), *_of_rejects(done)):
+    for line in (
+        *_of_series(done),
+        *_of_alarms(done),
+        *_of_files(done, out),
+        *done.notes,
+        *_of_rejects(done),
+    ):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if done.unused.everything:
         raise SourceError(
             f"not one of the {done.unused.received:,} answers and labels could be used; compare the first "
             f"messages with the tasks in {config}"
         )
+
+
+def _here(config: str, files: Sequence[Path], out: Path) -> Replayed:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
+        return replay(config, files, out, lambda path, size: bar.advance(bars[path], size))
 
 
 def _size(path: Path) -> int | None:
@@ -83,14 +94,14 @@ def _of_series(done: Replayed) -> Iterator[str]:
 
 
 def _of_audits(done: Replayed) -> Iterator[str]:
-    """How often the intervals of the accuracy held among the labelled rows."""
+    """How often the confidences alone told what the labelled rows turned out to be."""
     audited = [(one, one.coverage) for one in done.view.series if one.coverage is not None]
     if audited:
-        yield "Intervals of the accuracy that held, by the newest labelled rows in batches of 30:"
+        yield "Newest batches of 30 labelled rows within the exact interval of their confidences:"
     for one, found in audited:
         yield (
             f"  {_name(one.task, one.model)}: {100 * found.ratio:.0f} % of {found.rows // BATCH_ROWS} "
-            f"(they claim {100 * found.level:g} %)"
+            f"(right confidences: {100 * found.level:g} % or more)"
         )
 
 

@@ -84,7 +84,7 @@ def open_state(config: Config, settings: EngineSettings) -> State:
     except BaseException:
         store.close()
         raise
-    now = tasks_as_json(dict(config.tasks))
+    now = tasks_as_json(config.tasks)
     keeper = Keeper(store, lambda: {name: mark for each in followers for name, mark in each.marks.items()})
     kept = Kept(
         keeper,
@@ -101,7 +101,8 @@ def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list
     """One for each place that reports go to, with a connection of its own to the store."""
     destinations: list[Followed] = []
     if config.reports and config.reports.path:
-        destinations.append(ReportsFile(config.reports.path))
+        file = ReportsFile(config.reports.path, config.reports.max_bytes, config.reports.keep)
+        destinations.append(file)
     if config.reports and config.reports.kafka:
         destinations.append(build_reports_topic(config.reports.kafka, store.identity))
     saved = store.marks()

@@ -12,8 +12,12 @@ from monitor.configfile import load_config
 from monitor.engine import layouts
 from monitor.errors import ConfigError
 from monitor.forget import count
+from monitor.rivals import RIVALS
 from monitor.store.history import History
 from monitor.verify import Findings, Verifier
+from monitor.verify.verifier import OF_ARENAS
+
+_RIVALS = " and ".join([", ".join(RIVALS[:-1]), RIVALS[-1]])
 
 
 def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence[str]) -> Findings:
@@ -34,10 +38,12 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
     history = History(store)
     try:
         partitions = {name for line in history.windows() for name in line.positions}
+        if not partitions and (arenas := history.arena_windows()):
+            return Findings(not_checkable=Counter({OF_ARENAS: arenas}))
         feed = open_inputs(
             files, named, partitions, layouts(config.tasks), lambda name: wire_for(config, name)
         )
-        return Verifier(history, config.tasks, feed).run()
+        return Verifier(history, config.scored_tasks, feed).run()
     finally:
         history.close()
 
@@ -62,8 +68,9 @@ def told(found: Findings) -> str:
             f"Times of {found.untimed:,} windows were not compared: some of their records name no time."
         )
     lines.append(
-        "Recomputed: size, times, positions and the estimates without labels. Not: charts, objectives"
+        "Recomputed: size, times, positions and the estimates of average_confidence. Not: charts, objectives"
         + (f", the ends of {count(found.informed, 'interval')} that labels moved" if found.informed else "")
+        + (f", {count(found.rivals, 'estimate')} of {_RIVALS}" if found.rivals else "")
         + (f", {count(found.realised, 'estimate')} from labels." if found.realised else ".")
     )
     if not found.checked:

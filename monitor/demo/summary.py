@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 
+from monitor.charts import Chart
 from monitor.demo.calibration import turned_out_calibration
 from monitor.demo.stream import METRICS, TASK, WINDOW_SIZE, DemoData
 from monitor.export.svg import ControlChartData
 from monitor.pictures import Alarm, Histories
 from monitor.records import Floats
+from monitor.reference import Point, baseline
 
 WHY = (
     "Why: these flights have concept drift. What a delay at the gate means for the arrival changes with "
@@ -49,6 +52,8 @@ class ModelSummary:
         saying what the reference showed.
     alarms : mapping of str to tuple of Alarm
         By metric; metrics without one may be left out.
+    true_alarms : int
+        Of the same chart on what turned out: see `alarms_of_truth`.
     months : tuple of Month
     """
 
@@ -59,6 +64,7 @@ class ModelSummary:
     error: float
     error_of_reference: float
     alarms: Mapping[str, tuple[Alarm, ...]]
+    true_alarms: int
     months: tuple[Month, ...]
 
     @property
@@ -74,6 +80,23 @@ def turned_out(data: DemoData, model: int, windows: int) -> Floats:
     known = late >= 0
     right = (said == (late == 1)) & known
     return np.asarray(right.sum(axis=1) / known.sum(axis=1), dtype=np.float64)
+
+
+def alarms_of_truth(data: DemoData, model: int, chart: Chart) -> int:
+    """How often the chart of the accuracy would alarm on what turned out, had that been known at once.
+
+    Its baseline is what turned out in the reference's windows, so that it is as good a chart of the truth as
+    the other is of the estimate.
+    """
+    right = (data.reference_scores[:, model] > 0.5) == (data.reference_late == 1)
+    windows = right[: len(right) // WINDOW_SIZE * WINDOW_SIZE].reshape(-1, WINDOW_SIZE).mean(axis=1)
+    row_sd = float(np.sqrt(windows.mean() * (1 - windows.mean())))
+    logic = chart.build(baseline([Point(value, WINDOW_SIZE, row_sd) for value in windows.tolist()]))
+    stood = [
+        logic.update(value, WINDOW_SIZE).out_of_control
+        for value in turned_out(data, model, len(data) // WINDOW_SIZE).tolist()
+    ]
+    return sum(on and not before for before, on in pairwise([False, *stood]))
 
 
 def metric_charts(data: DemoData, histories: Histories, metric: str) -> list[ControlChartData]:
@@ -113,7 +136,11 @@ def _cut(chart: ControlChartData, windows: int) -> ControlChartData:
 
 
 def summarise(
-    chart: ControlChartData, model: str, reference_accuracy: float, alarms: Mapping[str, tuple[Alarm, ...]]
+    chart: ControlChartData,
+    model: str,
+    reference_accuracy: float,
+    alarms: Mapping[str, tuple[Alarm, ...]],
+    true_alarms: int,
 ) -> ModelSummary:
     """Hold a model's chart, with what turned out true in it, against the truth."""
     inside = (chart.lower <= chart.realised) & (chart.realised <= chart.upper)
@@ -125,6 +152,7 @@ def summarise(
         error=float(np.abs(chart.value - chart.realised).mean()),
         error_of_reference=float(np.abs(reference_accuracy - chart.realised).mean()),
         alarms=alarms,
+        true_alarms=true_alarms,
         months=tuple(_months(chart)),
     )
 
@@ -152,7 +180,8 @@ def sentences(summaries: Sequence[ModelSummary]) -> Iterator[str]:
             f"{100 * worst.estimate:.1f} %, turned out {100 * worst.realised:.1f} % "
             f"({abs(gap):.1f} points too {'high' if gap > 0 else 'low'}). Off by {100 * found.error:.1f} "
             "points a window on average; always saying the reference's accuracy is off by "
-            f"{100 * found.error_of_reference:.1f}. {_alarms(found.alarms)}"
+            f"{100 * found.error_of_reference:.1f}. {_alarms(found.alarms)} The true accuracy charted alike: "
+            f"{_count(found.true_alarms)}."
         )
 
 
@@ -169,8 +198,12 @@ def _alarms(alarms: Mapping[str, Sequence[Alarm]]) -> str:
         raised = alarms.get(metric, ())
         if raised:
             first = datetime.fromtimestamp(raised[0].time, UTC).strftime("%-d %B")
-            said.append(f"{len(raised)} {name} alarm{'s' if len(raised) > 1 else ''}, the first on {first}")
+            said.append(f"{_count(len(raised), f'{name} ')}, the first on {first}")
         else:
             said.append(f"no {name} alarm")
     sentence = "; ".join(said)
     return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _count(alarms: int, of: str = "") -> str:
+    return f"{alarms or 'no'} {of}alarm{'s' if alarms > 1 else ''}"

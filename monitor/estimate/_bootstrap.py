@@ -59,18 +59,40 @@ def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Flo
         Resampled number of rows.
     """
     n = len(values)
-    order = np.random.default_rng(seed).permutation(DRAWS)
+    order = _order(seed)
     if n > _TABLE_ROWS:
         sums, totals = _normal_sums(values, starts)
     else:
         table = _weights(1 << (n - 1).bit_length())
-        narrow = values.astype(np.float32)
-        ends = [*starts[1:].tolist(), n]
-        sums = np.array(
-            [narrow[a:b] @ table[a:b] for a, b in zip(starts.tolist(), ends, strict=True)], dtype=np.float64
-        ).T
+        sums = _weighted_sums(values.astype(np.float32), table[:n], starts).T
         totals = _totals(n)
     return sums[order], totals[order]
+
+
+@lru_cache(maxsize=4096)
+def _order(seed: int) -> NDArray[np.uint8]:
+    """The order in which the draws are given: models of a task are at about the same window."""
+    order = np.random.default_rng(seed).permutation(DRAWS).astype(np.uint8)
+    order.flags.writeable = False
+    return order
+
+
+@lru_cache(maxsize=64)
+def _even_starts(n: int, length: int) -> Ints:
+    return np.arange(0, n, length)
+
+
+def _weighted_sums(values: NDArray[np.float32], table: NDArray[np.float32], starts: Ints) -> Floats:
+    """(runs, DRAWS) sums over runs of rows, each row by its weights."""
+    n, runs = len(values), len(starts)
+    length = n // runs
+    if n == runs * length and (starts == _even_starts(n, length)).all():
+        # The same products of a run with its weights, in one call.
+        return (values.reshape(runs, 1, length) @ table.reshape(runs, length, DRAWS))[:, 0].astype(np.float64)
+    ends = [*starts[1:].tolist(), n]
+    return np.array(
+        [values[a:b] @ table[a:b] for a, b in zip(starts.tolist(), ends, strict=True)], dtype=np.float64
+    )
 
 
 def _normal_sums(values: Floats, starts: Ints) -> tuple[Floats, Floats]:
@@ -91,10 +113,10 @@ def centered_interval(draws: Floats, value: float, level: float) -> tuple[Floats
     A sum of absolute values grows by the resampling's own noise; moving the draws takes that off.
     """
     moved: Floats = draws + (value - float(draws.mean()))
-    ordered = np.sort(moved)
+    ordered = np.sort(moved).tolist()
     tail = (1.0 - level) / 2.0 * (len(ordered) - 1)
     at = int(tail)
     low = ordered[at] + (tail - at) * (ordered[at + 1] - ordered[at])
     high = ordered[-1 - at] - (tail - at) * (ordered[-1 - at] - ordered[-2 - at])
     moved.flags.writeable = False
-    return moved, float(np.clip(low, 0.0, value)), float(np.clip(high, value, 1.0))
+    return moved, min(max(low, 0.0), value), min(max(high, value), 1.0)

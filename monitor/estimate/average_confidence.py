@@ -131,8 +131,40 @@ def average_confidence_windows(
     (2, Unknown(reason=<Reason.NO_ROWS: 'no rows'>), None)
     """
     checked_level(level)
+    return [
+        (Unknown(Reason.NO_ROWS), None) if found is None else (exact_estimate(*found, level), found[1])
+        for found in counts_of_right(confidences)
+    ]
+
+
+def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, TrimmedPmf] | None]:
+    """Mean confidence and distribution of the number of right answers, of windows of any sizes.
+
+    Windows of one size are computed together.
+
+    Parameters
+    ----------
+    confidences : sequence of (n,) arrays of float
+        As in `average_confidence`, one a window.
+
+    Returns
+    -------
+    list of (float, TrimmedPmf) or None
+        One a window, in order; None for no rows.
+
+    Raises
+    ------
+    ValueError
+        A confidence is out of range.
+
+    Examples
+    --------
+    >>> (mean, counts), nothing = counts_of_right([[0.75, 1.0], []])
+    >>> mean, counts.offset, counts.mass.tolist(), nothing
+    (0.875, 1, [0.25, 0.75], None)
+    """
     checked = [checked_probabilities(window, 1, f"confidences[{i}]") for i, window in enumerate(confidences)]
-    results: list[tuple[Result, TrimmedPmf | None]] = [(Unknown(Reason.NO_ROWS), None)] * len(checked)
+    results: list[tuple[float, TrimmedPmf] | None] = [None] * len(checked)
     by_size: dict[int, list[int]] = {}
     for i, window in enumerate(checked):
         by_size.setdefault(len(window), []).append(i)
@@ -142,11 +174,29 @@ def average_confidence_windows(
         for first in range(0, len(members), step):
             some = members[first : first + step]
             together = np.stack([checked[i] for i in some])
-            for i, mean, pmf in zip(some, together.mean(axis=1), trimmed_pmf_many(together), strict=True):
-                low, high = pmf.interval(level)
-                row = np.array([mean, min(low / n, mean), max(high / n, mean)])
-                results[i] = _estimate(row, level, n), pmf
+            means = together.mean(axis=1).tolist()
+            for i, mean, pmf in zip(some, means, trimmed_pmf_many(together), strict=True):
+                results[i] = mean, pmf
     return results
+
+
+def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
+    """The accuracy with the central quantiles of the number of right answers.
+
+    Parameters
+    ----------
+    mean : float
+        Of the confidences.
+    pmf : TrimmedPmf
+    level : float
+
+    Examples
+    --------
+    >>> exact_estimate(0.875, TrimmedPmf(1, np.array([0.25, 0.75]), 2), 0.95)
+    Estimate(value=0.875, lower=0.5, upper=1.0, level=0.95, n=2)
+    """
+    low, high = pmf.interval(level)
+    return Estimate(mean, min(low / pmf.n, mean), max(high / pmf.n, mean), level, pmf.n)
 
 
 def _many(confidence: Floats, level: float) -> Floats:

@@ -134,7 +134,7 @@ def expected_shift(confidence: Floats, bias: Floats) -> Floats:
     return found
 
 
-def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw) -> TrimmedPmf:
+def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0) -> TrimmedPmf:
     """A window's distribution of right answers where its confidences have a bias that is so distributed.
 
     Parameters
@@ -143,6 +143,8 @@ def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw) -> TrimmedPmf:
         Of the count without a bias.
     confidence : (n,) float64
     law : BiasLaw
+    times : float
+        For a distribution of so many times these rows, whose confidences are like these.
 
     Returns
     -------
@@ -157,7 +159,7 @@ def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw) -> TrimmedPmf:
     >>> round(float((np.arange(len(found.mass)) + found.offset) @ found.mass), 1)   # 100 expit(-1)
     26.9
     """
-    shift = on_lattice(expected_shift(confidence, NODES))
+    shift = times * on_lattice(expected_shift(confidence, NODES))
     low, mass = _on_counts(shift, law.mass)
     found = np.maximum(fftconvolve(pmf.mass, mass), 0.0)
     counts = np.clip(np.arange(len(found)) + pmf.offset + low, 0, pmf.n)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from monitor.estimate._bootstrap import centered_interval, resampled_sums
-from monitor.estimate.equal_count import EqualCountBins, equal_count_bins, label_noise_bias
+from monitor.estimate.equal_count import (
+    EqualCountBins,
+    bin_edges,
+    bin_rows,
+    equal_count_bins,
+    label_noise_bias,
+)
 from monitor.estimate.poisson_binomial import checked_level, checked_probabilities
-from monitor.records import Floats
+from monitor.records import Floats, Ints
 from monitor.result import Estimate, Reason, Result, Unknown
 
 ECE_BINS = 20
@@ -33,11 +41,17 @@ class CalibrationErrorEstimate:
     draws : (200,) float64 or None
         Bootstrap draws, moved to have the estimate as their mean; not clipped. Those of windows with
         different seeds may be averaged one by one. None where unknown.
+    order : (n,) int64 or None
+        The rows sorted by raw score. None where unknown.
+    differences : (n,) float64 or None
+        Raw score less calibrated chance, in that order; only of an error without labels.
     """
 
     result: Result
     standard_error: float | None = None
     draws: Floats | None = None
+    order: Ints | None = None
+    differences: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,22 +131,22 @@ def calibration_error(
     n = len(left)
     if n < bins:
         return CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_ROWS))
-    cut, _ = equal_count_bins(left, left - right, bins)
+    cut, order = equal_count_bins(left, left - right, bins)
     value = float(np.abs(cut.of(cut.values)).sum()) / n
     runs, totals = resampled_sums(cut.values, cut.starts, seed)
     draws = np.abs(cut.sums(runs)).sum(axis=1) / totals
-    return _with_draws(value, draws, level, n)
+    return _with_draws(value, draws, level, order, cut.values)
 
 
-def calibration_error_slope(
-    raw: Floats, calibrated: Floats, bins: int
-) -> tuple[Floats, NDArray[np.int64], Floats]:
+def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
     """What each row's calibrated chance moves the calibration error by.
 
     Parameters
     ----------
-    raw, calibrated : (n,) float64
-        n at least `bins`.
+    order : (n,) int64
+        The rows sorted by raw score; n at least `bins`.
+    differences : (n,) float64
+        Raw score less calibrated chance, in that order.
     bins : int
 
     Returns
@@ -146,23 +160,34 @@ def calibration_error_slope(
 
     Examples
     --------
-    >>> slope, place, gaps = calibration_error_slope(np.array([0.9, 0.5]), np.array([0.8, 0.6]), 2)
+    >>> slope, place, gaps = calibration_error_slope(np.array([1, 0]), np.array([-0.1, 0.1]), 2)
     >>> slope.tolist(), place.tolist(), gaps.round(2).tolist()
     ([-0.5, 0.5], [1, 0], [-0.1, 0.1])
     """
-    n = len(raw)
-    order = np.lexsort((calibrated, raw))
-    edges = np.arange(bins + 1) * n // bins
+    n = len(order)
     place = np.empty(n, dtype=np.int64)
-    place[order] = np.repeat(np.arange(bins), np.diff(edges))
-    gaps: Floats = np.bincount(place, raw - calibrated, minlength=bins) / np.diff(edges)
-    return -np.sign(gaps)[place] / n, place, gaps
+    place[order] = _places(n, bins)
+    gaps: Floats = np.add.reduceat(differences, bin_edges(n, bins)[:-1]) / bin_rows(n, bins)
+    return (np.sign(gaps) / -n)[place], place, gaps
 
 
-def _with_draws(value: float, draws: Floats, level: float, n: int) -> CalibrationErrorEstimate:
+@lru_cache(maxsize=8)  # as long as a window
+def _places(n: int, bins: int) -> Ints:
+    """(n,) the bin of each of n sorted rows. Read-only."""
+    places = np.repeat(np.arange(bins), np.diff(bin_edges(n, bins)))
+    places.flags.writeable = False
+    return places
+
+
+def _with_draws(
+    value: float, draws: Floats, level: float, order: Ints, differences: Floats | None = None
+) -> CalibrationErrorEstimate:
     value = min(value, 1.0)  # a sum of bins may pass 1 by a rounding error
     moved, lower, upper = centered_interval(draws, value, level)
-    return CalibrationErrorEstimate(Estimate(value, lower, upper, level, n), float(moved.std(ddof=1)), moved)
+    apart = moved - value
+    sd = math.sqrt(float(apart @ apart) / (len(moved) - 1))
+    found = Estimate(value, lower, upper, level, len(order))
+    return CalibrationErrorEstimate(found, sd, moved, order, differences)
 
 
 def labelled_calibration_error(
@@ -238,8 +263,8 @@ def labelled_calibration_error(
     # A drawn gap carries the noise twice: that of the rows and that of the drawing.
     corrected_draws = np.abs(drawn) @ weight - label_noise_bias(drawn, 2 * noise, weight)
     return LabelledCalibrationError(
-        _with_draws(float(plain), np.abs(drawn) @ weight, level, n),
-        _with_draws(corrected, corrected_draws, level, n),
+        _with_draws(float(plain), np.abs(drawn) @ weight, level, order),
+        _with_draws(corrected, corrected_draws, level, order),
     )
 
 

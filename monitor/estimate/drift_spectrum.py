@@ -31,6 +31,8 @@ shrinkage and the sum's last term are our own.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -92,10 +94,23 @@ class Spectrum:
         """
         if not self.contrasts:
             return 0.0
-        octaves = np.log(np.array(list(self.contrasts)))
-        lengths = n * 2.0 ** np.arange(max(int(np.ceil(np.log2(max(self.rows / n, 1.0)))), 0))
-        found = np.interp(np.log(lengths), octaves, list(self.contrasts.values()), right=self.beyond)
-        return float(found.sum() / 4)
+        found, length = 0.0, n
+        while length < self.rows:
+            found += self._at(length)
+            length *= 2
+        return found / 4
+
+    def _at(self, length: int) -> float:
+        """S of a block of any length, linear in its logarithm between those known."""
+        known = list(self.contrasts)
+        above = bisect_right(known, length)
+        if above == len(known):
+            return self.contrasts[known[-1]] if length == known[-1] else self.beyond
+        if above == 0:
+            return self.contrasts[known[0]]
+        low, high = known[above - 1], known[above]
+        share = math.log(length / low) / math.log(high / low)
+        return (1 - share) * self.contrasts[low] + share * self.contrasts[high]
 
     def snapshot(self) -> dict[str, Any]:
         """As plain values."""

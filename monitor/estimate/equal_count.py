@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from monitor.records import Floats, Ints
@@ -30,7 +32,7 @@ class EqualCountBins:
 
     def sums(self, runs: Floats) -> Floats:
         """Bin sums (…, bins) of sums over runs (…, runs)."""
-        if not self.share.any():
+        if self.share is _UNSHARED:
             return runs
         total = np.zeros((*runs.shape[:-1], runs.shape[-1] + 1))
         np.cumsum(runs, axis=-1, out=total[..., 1:])
@@ -42,6 +44,22 @@ class EqualCountBins:
     def of(self, values: Floats) -> Floats:
         """Bin sums (bins,) of values in the sorted order."""
         return self.sums(np.add.reduceat(values, self.starts))
+
+
+@lru_cache(maxsize=64)  # windows of a task have one size
+def bin_edges(n: int, bins: int) -> Ints:
+    """(bins + 1,) where bins of equal count of n sorted rows begin, and the end. Read-only."""
+    edges: Ints = np.arange(bins + 1) * n // bins
+    edges.flags.writeable = False
+    return edges
+
+
+@lru_cache(maxsize=64)
+def bin_rows(n: int, bins: int) -> Floats:
+    """(bins,) rows in each. Read-only."""
+    rows: Floats = np.diff(bin_edges(n, bins)).astype(np.float64)
+    rows.flags.writeable = False
+    return rows
 
 
 def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCountBins, Ints]:
@@ -68,21 +86,34 @@ def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCount
     ([1, 2, 0, 3], [3.0, 7.0])
     """
     n = len(raw)
-    order = np.argsort(raw, kind="stable")
+    order = raw.argsort()
     ordered = raw[order]
-    edges = np.arange(bins + 1) * n // bins
+    tied = ordered[1:] == ordered[:-1]
+    if tied.any():
+        _settle(order, tied, raw, values)  # the resampling must not see the order of ties either
+    edges = bin_edges(n, bins)
     starts, before, after, share = edges[:-1], edges, edges, _UNSHARED
-    if bool((ordered[1:] == ordered[:-1]).any()):
-        order = np.lexsort((values, raw))  # the resampling must not see the order of ties either
+    if tied[edges[1:-1] - 1].any():
         inner = ordered[edges[1:-1]]
         first = np.concatenate([[0], np.searchsorted(ordered, inner, "left"), [n]])
         past = np.concatenate([[0], np.searchsorted(ordered, inner, "right"), [n]])
         share = (edges - first) / np.maximum(past - first, 1)
-    if share.any():
         points, places = np.unique(np.concatenate([first, past]), return_inverse=True)
         starts, before, after = points[:-1], places[: bins + 1], places[bins + 1 :]
-    rows = np.diff(edges).astype(np.float64)
-    return EqualCountBins(values[order], starts, before, after, share, rows), order
+    return EqualCountBins(values[order], starts, before, after, share, bin_rows(n, bins)), order
+
+
+def _settle(order: Ints, tied: NDArray[np.bool_], raw: Floats, values: Floats) -> None:
+    """Put tied rows in the order of their values, and those that are equal in both in their own.
+
+    Few rows are: sorting all by both keys takes several times as long.
+    """
+    either = np.zeros(len(order), dtype=bool)
+    either[:-1] = tied
+    either[1:] |= tied
+    places = np.flatnonzero(either)
+    rows = np.sort(order[places])
+    order[places] = rows[np.lexsort((values[rows], raw[rows]))]
 
 
 def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
@@ -112,19 +143,19 @@ def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
     [0.0, 0.0252]
     """
     bins = gaps.shape[-1]
-    mean = gaps.mean(axis=-1, keepdims=True)
+    mean, level = gaps.mean(axis=-1, keepdims=True), float(noise.mean())
     between = ((gaps - mean) ** 2).sum(axis=-1, keepdims=True) / max(bins - 1, 1)
-    spread = np.maximum(between - noise.mean(), 0.0)
-    common = np.sqrt(np.maximum(mean * mean - noise.mean() / bins, 0.0))
-    added: Floats = (_mean_absolute(common, spread + noise) - _mean_absolute(common, spread)) @ weight
+    spread = np.maximum(between - level, 0.0)
+    common = np.sqrt(np.maximum(mean * mean - level / bins, 0.0))
+    means = _mean_absolute(common, np.concatenate([spread + noise, spread], axis=-1))
+    added: Floats = (means[..., :-1] - means[..., -1:]) @ weight
     return added
 
 
 def _mean_absolute(mean: Floats, variance: Floats) -> Floats:
-    """E|N(mean, variance)|, broadcast; |mean| where the variance is 0."""
-    mean, variance = np.broadcast_arrays(mean, variance)
+    """E|N(mean, variance)|, mean not below 0; the mean where the variance is 0."""
     sd = np.sqrt(variance)
-    z = np.divide(mean, sd, out=np.full(mean.shape, np.inf), where=sd > 0)
-    density = np.exp(-0.5 * np.minimum(z * z, 1400.0)) * np.sqrt(2.0 / np.pi)
+    z = np.minimum(mean / np.maximum(sd, 1e-300), 40.0)  # no density is left, and no square overflows
+    density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)
     folded: Floats = sd * density + mean * (1.0 - 2.0 * ndtr(-z))
     return folded

@@ -14,14 +14,19 @@ lies at the interval's very end, labels contradict it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from monitor.estimate.bias_filter import BiasFilterLogic
 from monitor.estimate.bias_law import BiasLaw, biased
-from monitor.estimate.poisson_binomial import checked_level, checked_probabilities, trimmed_pmf_many
+from monitor.estimate.poisson_binomial import (
+    TrimmedPmf,
+    checked_level,
+    checked_probabilities,
+    trimmed_pmf_many,
+)
 from monitor.estimate.predictive import Predictive
 from monitor.estimate.widening import mid_p_interval
 from monitor.records import Floats, Ints
@@ -114,3 +119,33 @@ def filtered_interval(
     low, high = mid_p_interval(biased(trimmed_pmf_many(checked[None])[0], checked, law), level)
     mean = float(checked.mean())
     return Estimate(mean, min(low / n, mean), max(high / n, mean), level, n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelsSay:
+    """What labels say of the newest window's confidences.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+    law : BiasLaw
+
+    Examples
+    --------
+    >>> from monitor.estimate.bias_law import LATTICE
+    >>> worse = BiasLaw(np.where(np.isclose(LATTICE, -1.0), 1.0, 0.0))
+    >>> pool = TrimmedPmf(offset=180, mass=np.array([1.0]), n=200)
+    >>> low, high = LabelsSay(np.full(100, 0.9), worse).interval(pool, 0.95)
+    >>> round(low, 2), high   # 0.77 of answers whose odds are e times worse; and the estimate itself
+    (0.77, 0.9)
+    """
+
+    confidence: Floats
+    law: BiasLaw
+
+    def interval(self, total: TrimmedPmf, level: float) -> tuple[float, float]:
+        """Of the accuracy of windows together; it takes in both their mean confidence and what labels say."""
+        times = total.n / len(self.confidence)
+        k_low, k_high = mid_p_interval(biased(total, self.confidence, self.law, times), level)
+        mean = float((np.arange(len(total.mass)) + total.offset) @ total.mass)
+        return min(k_low, mean) / total.n, max(k_high, mean) / total.n

@@ -62,7 +62,7 @@ def checked_level(level: float) -> float:
 
 def _first_reached(cdf: Floats, q: float) -> int:
     """The first index at which the CDF reaches q; the last one where rounding keeps it below."""
-    return min(int(np.searchsorted(cdf, q - RESOLUTION)), len(cdf) - 1)
+    return min(int(cdf.searchsorted(q - RESOLUTION)), len(cdf) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +115,8 @@ class TrimmedPmf:
 
 def _trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
     """Cut what is negligible at the ends and normalise."""
-    low = int(np.searchsorted(np.cumsum(mass), NEGLIGIBLE))
-    high = len(mass) - int(np.searchsorted(np.cumsum(mass[::-1]), NEGLIGIBLE))
+    low = int(mass.cumsum().searchsorted(NEGLIGIBLE))
+    high = len(mass) - int(mass[::-1].cumsum().searchsorted(NEGLIGIBLE))
     kept = np.maximum(mass[low:high], 0.0)
     kept /= kept.sum()
     kept.flags.writeable = False

@@ -29,6 +29,7 @@ is told by the test of trust.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -43,7 +44,7 @@ from monitor.estimate.poisson_binomial import (
     checked_probabilities,
     trimmed_pmf_many,
 )
-from monitor.estimate.shared_error import Exposure, together
+from monitor.estimate.shared_error import Exposure
 from monitor.estimate.variance_components import Components
 from monitor.estimate.widening import mid_p_interval, widened
 from monitor.records import Floats, Ints
@@ -52,6 +53,25 @@ from monitor.result import Estimate, Reason, Result, Unknown
 
 def _one_stratum() -> Ints:
     return np.zeros(1, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """The rows of a window among the bins of a calibration's curves.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+    stratum, bins : (n,) int64
+        Of each row; bins are counted through all strata.
+    spread : (n,) float64
+        c(1 − c) of each confidence c.
+    """
+
+    confidence: Floats
+    stratum: Ints
+    bins: Ints
+    spread: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +104,12 @@ class Predictive:
     by_stratum: tuple[Components | None, ...] = ()
     rows: int = 0
     number: int = 0
+    _along: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Strata one after the other, 2 apart: those below bring their edges, and a bin more each.
+        along = np.concatenate([edges + 2.0 * k for k, edges in enumerate(self.edges)])
+        object.__setattr__(self, "_along", along)
 
     def variance(
         self, confidence: Floats, weights: Floats | None = None, predicted: Ints | None = None
@@ -110,47 +136,62 @@ class Predictive:
         if not len(confidence):
             return 0.0
         classes = np.zeros(len(confidence), dtype=np.int64) if predicted is None else predicted
-        return self.variance_of([self.exposure(confidence, classes, weights)])
+        return self.variance_of([self.exposure(self.place(confidence, classes), weights)])
 
-    def exposure(
-        self, confidence: Floats, predicted: Ints, slope: Floats | None = None, weight: float = 1.0
-    ) -> Exposure:
-        """How far a metric of n rows moves with what they share.
+    def place(self, confidence: Floats, predicted: Ints) -> Placed:
+        """Rows among the bins of the curves: once for all metrics of a window.
 
         Parameters
         ----------
         confidence : (n,) float64
             n at least 1.
         predicted : (n,) int64
+        """
+        spread: Floats = confidence * (1 - confidence)
+        if len(self.edges) == 1:
+            alone = np.zeros(len(confidence), dtype=np.int64)
+            return Placed(confidence, alone, self.edges[0].searchsorted(confidence, side="right"), spread)
+        stratum = self.strata[np.minimum(predicted, len(self.strata) - 1)]
+        bins = self._along.searchsorted(confidence + 2.0 * stratum, side="right") + stratum
+        return Placed(confidence, stratum, bins, spread)
+
+    def exposure(
+        self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
+    ) -> Exposure:
+        """How far a metric of n rows moves with what they share.
+
+        Parameters
+        ----------
+        rows : Placed
+            By `place`.
         slope : (n,) float64, optional
             What each row's confidence moves the metric by. Of the accuracy if absent, 1/n each.
         weight : float
             What the window counts for among others.
+        lean : float
+            As in `Exposure`.
         """
-        n = len(confidence)
-        slopes = np.full(n, 1.0 / n) if slope is None else slope
-        stratum = self.strata[np.minimum(predicted, len(self.strata) - 1)]
-        shares = np.bincount(self._bins(confidence, stratum), slopes, minlength=self.directions.shape[1])
-        along = np.asarray(weight * (self.directions @ shares), dtype=np.float64)
-        spread: Floats = confidence * (1 - confidence)
+        n, bins = len(rows.confidence), self.directions.shape[1]
         if slope is None:
-            information: Floats = np.array([float(spread.sum())])
-            moved: Floats = np.array([float(spread.mean())])
+            shares: Floats = np.bincount(rows.bins, minlength=bins) / n
+            information: Floats = np.array([float(rows.spread.sum())])
+            moved: Floats = information / n
         else:
             many = len(self.edges)
-            information = np.bincount(stratum, spread, minlength=many).astype(np.float64)
-            moved = np.bincount(stratum, slopes * spread, minlength=many).astype(np.float64)
-        return Exposure(self.number, weight, n, along, weight * moved, information)
+            shares = np.bincount(rows.bins, slope, minlength=bins).astype(np.float64)
+            information = np.bincount(rows.stratum, rows.spread, minlength=many).astype(np.float64)
+            moved = np.bincount(rows.stratum, slope * rows.spread, minlength=many).astype(np.float64)
+        along = weight * (self.directions.astype(np.float64) @ shares)
+        return Exposure(self.number, weight, n, along, weight * moved, information, lean)
 
-    def curve_variances(
-        self, confidence: Floats, predicted: Ints, slope: Floats, place: Ints, places: int
-    ) -> Floats:
+    def curve_variances(self, rows: Placed, slope: Floats, place: Ints, places: int) -> Floats:
         """Variance by the calibration's own error of `Σ slope·confidence` over the rows of each place.
 
         Parameters
         ----------
-        confidence, slope : (n,) float64
-        predicted : (n,) int64
+        rows : Placed
+            By `place`.
+        slope : (n,) float64
         place : (n,) int64
             From 0 to `places` - 1.
         places : int
@@ -160,9 +201,9 @@ class Predictive:
         (places,) float64
         """
         many = self.directions.shape[1]
-        bins = self._bins(confidence, self.strata[np.minimum(predicted, len(self.strata) - 1)])
-        shares = np.bincount(place * many + bins, slope, minlength=places * many).reshape(places, many)
-        found: Floats = ((shares @ self.directions.T) ** 2).sum(axis=1).astype(np.float64)
+        shares = np.bincount(place * many + rows.bins, slope, minlength=places * many).reshape(places, many)
+        along = shares @ self.directions.astype(np.float64).T
+        found: Floats = np.einsum("pr,pr->p", along, along)
         return found
 
     def variance_of(self, exposures: Sequence[Exposure]) -> float:
@@ -181,10 +222,14 @@ class Predictive:
         weight = sum(one.weight for one in exposures)
         if weight <= 0:
             return 0.0
-        curves = sum(float(one.along @ one.along) for one in together(exposures))
+        shared: dict[int, Floats] = {}
+        for one in exposures:
+            shared[one.model] = shared[one.model] + one.along if one.model in shared else one.along
+        curves = sum(float(along @ along) for along in shared.values())
+        moved, information = exposures[0].moved, exposures[0].information
+        for one in exposures[1:]:
+            moved, information = moved + one.moved, information + one.information
         n = sum(one.rows for one in exposures)
-        moved: Floats = np.sum([one.moved for one in exposures], axis=0)
-        information: Floats = np.sum([one.information for one in exposures], axis=0)
         return (curves + self._between(moved, information, n)) / weight**2
 
     def _between(self, moved: Floats, information: Floats, n: int) -> float:
@@ -195,31 +240,21 @@ class Predictive:
         whole = self.components.of_bias(n, total)
         if len(moved) == 1:
             return float(moved[0]) ** 2 * whole
-        sd = np.array([np.sqrt(self._of(k).of_bias(n, float(i))) for k, i in enumerate(information)])
-        parts = information * sd
-        own, alike = float(parts @ parts), float(parts.sum()) ** 2
+        each: list[float] = information.tolist()
+        sd = [math.sqrt(self._of(k).of_bias(n, i)) for k, i in enumerate(each)]
+        parts = [i * s for i, s in zip(each, sd, strict=True)]
+        own, alike = sum(part * part for part in parts), sum(parts) ** 2
         shared = 1.0
         if alike > own:
             shared = (whole * total**2 - own) / (alike - own)
-            shared = min(max(shared, -1 / max(int(np.count_nonzero(parts)) - 1, 1)), 1.0)
-        apart, along = float(((moved * sd) ** 2).sum()), float(moved @ sd) ** 2
-        return (1 - shared) * apart + shared * along
+            shared = min(max(shared, -1 / max(sum(part != 0 for part in parts) - 1, 1)), 1.0)
+        along: list[float] = [m * s for m, s in zip(moved.tolist(), sd, strict=True)]
+        return (1 - shared) * sum(one * one for one in along) + shared * sum(along) ** 2
 
     def _of(self, stratum: int) -> Components:
         found = self.by_stratum[stratum] if self.by_stratum else None
         assert self.components is not None
         return found or self.components
-
-    def _bins(self, confidence: Floats, stratum: Ints) -> Ints:
-        """The bin of each row among those of all strata."""
-        first = np.cumsum([0, *(len(edges) + 1 for edges in self.edges)])
-        if len(self.edges) == 1:
-            return np.asarray(np.searchsorted(self.edges[0], confidence, side="right"))
-        found = np.empty(len(confidence), dtype=np.int64)
-        for k, edges in enumerate(self.edges):
-            own = stratum == k
-            found[own] = first[k] + np.searchsorted(edges, confidence[own], side="right")
-        return found
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
         """That of a calibration fitted on other rows: its own error, and what the reference says varies.

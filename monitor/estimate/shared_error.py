@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,26 +45,6 @@ class Exposure:
     information: Floats
     lean: float = 0.0
 
-    def with_other(self, other: Exposure) -> Exposure:
-        """Both windows together.
-
-        Raises
-        ------
-        ValueError
-            They are of different calibrations.
-        """
-        if (self.model, self.along.shape) != (other.model, other.along.shape):
-            raise ValueError(f"exposures must be of one calibration, got {self.model} and {other.model}")
-        return Exposure(
-            self.model,
-            self.weight + other.weight,
-            self.rows + other.rows,
-            self.along + other.along,
-            self.moved + other.moved,
-            self.information + other.information,
-            self.lean + other.lean,
-        )
-
     def snapshot(self) -> dict[str, Any]:
         """As plain numbers and lists."""
         arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
@@ -75,15 +55,6 @@ class Exposure:
         """What `snapshot` gave."""
         arrays = {name: np.array(state[name], dtype=np.float64) for name in _ARRAYS}
         return cls(**{**state, **arrays})
-
-
-def together(exposures: Sequence[Exposure]) -> list[Exposure]:
-    """Windows together, by the calibration that they share."""
-    found: dict[int, Exposure] = {}
-    for one in exposures:
-        known = found.get(one.model)
-        found[one.model] = one if known is None else known.with_other(one)
-    return list(found.values())
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints, slope: Floats) -> Floats:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -50,6 +51,7 @@ FEWEST_BLOCKS = 4
 """Of a length: a mean square of fewer says nothing."""
 
 
+@lru_cache(maxsize=4096)
 def remembered(n: float, length: float) -> float:
     """The share of a bias's variance that the mean over n rows keeps: near 1 for n below `length`.
 
@@ -62,6 +64,12 @@ def remembered(n: float, length: float) -> float:
     if x < 1e-4:  # cancellation would eat the digits
         return 1 - x / 3
     return float(2 * (x - 1 + np.exp(-x)) / x**2)
+
+
+@lru_cache(maxsize=4096)  # asked for at every window, and windows of a task have one size
+def _kept(variances: tuple[tuple[float, float], ...], n: int) -> float:
+    """What the mean over n rows keeps of biases of these (length, variance)."""
+    return sum(variance * remembered(n, length) for length, variance in variances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +125,10 @@ class Components:
 
     def _moving(self, n: int, information: float) -> float:
         found = self.dispersion / information if information > 0 else 0.0
-        return found + sum(t * remembered(n, length) for length, t in self.variances.items())
+        return found + _kept(tuple(self.variances.items()), n)
 
     def _lasting(self) -> float:
-        return sum(t * remembered(self.rows, length) for length, t in self.variances.items())
+        return _kept(tuple(self.variances.items()), self.rows)
 
     def snapshot(self) -> dict[str, Any]:
         """As plain values."""

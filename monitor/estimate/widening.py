@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft, rfftfreq
+from scipy.fft import next_fast_len
 from scipy.special import ndtri
 
 from monitor.estimate.poisson_binomial import TrimmedPmf, checked_level
+from monitor.records import Floats
 
 _DEVIATIONS = 8.0  # of the normal that are computed: beyond it 1e-15 is left
 
@@ -34,16 +38,33 @@ def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
     """
     if variance <= 0:
         return pmf
-    reach = int(np.ceil(_DEVIATIONS * np.sqrt(variance))) + 1
+    reach = math.ceil(_DEVIATIONS * math.sqrt(variance)) + 1
     length = len(pmf.mass) + 2 * reach
     size = next_fast_len(length, real=True)
-    omega = 2 * np.pi * rfftfreq(size)
-    smooth = irfft(rfft(np.pad(pmf.mass, reach), size) * np.exp(-variance * omega**2 / 2), size)[:length]
+    padded = np.zeros(size)
+    padded[reach : reach + len(pmf.mass)] = pmf.mass
+    spectrum = np.fft.rfft(padded)
+    spectrum *= np.exp(variance * _half_squares(size))
+    smooth = np.fft.irfft(spectrum, size)[:length]
     mass = np.maximum(smooth, 0.0)  # a normal narrower than half a count leaves ripples
-    counts = np.clip(np.arange(length) + pmf.offset - reach, 0, pmf.n)
-    low = int(counts[0])
-    folded = np.bincount(counts - low, mass)
-    return TrimmedPmf(low, folded / folded.sum(), pmf.n)
+    first = pmf.offset - reach
+    past = first + length - (pmf.n + 1)  # counts above n
+    if past > 0:
+        mass[-past - 1] += mass[-past:].sum()
+        mass = mass[:-past]
+    if first < 0:
+        mass[-first] += mass[:-first].sum()
+        mass = mass[-first:]
+    mass /= mass.sum()
+    return TrimmedPmf(max(first, 0), mass, pmf.n)
+
+
+@lru_cache(maxsize=256)
+def _half_squares(size: int) -> Floats:
+    """(frequencies,) −ω²/2 of a transform of this length."""
+    found: Floats = -((2 * np.pi * np.fft.rfftfreq(size)) ** 2) / 2
+    found.flags.writeable = False
+    return found
 
 
 def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
@@ -59,10 +80,11 @@ def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
     """
     tail = (1 - level) / 2
     middle = pmf.mass.cumsum() - pmf.mass / 2
-    inside = np.flatnonzero((middle >= tail) & (middle <= 1 - tail))
-    if not len(inside):  # one count holds nearly everything
-        inside = np.array([int(pmf.mass.argmax())])
-    return pmf.offset + int(inside[0]), pmf.offset + int(inside[-1])
+    first, past = int(middle.searchsorted(tail)), int(middle.searchsorted(1 - tail, side="right"))
+    if first >= past:  # one count holds nearly everything
+        first = int(pmf.mass.argmax())
+        past = first + 1
+    return pmf.offset + first, pmf.offset + past - 1
 
 
 def widened_interval(
@@ -90,6 +112,6 @@ def widened_interval(
     """
     tail = (1 - checked_level(level)) / 2
     extra = float(ndtri(1 - tail)) ** 2 * max(variance, 0.0)
-    below = np.sqrt(max(value - lower, 0.0) ** 2 + extra)
-    above = np.sqrt(max(upper - value, 0.0) ** 2 + extra)
-    return max(value - float(below), 0.0), min(value + float(above), 1.0)
+    below = math.sqrt(max(value - lower, 0.0) ** 2 + extra)
+    above = math.sqrt(max(upper - value, 0.0) ** 2 + extra)
+    return max(value - below, 0.0), min(value + above, 1.0)

@@ -41,13 +41,14 @@ FAMILIES: dict[str, Family] = {
     "class_unknown": Family("gauge", "1 where the last closed window has no estimate for a class, and why."),
     "interval_coverage_ratio": Family(
         "gauge",
-        "Share of batches of 30 labelled rows whose right answers lie in the interval of their confidences; "
-        "of the newest 200, if rows are labelled without regard to being right, given their score.",
+        "Share of batches of 30 labelled rows whose right answers lie in the exact interval of their "
+        "confidences, not in the wider one that is reported; of the newest 200, if rows are labelled without "
+        "regard to being right, given their score.",
         "ratio",
         per_series=False,
     ),
     "interval_audited_rows": Family(
-        "gauge", "Labelled rows that the interval's coverage rests on.", "rows", per_series=False
+        "gauge", "Labelled rows that the coverage rests on.", "rows", per_series=False
     ),
     "estimate_trusted": Family(
         "gauge",
@@ -88,6 +89,26 @@ FAMILIES: dict[str, Family] = {
     "predictions": Family("counter", "Answers used: those in closed windows."),
     "answers_pending": Family("gauge", "Answers in the open window."),
     "duplicates": Family("counter", "Answers not used because they had come before."),
+    "confidence_ratio": Family(
+        "histogram",
+        "Confidence of answers in closed windows, calibrated where there is a calibration, 0 to 1.",
+        "ratio",
+        per_series=False,
+    ),
+    "calibration_curve_labelled": Family(
+        "counter",
+        "Labelled answers by bin of their confidence; each counts with its first label.",
+        per_series=False,
+    ),
+    "calibration_curve_correct": Family(
+        "counter", "Labelled answers that were right, by bin of their confidence.", per_series=False
+    ),
+    "calibration_curve_confidence": Family(
+        "counter",
+        "Sum of the labelled answers' confidences, by bin; over their number, what their share of right ones "
+        "should be.",
+        per_series=False,
+    ),
     "calibration_timestamp_seconds": Family(
         "gauge", "Time of the newest record that the calibration was fitted on, since the epoch.", "seconds"
     ),
@@ -129,9 +150,38 @@ FAMILIES: dict[str, Family] = {
         "favour the new one, or refused.",
         per_series=False,
     ),
+    "refit_answers_without_id": Family(
+        "counter",
+        "Answers that take no part in refits, as they have no id that joins those of several models.",
+        per_series=False,
+    ),
     "refit_rows": Family("gauge", "Rows that the last good refit rests on.", "rows", per_series=False),
+    "refit_pool_rows": Family(
+        "gauge",
+        "Rows that those of the last good refit stand for; more where it rests on a sample.",
+        "rows",
+        per_series=False,
+    ),
+    "refit_sampling_widening_ratio": Family(
+        "gauge",
+        "By how much fitting on a sample widens an interval of the accuracy, at most over the models.",
+        "ratio",
+        per_series=False,
+    ),
     "refit_labelled_rows": Family(
         "gauge", "Rows of the last good refit that have labels.", "rows", per_series=False
+    ),
+    "refit_drawn_rows": Family(
+        "gauge",
+        "Labelled rows of the last good refit that active_testing rests on: drawn one after another in one "
+        "round; it has no use for the others.",
+        "rows",
+        per_series=False,
+    ),
+    "refit_missing_draws": Family(
+        "gauge",
+        "Draws of that round, below the last whose label came, of which none has come.",
+        per_series=False,
     ),
     "effective_labels": Family(
         "gauge",
@@ -144,9 +194,66 @@ FAMILIES: dict[str, Family] = {
         "ratio",
         per_series=False,
     ),
+    "rank_best": Family(
+        "gauge",
+        "Best rank that a model may have among those ranked with it, 1 the best; all ranks of a task, metric "
+        "and estimator hold at once at the level 0.9, by Bonferroni's intervals.",
+        per_series=False,
+    ),
+    "rank_worst": Family("gauge", "Worst rank that a model may have.", per_series=False),
+    "rank_chi_square_best": Family(
+        "gauge",
+        "Best rank as in blindsight_rank_best, but by the simultaneous chi-square set, which knows how the "
+        "models' errors go together.",
+        per_series=False,
+    ),
+    "rank_chi_square_worst": Family("gauge", "Worst rank by the chi-square set.", per_series=False),
+    "arena_coefficient": Family(
+        "gauge",
+        "Bradley-Terry coefficient of a model, the log of its odds against the reference model; by the "
+        "comparisons of the newest windows.",
+        per_series=False,
+    ),
+    "arena_coefficient_lower": Family("gauge", "Lower end of the coefficient's interval.", per_series=False),
+    "arena_coefficient_upper": Family("gauge", "Upper end of the coefficient's interval.", per_series=False),
+    "arena_unknown": Family("gauge", "1 where a model has no coefficient, and why.", per_series=False),
+    "arena_comparisons": Family(
+        "gauge",
+        "Comparisons that the coefficients rest on, by who decided them: human, judge, both or none.",
+        per_series=False,
+    ),
+    "arena_judge_weight_ratio": Family(
+        "gauge", "Trust in the judge, 0 to 1: the tuned lambda of PPI++.", "ratio", per_series=False
+    ),
+    "arena_effective_comparisons": Family(
+        "gauge",
+        "Comparisons decided by humans that alone would tell as much as all of them do.",
+        per_series=False,
+    ),
+    "arena_windows_closed": Family("counter", "Windows of comparisons closed.", per_series=False),
+    "arena_window_end_timestamp_seconds": Family(
+        "gauge",
+        "Time of the last comparison of the last closed window, since the epoch.",
+        "seconds",
+        per_series=False,
+    ),
+    "comparisons": Family("counter", "Comparisons used: those in closed windows.", per_series=False),
+    "comparisons_pending": Family("gauge", "Comparisons in the open window.", per_series=False),
+    "comparison_duplicates": Family(
+        "counter", "Comparisons not used because they had come before.", per_series=False
+    ),
     "answers_received": Family("counter", "Answers received, used or not.", per_series=False),
     "rejected": Family("counter", "Answers that could not be used, by reason.", per_series=False),
     "shed": Family("counter", "Answers dropped unread because there was no room.", per_series=False),
+    "posts_refused": Family(
+        "counter", "Posts that the source answered with an error, by HTTP status.", per_series=False
+    ),
+    "events_ignored": Family(
+        "counter",
+        "Events without answers that the source passed over, such as the requests of a serving stack's "
+        "logger.",
+        per_series=False,
+    ),
     "source_up": Family("gauge", "1 while the source is connected.", per_series=False),
     "source_lag_records": Family("gauge", "Records that wait in the source.", "records", per_series=False),
     "source_gap_records": Family(

@@ -7,7 +7,6 @@ Rendering runs in threads of its own, so that a scrape of a hundred models never
 from __future__ import annotations
 
 import asyncio
-import gzip
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,8 +24,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.errors import ConfigError, SinkError
 from monitor.export import exposition
-from monitor.export.accept import accepts_gzip, prefers_openmetrics
+from monitor.export.accept import prefers_openmetrics
 from monitor.export.listening import bind, cannot_listen
+from monitor.export.packing import encodings_of, packed
 from monitor.export.patience import ScrapeCounts, patient_protocol
 from monitor.section import listen_address
 from monitor.view import AgentView, SinkView
@@ -35,7 +35,6 @@ TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _RENDERINGS_AT_ONCE = 2  # more would only make each slower: rendering is Python, one thread runs at a time
-_GZIP_LEVEL = 4  # on exposition text within a few percent of level 9, in a fifth of its time
 _START_SECONDS = 10.0  # the event loop is up in milliseconds; this only bounds a machine that thrashes
 _GRACE_SECONDS = 0.6  # requests in flight may end; with the forced part, `stop` stays within a second
 _FORCED_SECONDS = 0.3
@@ -64,9 +63,9 @@ def build_app(
     view : callable
         Gives the newest view; called in the event loop for the health checks, so it must not block.
     registry : CollectorRegistry
-        Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it; gzip likewise.
+        Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it.
     page : callable
-        Renders `/` as HTML.
+        Renders `/` as HTML. Both are packed with gzip for who takes that.
     routes : sequence of Route
         What the page needs beside itself.
 
@@ -102,11 +101,12 @@ class _Answers:
         self._limiter = CapacityLimiter(_RENDERINGS_AT_ONCE)
 
     async def page(self, request: Request) -> Response:
-        return await self._rendered(self._html)
+        encodings = encodings_of(request)
+        return await self._rendered(lambda: self._html(encodings))
 
     async def metrics(self, request: Request) -> Response:
         accept = ",".join(request.headers.getlist("accept"))
-        encodings = ",".join(request.headers.getlist("accept-encoding"))
+        encodings = encodings_of(request)
         return await self._rendered(lambda: _metrics(self._registry, accept, encodings))
 
     async def healthy(self, request: Request) -> Response:
@@ -117,9 +117,9 @@ class _Answers:
         newest = self._view()
         return _condition(newest.ready, newest, "ready")
 
-    def _html(self) -> Response:
+    def _html(self, encodings: str) -> Response:
         text = self._page(self._view())
-        return Response(text.encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
+        return packed(text.encode("utf-8", "replace"), "text/html; charset=utf-8", encodings)
 
     async def _rendered(self, render: Callable[[], Response]) -> Response:
         try:
@@ -132,14 +132,7 @@ class _Answers:
 def _metrics(registry: CollectorRegistry, accept: str, encodings: str) -> Response:
     openmetrics = prefers_openmetrics(accept)
     body = exposition.openmetrics(registry) if openmetrics else exposition.text(registry)
-    headers = {
-        "content-type": OPENMETRICS_TYPE if openmetrics else TEXT_TYPE,
-        "vary": "Accept, Accept-Encoding",
-    }
-    if accepts_gzip(encodings):
-        body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
-        headers["content-encoding"] = "gzip"
-    return Response(body, headers=headers)
+    return packed(body, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, encodings, vary="Accept")
 
 
 def _condition(fine: bool, view: AgentView, word: str) -> Response:

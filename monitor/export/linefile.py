@@ -12,6 +12,7 @@ from pathlib import Path
 
 from monitor.errors import SinkError
 from monitor.export.destination import Destination, Item
+from monitor.export.rotation import rotate
 
 
 class LineFile(Destination[Item]):
@@ -31,8 +32,10 @@ class LineFile(Destination[Item]):
     encode : callable
         Makes an item its line, ending in a newline. Runs in the sink's thread.
     max_bytes : int or None
-        Past this the file is renamed to `<path>.1`, replacing the last one, and begun anew. A single
-        longer line is still written. None: never.
+        Past this the file is renamed to `<path>.1` and begun anew. A single longer line is still written.
+        None: never.
+    keep : int
+        Renamed files that stay, at least 1.
     mode : int
         Permissions of a file that is made anew, before the umask takes some away.
     """
@@ -45,6 +48,7 @@ class LineFile(Destination[Item]):
         setting: str,
         encode: Callable[[Item], bytes],
         max_bytes: int | None = None,
+        keep: int = 1,
         mode: int = 0o666,
     ) -> None:
         self.name = name
@@ -54,6 +58,7 @@ class LineFile(Destination[Item]):
         self._mode = mode
         self._encode = encode
         self._max_bytes = max_bytes
+        self._keep = keep
         self._file = -1
 
     def open(self) -> None:
@@ -116,7 +121,7 @@ class LineFile(Destination[Item]):
                 continue
             if not size or size + line_bytes <= self._max_bytes:
                 return size
-            os.replace(self._path, f"{self._path}.1")
+            rotate(self._path, self._keep)
 
     def _open(self) -> None:
         # Read: for the last byte. Append: each write lands at the end, whoever else wrote.

@@ -8,7 +8,6 @@ timestamp, so that a series that ends goes stale at once (the exporter rules are
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -18,11 +17,13 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
-from prometheus_client.utils import floatToGoString
 
 from monitor import __version__
 from monitor.evaluate import AVERAGE_CONFIDENCE
+from monitor.export.arena_rows import arena_rows
+from monitor.export.distributions import distribution_rows, histogram_rows
 from monitor.export.families import FAMILIES
+from monitor.export.rows import Row, known, rank_rows, text
 from monitor.records import RejectReason
 from monitor.refit.durations import BUCKETS_SECONDS, RefitDurations
 from monitor.report import finite
@@ -36,9 +37,6 @@ GROUP_PREFIX = "blindsight_group_"
 
 _CUT_SHOWN = 5
 
-Row = tuple[str, dict[str, str], float]
-"""Key in `FAMILIES`, labels, value. A histogram's key has the part of it behind a colon: `…:bucket`."""
-
 _SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
 
 
@@ -50,6 +48,8 @@ class BlindsightCollector(Collector):
         sum(blindsight_answers_received_total)
           == sum(blindsight_predictions_total) + sum(blindsight_answers_pending)
            + sum(blindsight_duplicates_total) + sum(blindsight_rejected_total) + sum(blindsight_shed_total)
+           + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
+           + sum(blindsight_comparison_duplicates_total)
 
     It holds while no series is cut by `max_series`: what was cut cannot be summed. Labels have one of
     their own, which holds always (a label along with a prediction that is rejected is part of that)::
@@ -67,6 +67,8 @@ class BlindsightCollector(Collector):
         Most Prometheus series exported, those of the process itself aside. Whole models first, in order
         of first appearance, then groups: the first that no longer fits and all after it are left out
         with all their families, so that a flood of group values never displaces a model.
+    distributions : bool
+        Whether each model's histogram of confidences and calibration curve are exported.
 
     Notes
     -----
@@ -80,9 +82,10 @@ class BlindsightCollector(Collector):
     ['blindsight_series_dropped', 'blindsight_reports_lost']
     """
 
-    def __init__(self, view: Callable[[], AgentView], max_series: int) -> None:
+    def __init__(self, view: Callable[[], AgentView], max_series: int, *, distributions: bool = True) -> None:
         self._view = view
         self._max_series = max_series
+        self._distributions = distributions
         self._cut: set[tuple[str, str, str]] = set()  # as large as the engine's own cap on series at most
         self._cut_told = 0
         self._lock = threading.Lock()
@@ -101,7 +104,7 @@ class BlindsightCollector(Collector):
         view = self._view()
         agent = list(_agent_rows(view))
         room = self._max_series - len(agent) - 1  # 1: blindsight_series_dropped_total itself
-        models, groups, cut = _fit(view.engine.series, room)
+        models, groups, cut = _fit(view.engine.series, room, self._distributions)
         with self._lock:
             self._cut.update(cut)
             self._tell_cut(cut)
@@ -128,16 +131,18 @@ class BlindsightCollector(Collector):
         )
 
 
-def registry(view: Callable[[], AgentView], max_series: int) -> CollectorRegistry:
+def registry(
+    view: Callable[[], AgentView], max_series: int, *, distributions: bool = True
+) -> CollectorRegistry:
     """A registry of its own with Blindsight's families and those of the process (`process_…`, `python_info`).
 
     Parameters
     ----------
-    view, max_series
+    view, max_series, distributions
         As in `BlindsightCollector`.
     """
     found = CollectorRegistry()
-    found.register(BlindsightCollector(view, max_series))
+    found.register(BlindsightCollector(view, max_series, distributions=distributions))
     ProcessCollector(registry=found)
     PlatformCollector(registry=found)
     return found
@@ -161,12 +166,14 @@ def _by_family(*parts: Iterable[Row]) -> dict[str, list[Row]]:
     return {key: rows for key, rows in found.items() if rows}
 
 
-def _fit(series: Iterable[SeriesView], room: int) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:
+def _fit(
+    series: Iterable[SeriesView], room: int, distributions: bool
+) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:
     """Rows of models, rows of groups, and who was cut, for so many samples in all."""
     kept: tuple[list[Row], list[Row]] = ([], [])
     cut: set[tuple[str, str, str]] = set()
     for one in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
-        rows = [] if cut else _series_rows(one)
+        rows = [] if cut else _series_rows(one, distributions)
         if cut or len(rows) > room:
             cut.add((one.task, one.model, one.group))
             continue
@@ -175,18 +182,18 @@ def _fit(series: Iterable[SeriesView], room: int) -> tuple[list[Row], list[Row],
     return *kept, cut
 
 
-def _series_rows(one: SeriesView) -> list[Row]:
-    who = {"task": _text(one.task), "model": _text(one.model)}
+def _series_rows(one: SeriesView, distributions: bool) -> list[Row]:
+    who = {"task": text(one.task), "model": text(one.model)}
     if one.group:
-        who["group"] = _text(one.group)
+        who["group"] = text(one.group)
     rows = [*_estimate_rows(one, who), *_chart_rows(one, who), *_objective_rows(one, who)]
     rows += [("state", {**who, "state": state.value}, float(state is one.state)) for state in SeriesState]
     rows.append(("windows_closed", who, one.windows_closed))
-    rows += _known("window_end_timestamp_seconds", who, one.window_end_time)
+    rows += known("window_end_timestamp_seconds", who, one.window_end_time)
     rows.append(("predictions", who, one.predictions))
     rows.append(("answers_pending", who, one.pending))
     rows.append(("duplicates", who, one.duplicates))
-    rows += _known("calibration_timestamp_seconds", who, one.calibration.fitted_time)
+    rows += known("calibration_timestamp_seconds", who, one.calibration.fitted_time)
     rows.append(("model", {**who, **_model_info(one)}, 1))
     if one.coverage is not None:
         audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
@@ -195,6 +202,8 @@ def _series_rows(one: SeriesView) -> list[Row]:
     if one.recalibrations is not None:
         for outcome, count in one.recalibrations.outcomes.items():
             rows.append(("recalibrations", {**who, "outcome": outcome}, count))
+    if distributions and one.distributions is not None:
+        rows += distribution_rows(one.distributions, who)
     return [*rows, *_trust_rows(one, who)]
 
 
@@ -213,9 +222,9 @@ def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
 
 def _model_info(one: SeriesView) -> dict[str, str]:
     return {
-        "version": _text(one.version),
+        "version": text(one.version),
         "window_size": str(one.window_size),
-        "calibration": _text(one.calibration.method),
+        "calibration": text(one.calibration.method),
         "calibration_foreign": str(one.calibration.foreign).lower(),
     }
 
@@ -224,15 +233,16 @@ def _estimate_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
     for e in one.estimates:
         labels = {**who, "metric": e.metric, "estimator": e.estimator}
         yield from _result_rows("", labels, e.result)
+        yield from rank_rows(labels, e.rank, e.rank_chi_square)
     for of in one.classes:  # apart, so that sums and means over the metrics stay what they are
-        labels = {**who, "metric": of.metric, "estimator": of.estimator, "class": _text(of.of_class)}
+        labels = {**who, "metric": of.metric, "estimator": of.estimator, "class": text(of.of_class)}
         yield from _result_rows("class_", labels, of.result)
 
 
 def _result_rows(prefix: str, labels: dict[str, str], result: Result) -> Iterator[Row]:
     found = finite(result)
     if isinstance(found, Unknown):
-        yield f"{prefix}unknown", {**labels, "reason": _text(found.reason)}, 1
+        yield f"{prefix}unknown", {**labels, "reason": text(found.reason)}, 1
     else:
         yield f"{prefix}estimate_ratio", labels, found.value
         yield f"{prefix}estimate_lower_ratio", labels, found.lower
@@ -242,9 +252,9 @@ def _result_rows(prefix: str, labels: dict[str, str], result: Result) -> Iterato
 def _chart_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
     for chart in one.charts:
         labels = {**who, "metric": chart.metric}
-        yield from _known("control_center_ratio", labels, chart.verdict.center)
-        yield from _known("control_lower_ratio", labels, chart.verdict.lower)
-        yield from _known("control_upper_ratio", labels, chart.verdict.upper)
+        yield from known("control_center_ratio", labels, chart.verdict.center)
+        yield from known("control_lower_ratio", labels, chart.verdict.lower)
+        yield from known("control_upper_ratio", labels, chart.verdict.upper)
         yield "out_of_control", labels, float(chart.verdict.out_of_control)
     for (metric, rule), count in one.violations.items():
         yield "control_violations", {**who, "metric": metric, "rule": rule}, count
@@ -261,14 +271,15 @@ def _objective_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
 def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield from _label_rows(view)
     yield from _refit_rows(view)
+    yield from arena_rows(view.engine.arenas)
     yield from _source_rows(view)
     yield from _sink_rows(view)
     yield "reports_lost", {}, view.reports_lost
     yield "store_failures", {}, view.store_failures
-    yield from _known("checkpoint_timestamp_seconds", {}, view.checkpoint_time)
+    yield from known("checkpoint_timestamp_seconds", {}, view.checkpoint_time)
     yield "config_last_reload_successful", {}, float(view.reload_successful)
     # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
-    yield from _known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
+    yield from known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
     yield "build", {"version": __version__}, 1
 
 
@@ -283,40 +294,40 @@ def _label_rows(view: AgentView) -> Iterator[Row]:
         + [*engine.labels_waiting, *shed.keys()]
     )
     for task in tasks:
-        who = {"task": _text(task)}
+        who = {"task": text(task)}
         for outcome in LabelOutcome:
             own = shed[task] if outcome is LabelOutcome.SHED else 0
             yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0) + own
         yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
         yield "labels_unrevised", who, engine.labels_unrevised.get(task, 0)
         yield "answers_forgotten", who, engine.answers_forgotten.get(task, 0)
-        yield from _known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
+        yield from known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
 
 
 def _refit_rows(view: AgentView) -> Iterator[Row]:
     """Tasks that refit; what is of a fit stays out until there is a good one."""
     recalibrating = [one.task for one in view.engine.series if one.recalibrations is not None]
     for task in dict.fromkeys([*view.engine.refits, *recalibrating]):
-        yield from _duration_rows(task, view.refit_durations.get(task, RefitDurations()))
+        took = view.refit_durations.get(task, RefitDurations())
+        yield from histogram_rows(
+            "refit_duration_seconds", {"task": text(task)}, BUCKETS_SECONDS, took.cumulative(), took.seconds
+        )
     for task, refits in view.engine.refits.items():
-        who = {"task": _text(task)}
+        who = {"task": text(task)}
         yield "refit_failures", who, refits.failures
+        yield "refit_answers_without_id", who, refits.without_id
         if refits.success_time is not None:
             yield "refit_last_success_timestamp_seconds", who, refits.success_time
             yield "refit_rows", who, refits.rows
             yield "refit_labelled_rows", who, refits.labelled
-            yield from _known("effective_labels", who, refits.effective_labels)
+            yield "refit_pool_rows", who, max(refits.pool_rows, refits.rows)
+            yield "refit_sampling_widening_ratio", who, refits.widening
+            if refits.drawn is not None:
+                yield "refit_drawn_rows", who, refits.drawn
+                yield "refit_missing_draws", who, refits.missing_draws or 0
+            yield from known("effective_labels", who, refits.effective_labels)
             for name, share in refits.prevalence.items():
-                yield from _known("prevalence_ratio", {**who, "class": _text(name)}, share)
-
-
-def _duration_rows(task: str, took: RefitDurations) -> Iterator[Row]:
-    who = {"task": _text(task)}
-    ends = (*map(floatToGoString, BUCKETS_SECONDS), "+Inf")
-    for end, count in zip(ends, took.cumulative(), strict=True):
-        yield "refit_duration_seconds:bucket", {**who, "le": end}, count
-    yield "refit_duration_seconds:sum", who, took.seconds
-    yield "refit_duration_seconds:count", who, sum(took.counts)
+                yield from known("prevalence_ratio", {**who, "class": text(name)}, share)
 
 
 def _source_rows(view: AgentView) -> Iterator[Row]:
@@ -328,7 +339,7 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
     for source in dict.fromkeys(
         [s.name for s in view.sources] + [*engine.received, *engine.shed, *rejecting]
     ):
-        who = {"source": _text(source)}
+        who = {"source": text(source)}
         # What a source shed itself never reached the engine, but came.
         labels = engine.labels_received.get(source, 0) + labels_shed.get(source, 0)
         yield "labels_received", who, labels
@@ -336,11 +347,14 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
         yield "shed", who, engine.shed.get(source, 0) + shed.get(source, 0)
         own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}
         for reason, count in ({r.value: 0 for r in RejectReason} | own).items():
-            yield "rejected", {**who, "reason": _text(reason)}, count
+            yield "rejected", {**who, "reason": text(reason)}, count
     for feed in view.sources:
-        who = {"source": _text(feed.name)}
+        who = {"source": text(feed.name)}
         yield "source_up", who, float(feed.up)
-        yield from _known("source_lag_records", who, feed.lag)
+        yield from known("source_lag_records", who, feed.lag)
+        for status, count in feed.refused.items():
+            yield "posts_refused", {**who, "code": str(status)}, count
+        yield from known("events_ignored", who, feed.ignored)
         if feed.counts is not None:
             yield "source_gap_records", who, feed.counts.gap_records
             yield "source_taken_over_records", who, feed.counts.taken_over_records
@@ -355,13 +369,4 @@ def _sink_rows(view: AgentView) -> Iterator[Row]:
         yield "sink_waiting", who, sink.waiting
         yield "sink_delivered", who, sink.delivered
         yield "sink_lost", who, sink.lost
-        yield from _known("sink_failing_since_timestamp_seconds", who, sink.failing_since)
-
-
-def _known(key: str, labels: dict[str, str], value: float | None) -> list[Row]:
-    return [] if value is None or not math.isfinite(value) else [(key, labels, value)]
-
-
-def _text(value: str) -> str:
-    """Label values from outside, fit for UTF-8: one lone surrogate would fail the whole scrape."""
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        yield from known("sink_failing_since_timestamp_seconds", who, sink.failing_since)

@@ -24,6 +24,8 @@ class ReportWriter(QueuedSink[bytes]):
     path : str
     capacity : int
         Windows that may wait, about 1 kB each.
+    max_bytes, keep
+        As of a `LineFile`.
 
     Examples
     --------
@@ -37,8 +39,17 @@ class ReportWriter(QueuedSink[bytes]):
     (True, True, b'{"window":0}\\n', 0)
     """
 
-    def __init__(self, path: str, capacity: int = QUEUED_REPORTS) -> None:
-        file = LineFile[bytes](path, name="reports_file", setting="reports.path", encode=as_line)
+    def __init__(
+        self, path: str, capacity: int = QUEUED_REPORTS, max_bytes: int | None = None, keep: int = 1
+    ) -> None:
+        file = LineFile[bytes](
+            path,
+            name="reports_file",
+            setting="reports.path",
+            encode=as_line,
+            max_bytes=max_bytes,
+            keep=keep,
+        )
         super().__init__(file, capacity, drop_oldest=True)
 
 

@@ -23,7 +23,7 @@ from monitor.labels.estimators.spe import SPE
 from monitor.labels.estimators.ssme import SSME
 from monitor.labels.estimators.ssme_flow import SSMEFlow
 from monitor.labels.estimators.ssme_paper import SSMEPaper
-from monitor.labels.ranking import RankInterval, rank_intervals, simultaneous_intervals
+from monitor.labels.ranking import RankInterval, rank_intervals, simultaneous_intervals, simultaneous_ranks
 
 __all__ = [
     "ESTIMATORS",
@@ -53,6 +53,7 @@ __all__ = [
     "prediction_powered",
     "rank_intervals",
     "simultaneous_intervals",
+    "simultaneous_ranks",
 ]
 
 ESTIMATORS: Mapping[str, type[LabelEstimator]] = {

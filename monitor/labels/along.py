@@ -93,4 +93,5 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
         time=both(first.time, second.time),
         probability=both(first.probability, second.probability),
         order=order[by_arrival],
+        draw=both(first.draw, second.draw),
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monitor.estimate.proportion import wilson_interval
+from monitor.labels.estimators.active_testing import lure_weights
 from monitor.records import Floats, Ints
 
 UNIFORM = 0.1
@@ -110,6 +111,88 @@ def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
     return rows
 
 
+class Turns(NamedTuple):
+    """Rows drawn one after another without being put back, n of N.
+
+    Parameters
+    ----------
+    row : (n,) int64
+        In the order of the draws.
+    probability : (n,) float64
+        The chance with which each was taken out of those left then: q_m of
+        `monitor.labels.estimators.active_testing.lure_weights`.
+    """
+
+    row: Ints
+    probability: Floats
+
+
+def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
+    """Draw n rows one after another, each with its chance among those left.
+
+    All at once: the order of independent waiting times, exponential with these rates, is such an order of
+    draws. The first n of more draws with the same generator are the same.
+
+    Parameters
+    ----------
+    chance : (N,) array of float
+        In proportion to the chance of each row to be the first; 0 for rows that are not to be drawn.
+    n : int
+        Draws to make, at least 1; all that can be drawn where there are fewer.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    ValueError
+        An argument is out of range.
+
+    References
+    ----------
+    P. S. Efraimidis, P. G. Spirakis, *Weighted random sampling with a reservoir*, Information Processing
+    Letters 97 (2006).
+
+    Examples
+    --------
+    >>> turns = draw_in_turn([1.0, 0.0, 3.0], 3, np.random.default_rng(0))
+    >>> turns.row.tolist(), turns.probability.tolist()
+    ([2, 0], [0.75, 1.0])
+    """
+    share = np.asarray(chance, dtype=np.float64)
+    if share.ndim != 1 or not (np.isfinite(share) & (share >= 0.0)).all():
+        raise ValueError("chance must be a list of numbers of 0 or more, one a row")
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}")
+    open_ = np.flatnonzero(share > 0)
+    waiting = rng.exponential(size=len(share))[open_] / share[open_]
+    row: Ints = open_[np.argsort(waiting, kind="stable")]
+    # Summed from the last one drawn: taking what is gone off the whole would leave rounding errors behind.
+    left = np.cumsum(share[row][::-1])[::-1]
+    return Turns(row[:n], np.minimum(share[row] / left, 1.0)[:n])
+
+
+def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
+    """Chances to be among n drawn at once that give rows the weights which their draws in turn give them.
+
+    n / (N v), with v the weights of `lure_weights`: for estimators that know of no draws, and weigh a label
+    by the inverse of its `probability`. They are then as good as with other unequal chances, but no longer
+    exactly unbiased: a weight below 1 is taken as 1.
+
+    Parameters
+    ----------
+    probability : (n,) array of float
+        As `draw_in_turn` gave them.
+    rows : int
+        N.
+
+    Examples
+    --------
+    >>> as_if_at_once([1 / 4, 1 / 3], rows=4).round(6).tolist()
+    [0.5, 0.5]
+    """
+    weight = lure_weights(probability, rows)
+    return np.minimum(len(weight) / (rows * weight), 1.0)
+
+
 class Widths(NamedTuple):
     """Expected widths of the realised accuracy's interval, 0 to 1.
 
@@ -156,6 +239,41 @@ def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float 
     even = float(pi.sum())
     chosen = p * (1.0 - p) / variance if variance > 0 else even
     return Widths(_width(p, chosen, level), _width(p, even, level))
+
+
+def expected_turn_widths(error: ArrayLike, chance: ArrayLike, n: int, level: float = 0.95) -> Widths:
+    """How wide `active_testing`'s interval of the accuracy will be, if expected errors are right.
+
+    The variance of n draws' weighted mean error is (Σ e/q / N² − R²) / n, with e the expected errors, R their
+    mean and q the chances of a first draw; the interval is Wilson's at as many labels as would know the
+    accuracy so well. That rows are not put back is left out: it makes the interval of many draws narrower.
+
+    Parameters
+    ----------
+    error : (N,) array of float
+        Chance of each answer to be wrong, 0 to 1.
+    chance : (N,) array of float
+        In proportion to the chance of each row to be the first; above 0.
+    n : int
+        Draws.
+    level : float
+        Above 0 and below 1.
+
+    Examples
+    --------
+    >>> error = np.r_[np.full(900, 0.01), np.full(100, 0.4)]
+    >>> widths = expected_turn_widths(error, error + 0.005, 50)
+    >>> round(widths.chosen, 3), round(widths.even, 3)
+    (0.113, 0.132)
+    """
+    e, q = _checked(error), np.asarray(chance, dtype=np.float64)
+    if e.shape != q.shape or not (q > 0.0).all():
+        raise ValueError(f"chance must be above 0 and have the shape of error, {e.shape}, got {q.shape}")
+    least = _FEWEST_FAILURES / len(e)
+    wrong = min(max(float(e.mean()), least), 1.0 - least)
+    variance = float((e / (q / q.sum())).sum()) / len(e) ** 2 - wrong**2
+    chosen = n * wrong * (1.0 - wrong) / variance if variance > 0 else float(n)
+    return Widths(_width(1.0 - wrong, chosen, level), _width(1.0 - wrong, float(n), level))
 
 
 def _width(p: float, n: float, level: float) -> float:

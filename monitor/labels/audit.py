@@ -1,4 +1,7 @@
-"""Are the intervals of the estimated accuracy as good as they say? Asked of the labelled rows.
+"""Do the confidences alone tell how many answers are right? Asked of the labelled rows.
+
+The interval that is reported of a window also carries the calibration's error, and what labels said of it;
+the audit leaves both out, so that a share below the level says that the confidences are off, and no more.
 
 Whole windows are never labelled, so the intervals cannot be held against what windows turned out to be.
 But the interval follows from the confidences of *any* rows. The labelled rows of a model, in the order in

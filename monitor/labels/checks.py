@@ -15,6 +15,7 @@ from monitor.evaluate import Evaluation
 from monitor.inforce import InForce
 from monitor.labels.audit import IntervalAudit, begun_anew, first_labels
 from monitor.labels.columns import Matches
+from monitor.labels.curve import CurveFollower, curve_begun_anew
 from monitor.labels.follow import BiasFollower
 from monitor.labels.trust import TrustTest, epsilon_of, trust_begun_anew
 from monitor.records import Floats
@@ -25,7 +26,7 @@ from monitor.windows import ClosedWindow
 
 
 class LabelChecks:
-    """Audit of the intervals, test of trust and filter on the bias of one model, fed with the same rows.
+    """Audit, calibration curve, test of trust and filter on the bias of one model, fed with the same rows.
 
     Parameters
     ----------
@@ -41,6 +42,7 @@ class LabelChecks:
         self.audit = IntervalAudit(level).build(state.get("audit"))
         self.test = TrustTest(level=level).build(state.get("trust"))
         self.bias = BiasFollower(window_rows, state.get("bias", {}))
+        self.curve = CurveFollower(state.get("curve", {}))
         self._excuses_nothing = "epsilon" not in state.get("trust", {})
 
     @property
@@ -54,6 +56,7 @@ class LabelChecks:
         self.audit.add(*rows)
         self.test.add(*rows)
         self.bias.add(*rows)
+        self.curve.add(*rows)
 
     def begin(self, in_force: InForce, window: int, confidence: Callable[[], Floats]) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
@@ -98,7 +101,8 @@ class LabelChecks:
         if law is None:
             return found
         informed = mid_p_estimate(plain.value, biased(pmf, found.confidence, law), plain.level)
-        return replace(found, estimates={**found.estimates, "accuracy": informed}, labels=self.bias.labelled)
+        estimates = {**found.estimates, "accuracy": informed}
+        return replace(found, estimates=estimates, labels=self.bias.labelled, bias=law)
 
     @property
     def lost(self) -> bool:
@@ -115,10 +119,10 @@ class LabelChecks:
         pending : int
             Its rows, whose confidences the former calibration gave.
         first : bool
-            None held before: the audit begins anew, as the test does.
+            None held before: audit and calibration curve begin anew, as the test does.
         epsilon : float, optional
-            What the uncertainty of one that labels brought excuses: then the audit begins anew too, as
-            the intervals before were those that the labels spoke against.
+            What the uncertainty of one that labels brought excuses: then they begin anew too, as the
+            intervals before were those that the labels spoke against.
         """
         clean = window + (pending > 0)
         self.test.recalibrated(clean, epsilon)
@@ -127,12 +131,14 @@ class LabelChecks:
             self.test.begin_anew(clean)
         if first or epsilon is not None:
             self.audit.begin_anew(clean)
+            self.curve.begin_anew(clean)
 
     def begin_anew(self, window: int) -> None:
         """Another version of the model, or another baseline, from this window on."""
         self.audit.begin_anew(window)
         self.test.begin_anew(window)
         self.bias.begin_anew(window)
+        self.curve.begin_anew(window)
 
     def coverage(self) -> Coverage | None:
         """How often the intervals held; None before there are 30 rows."""
@@ -149,7 +155,8 @@ class LabelChecks:
     def snapshot(self) -> dict[str, Any]:
         """By name; nothing of a bias that is not followed."""
         bias = {"bias": self.bias.snapshot()} if self.bias.follows else {}
-        return {"audit": self.audit.snapshot(), "trust": self.test.snapshot(), **bias}
+        tests = {"audit": self.audit.snapshot(), "trust": self.test.snapshot()}
+        return {**tests, **bias, "curve": self.curve.snapshot()}
 
 
 def checks_begun_anew(saved: Mapping[str, Any], window: int) -> dict[str, Any]:
@@ -162,6 +169,8 @@ def checks_begun_anew(saved: Mapping[str, Any], window: int) -> dict[str, Any]:
         found["audit"] = begun_anew(saved["audit"], window)
     if "trust" in saved:
         found["trust"] = trust_begun_anew(saved["trust"], window)
+    if "curve" in saved:
+        found["curve"] = curve_begun_anew(saved["curve"], window)
     if "bias" in saved:
         found["bias"] = {}
     return found

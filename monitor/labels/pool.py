@@ -2,8 +2,9 @@
 
 A row is one request with the scores of every model that answered it. Labelled rows stand in a ring of
 their own, so that they outlive the answers of the label join; unlabelled rows are the newest of those
-answers, put together by id when a fit asks for them. Answers without an id take no part: nothing tells
-which of other models' answers belong to them, and no label can reach them.
+answers, put together by id when a fit asks for them; of more than a fit may have, a stratified sample
+(`monitor.labels.sampling`). Answers without an id take no part: nothing tells which of other models' answers
+belong to them, and no label can reach them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from monitor.labels.columns import Horizon, Matches, answer_keys, model_code
 from monitor.labels.repeats import repeats
+from monitor.labels.sampling import sample, strata
 from monitor.labels.table import KeyedRing
 from monitor.records import NO_ID, Floats, Ints, Keys
 
 _BLOCK = 50_000  # answers looked through at a time, newest first
+_CANDIDATES = 2  # requests put together for each that a fit may have: their strata must be told apart
+_SEED = 90_417
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,23 @@ class PoolRows:
         Classes acted on, −1 where a model did not answer.
     weights : (n,) float64
         1 over the probability of being labelled; 1 where none was given.
+    ids : (n,) uint64
+    times : (n,) float64
+        Of an answer to each labelled one, seconds since the epoch; NaN for the others.
     time : float
         Of the newest answer, seconds since the epoch; 0 where there is none.
+    pool : int
+        Requests that they stand for, themselves among them; beyond some millions about so many.
     """
 
     scores: Floats
     labels: Ints
     predicted: Ints
     weights: Floats
+    ids: Keys
+    times: Floats
     time: float
+    pool: int
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -62,7 +74,9 @@ class ScorePoolSettings:
     classes : int
         Scores of one answer.
     max_rows : int
-        Unlabelled rows that a fit gets at most, the newest.
+        Unlabelled rows that a fit stands for at most, the newest.
+    fit_rows : int
+        Unlabelled rows that it gets of those.
     max_labelled : int
         Labelled rows kept, oldest out first.
     horizon_days : float
@@ -72,6 +86,7 @@ class ScorePoolSettings:
     models: tuple[str, ...]
     classes: int
     max_rows: int
+    fit_rows: int
     max_labelled: int
     horizon_days: float
 
@@ -140,7 +155,7 @@ class ScorePool:
         )
 
     def rows(self, series: Ints) -> PoolRows:
-        """What a fit gets: every labelled row, and the newest unlabelled ones.
+        """What a fit gets: every labelled row, and the newest unlabelled ones or a sample of them.
 
         Parameters
         ----------
@@ -150,7 +165,7 @@ class ScorePool:
         kept = self.labelled.live()
         ids = self.labelled.keys(kept)
         kept, ids = kept[ids != NO_ID], ids[ids != NO_ID]
-        more = self._newest_unlabelled(series)
+        more, unlabelled = self._unlabelled(series)
         label = np.concatenate([self.labelled["label"][kept], np.full(len(more), -1)]).astype(np.int64)
         weight = np.concatenate([self.labelled["weight"][kept], np.ones(len(more))])
         every = np.concatenate([ids, more])
@@ -168,7 +183,13 @@ class ScorePool:
             predicted[place, m] = self._answers["predicted"][answer]
             scores[place, m] = self._answers["scores"][answer]
             newest = max(newest, float(self._answers["time"][answer].max(initial=0.0)))
-        return PoolRows(scores, label, predicted, weight, newest)
+        pool = len(ids) + unlabelled
+        if len(more) <= self._settings.fit_rows:
+            return PoolRows(scores, label, predicted, weight, every, time, newest, pool)
+        labelled = label >= 0
+        taken = sample(strata(scores, labelled), labelled, every, self._settings.fit_rows, unlabelled)
+        columns = scores[taken], label[taken], predicted[taken], weight[taken], every[taken], time[taken]
+        return PoolRows(*columns, newest, pool)
 
     def wipe(self, ids: Keys) -> int:
         """Let go of these ids for good; how many there were."""
@@ -186,6 +207,39 @@ class ScorePool:
         lag = np.nan_to_num(self._answers["time"][answer] - time[place], nan=0.0)
         near = self._horizon.near(lag)
         return place[near], answer[near]
+
+    def _unlabelled(self, series: Ints) -> tuple[Keys, int]:
+        """Ids of unlabelled requests, from old to new, and how many they are an even sample of."""
+        most = _CANDIDATES * self._settings.fit_rows
+        if self._settings.max_rows <= most or len(self._answers) <= most * len(self._codes):
+            ids = self._newest_unlabelled(series)
+            return ids, len(ids)
+        first, stop = self._answers.span
+        ids, share = self._spread(series, first, stop, most)
+        enough = int(self._settings.max_rows / max(share, 1 / (stop - first)))
+        if enough < stop - first:
+            first = stop - enough
+            ids, share = self._spread(series, first, stop, most)
+        return ids, max(round(share * (stop - first)), len(ids))
+
+    def _spread(self, series: Ints, first: int, stop: int, most: int) -> tuple[Keys, float]:
+        """Ids of unlabelled requests spread over the answers with these numbers, and their share of those.
+
+        What this takes hangs on how many are asked for, not on how many there are. Of each stretch of
+        answers one is drawn, and counts if it is the one by which its request is known: of the first model.
+        """
+        many = min(most * len(self._codes), stop - first)
+        within = np.random.default_rng(_SEED).random(many)
+        drawn = first + ((np.arange(many) + within) * ((stop - first) / many)).astype(np.int64)
+        rows = self._answers.at(np.unique(np.minimum(drawn, stop - 1)))
+        ids = self._answers["id"][rows]
+        of_request = np.full(len(rows), -1, dtype=np.int64)
+        for code in self._codes[::-1]:
+            found = self._answers.find(answer_keys(ids, np.full(len(ids), code)))
+            of_request = np.where(found >= 0, found, of_request)
+        wanted = (ids != NO_ID) & np.isin(self._answers["series"][rows, 0], series) & (of_request == rows)
+        wanted &= self.labelled.find(ids) < 0
+        return ids[wanted], float(wanted.mean())
 
     def _newest_unlabelled(self, series: Ints) -> Keys:
         """The ids of the newest answers that no labelled row has, from old to new."""

@@ -48,12 +48,13 @@ class Crossing(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """A window's newest line, how many labelled rows it tells of, and when the window ended."""
+    """A window's newest line, how many labelled rows it tells of, and when the window ended and closed."""
 
     line: bytes
     revision: int
     told: int
     end_time: float
+    closed_at: int = -1
 
     @property
     def due(self) -> int:
@@ -129,14 +130,17 @@ class RevisionsLogic:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def closed(self, series: int, report: WindowReport) -> list[WindowReport]:
-        """Take a window as it closes; return the last lines of those that are let go of for it."""
+    def closed(self, series: int, report: WindowReport, closed_at: int) -> list[WindowReport]:
+        """Take a window as it closes; return the last lines of those that are let go of for it.
+
+        `closed_at` is the sequence of the record that closed it.
+        """
         if not any(found.estimator == REALISED for found in report.estimates):
             return []
         self.changed = True
         cell = series, report.window
         told = self._labelled(*cell)
-        self._kept[cell] = _Kept(to_json(report), report.revision, told, report.end_time)
+        self._kept[cell] = _Kept(to_json(report), report.revision, told, report.end_time, closed_at)
         self._remember(cell, report)
         own = self._of_series.setdefault(series, deque())
         own.append(report.window)
@@ -145,11 +149,11 @@ class RevisionsLogic:
         while len(own) > 1 and (len(own) > self._settings.keep_each or self._is_over(series, report)):
             gone.append((series, own[0]))
             own.popleft()
-        found = self._last_lines(gone, forget=True)
+        found = self._let_go(gone)
         while len(self._kept) > self._settings.keep:
             oldest = next(iter(self._kept))
             self._of_series[oldest[0]].popleft()
-            found += self._last_lines([oldest], forget=True)
+            found += self._let_go([oldest])
         return found
 
     def _is_over(self, series: int, report: WindowReport) -> bool:
@@ -203,19 +207,23 @@ class RevisionsLogic:
         if len(self._reports) > FEWEST_KEPT:
             self._reports.popitem(last=False)
 
-    def finish(self) -> list[WindowReport]:
-        """The input has ended: a line for every window that has changed since its last one."""
-        return self._last_lines(list(self._kept), forget=False)
+    def finish(self) -> list[tuple[int, WindowReport]]:
+        """The input has ended: a line for every window that has changed since its last one.
 
-    def _last_lines(self, keys: Iterable[tuple[int, int]], forget: bool) -> list[WindowReport]:
+        With each the sequence of the record that closed its window; −1 where that was before a restart.
+        """
+        found = [(kept.closed_at, self.revise(*key)) for key, kept in list(self._kept.items())]
+        return [(closed_at, report) for closed_at, report in found if report is not None]
+
+    def _let_go(self, keys: Iterable[Cell]) -> list[WindowReport]:
+        """Forget windows; return their last lines."""
         found = []
         for key in keys:
             report = self.revise(*key)
             if report is not None:
                 found.append(report)
-            if forget:
-                del self._kept[key]
-                self._reports.pop(key, None)
+            del self._kept[key]
+            self._reports.pop(key, None)
         return found
 
     def counts(self) -> dict[str, Any]:

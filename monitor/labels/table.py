@@ -179,6 +179,10 @@ class KeyedRing:
         column[start : start + len(values)] = values[:fits]
         column[: max(0, len(values) - fits)] = values[fits:]
 
+    def at(self, numbers: Ints) -> Ints:
+        """The rows with these numbers, which must lie in `span`."""
+        return (numbers - self._base) % self._limit
+
     def put(self, column: str, rows: Ints, values: Any) -> None:
         """Change a column of these rows; of repeated rows the last value stays."""
         self._columns[column][rows] = values

@@ -44,7 +44,7 @@ Applications 8 (1963), for bets that begin at every row. The prior, the grid and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -290,7 +290,7 @@ class TrustLogic:
 
     def _bets_along(self, confidence: Floats, right: NDArray[np.bool_]) -> Floats:
         """A after each row, (n, 8): a row at a time, so that where rows are cut cannot be seen."""
-        ratios = np.stack([ratio(confidence, right, *edges) for edges in self._shifts()], axis=1)
+        ratios = _ratios(confidence, right, self._shifts())
         planned, bets = self._settings.planned, self._bets
         begun = planned + self._seen + np.arange(len(right))
         weights = planned / (2.0 * begun * (begun + 1.0))
@@ -352,10 +352,16 @@ def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float)
     >>> ratio(np.array([0.5, 0.5, 1.0]), np.array([True, False, False]), 0.0, np.log(3)).round(9).tolist()
     [1.5, 0.5, 0.333333333]
     """
-    below, above = math.exp(low), math.exp(high)
-    missed = 1.0 - confidence
-    wrong = (confidence * below + missed) / (confidence * above + missed)
-    found: Floats = np.where(right, wrong * (above / below), wrong)
+    return _ratios(confidence, right, [(low, high)])[:, 0]
+
+
+def _ratios(confidence: Floats, right: NDArray[np.bool_], shifts: Sequence[tuple[float, float]]) -> Floats:
+    """`ratio` for several pairs of `low` and `high`, (n, pairs): labels come a few at a time."""
+    below = np.array([math.exp(low) for low, _ in shifts])
+    above = np.array([math.exp(high) for _, high in shifts])
+    sure, missed = confidence[:, None], 1.0 - confidence[:, None]
+    wrong = (sure * below + missed) / (sure * above + missed)
+    found: Floats = np.where(right[:, None], wrong * (above / below), wrong)
     return found
 
 

@@ -40,7 +40,8 @@ class InTheFlow:
         event_time : bool
             Whether the records' own times move it.
         """
-        refitting = [batch for batch in chunk.batches if self._may_refit(tasks[batch.task], chunk)]
+        ours = [batch for batch in chunk.batches if batch.task in tasks]
+        refitting = [batch for batch in ours if self._may_refit(tasks[batch.task], chunk)]
         if not refitting:
             return chunk, None
         arrival = latest_arrivals(chunk, clock, event_time)
@@ -55,14 +56,19 @@ class InTheFlow:
         ]
 
     def done(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
-        """Do what is due in tasks of which a window has closed, resting on records up to this sequence."""
+        """Do what is due in tasks of which a window has closed, resting on records up to this sequence.
+
+        A recalibration waits for a window of its own model: so what a model's windows say rests on its own
+        answers and labels, whichever other models stand beside it.
+        """
         for task in tasks:
             if self.refit and task.refits is not None and task.refits.take_closed():
                 job = task.begin_refit(sequence, now)
                 if job is not None:
                     task.publish(self.refit(job), now)
-            if self.recalibrate and task.recalibrations is not None and task.recalibrations.take_closed():
-                while (due := task.begin_recalibration()) is not None:
+            if self.recalibrate and task.recalibrations is not None:
+                closed = task.recalibrations.take_closed()
+                while (due := task.begin_recalibration(closed)) is not None:
                     task.publish(self.recalibrate(due), now)
 
     def _may_refit(self, task: TaskEngine, chunk: Chunk) -> bool:

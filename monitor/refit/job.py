@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from monitor.records import Floats, Ints
 from monitor.view import MetricEstimate
 
@@ -44,6 +46,17 @@ class RefitJob:
     references : tuple of mapping or None
         By model, the snapshot of the calibration that was fitted on its labelled reference, which a new
         one must beat on the labelled rows; None where it has none. Empty: none has one.
+    pool_rows : int
+        Rows that these stand for; no more than these are where they are all.
+    label_weights : {"given", "estimated"}
+        Whether estimators that rest on labels alone estimate the weights of labels that have none.
+    acquisition : (n,) int64
+        Number of the draw, from 1, of rows that were drawn one after another in the newest round; −1 for
+        the others. Empty: none was.
+    draw_probability : (n,) float64
+        The chance with which that draw took the row out of those left; NaN for the others.
+    draw_pool : int
+        Rows before the first draw.
     """
 
     task: str
@@ -62,6 +75,11 @@ class RefitJob:
     seed: int
     calibrate: bool
     references: tuple[Mapping[str, Any] | None, ...] = ()
+    pool_rows: int = 0
+    label_weights: str = "given"
+    acquisition: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    draw_probability: Floats = field(default_factory=lambda: np.zeros(0))
+    draw_pool: int = 0
 
     def refused(self, reason: str) -> RefitResult:
         """The answer that nothing is to be published, and why."""
@@ -73,6 +91,7 @@ class RefitJob:
             refused=reason,
             rows=len(self.labels),
             labelled=int((self.labels >= 0).sum()),
+            pool_rows=max(self.pool_rows, len(self.labels)),
         )
 
 
@@ -106,6 +125,10 @@ class RefitResult:
     models : mapping of str to ModelRefit
     rows, labelled : int
         Rows that it rests on, and how many of those have labels.
+    pool_rows : int
+        Rows that those stand for.
+    widening : float
+        As in `monitor.view.RefitView`.
     prevalence : tuple of float
         By class.
     effective_labels : float
@@ -113,6 +136,8 @@ class RefitResult:
     iterations : int
     seconds : float
         Wall time of the fit; not part of anything that must be reproducible.
+    drawn, missing_draws : int or None
+        As in `monitor.view.RefitView`.
     """
 
     task: str
@@ -123,8 +148,12 @@ class RefitResult:
     models: Mapping[str, ModelRefit] = field(default_factory=dict)
     rows: int = 0
     labelled: int = 0
+    pool_rows: int = 0
+    widening: float = 0.0
     prevalence: tuple[float, ...] = ()
     effective_labels: float = 0.0
     converged: bool = False
     iterations: int = 0
     seconds: float = 0.0
+    drawn: int | None = None
+    missing_draws: int | None = None

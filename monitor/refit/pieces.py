@@ -43,6 +43,7 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
         positions={},
         answers=answers,
         labels_received=stop - answers,  # rejected ones may be answers: the sum with the rest is right
+        within=chunk.within and chunk.within[:stop],
     )
     tail = replace(
         chunk,
@@ -51,6 +52,7 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
         answers=chunk.answers - answers,
         labels_received=chunk.labels_received - (stop - answers),
         after_others=(),
+        within=chunk.within and chunk.within[stop:],
     )
     return head, tail
 
@@ -66,6 +68,8 @@ def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
     event_time : bool
         Whether the records' own times move it.
     """
+    if event_time and chunk.within is not None:
+        return np.where(np.isneginf(chunk.within.clock), 0.0, chunk.within.clock)
     marks = np.full(chunk.answers + chunk.labels_received, -np.inf)
     if event_time:
         parts: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]

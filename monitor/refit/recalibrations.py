@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,20 +66,20 @@ class Recalibrations:
         self._under_way: int | None = None  # the series
         self._asked: RecalibrationJob | None = None
         self._due: dict[int, None] = {}  # in order
-        self._closed = False
+        self._closed: set[int] = set()
 
     @property
     def any_due(self) -> bool:
         """Whether some model's is due."""
         return bool(self._due)
 
-    def close_window(self) -> None:
-        """A window of a whole model has closed."""
-        self._closed = True
+    def close_window(self, code: int) -> None:
+        """A window of this series, which is a whole model's, has closed."""
+        self._closed.add(code)
 
-    def take_closed(self) -> bool:
-        """Whether a window of a whole model has closed since this was last asked."""
-        closed, self._closed = self._closed, False
+    def take_closed(self) -> set[int]:
+        """The models, by their series, of which a window has closed since this was last asked."""
+        closed, self._closed = self._closed, set()
         return closed
 
     def look(self, code: int, series: Series) -> None:
@@ -87,16 +87,22 @@ class Recalibrations:
         if series.recalibration is not None and series.recalibration.due:
             self._due.setdefault(code)
 
-    def begin(self, series: Sequence[Series]) -> RecalibrationJob | None:
+    def begin(
+        self, series: Sequence[Series], among: Collection[int] | None = None
+    ) -> RecalibrationJob | None:
         """The next that is due and has rows enough; None where there is none, or one is under way.
 
         Parameters
         ----------
         series : sequence of Series
             All of the task, by their numbers.
+        among : collection of int, optional
+            The numbers of those that may begin; all may where left out.
         """
-        while self._due and self._under_way is None:
-            code = next(iter(self._due))
+        while self._under_way is None:
+            code = next((due for due in self._due if among is None or due in among), None)
+            if code is None:
+                return None
             del self._due[code]
             schedule = series[code].recalibration
             if schedule is None or not schedule.due:  # another version has come meanwhile

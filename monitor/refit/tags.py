@@ -21,6 +21,9 @@ REFITTED = (
 )
 """The tags of `monitor.labels.ESTIMATORS`, which imports too much for a configuration."""
 
+BY_LABELS = ("autoeval", "rectified", "labelled")
+"""Those whose error is that of labels alone, whatever else they use: they rank models, and weigh labels."""
+
 _JOINT = frozenset({"ssme", "ssme_paper"})  # which put models and labels together
 _COMPANIONS = ("ensemble", "labelled")
 _REALISED_COMPANIONS = ("realised_cohort",)

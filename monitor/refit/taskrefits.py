@@ -12,12 +12,13 @@ from monitor.calibration import calibration_from_snapshot
 from monitor.calibration.base import Calibration
 from monitor.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.calibration.rests_on import RestsOn, rests_on
-from monitor.changes import POOL
+from monitor.changes import DRAWS, POOL
 from monitor.config import Task
 from monitor.labels.columns import Answers, Matches
-from monitor.labels.pool import ScorePool, ScorePoolSettings
+from monitor.labels.draws import Draws, Round
+from monitor.labels.pool import PoolRows, ScorePool, ScorePoolSettings
 from monitor.labels.table import KeyedRing
-from monitor.records import NO_ID
+from monitor.records import NO_ID, Keys
 from monitor.reference import Reference
 from monitor.refit.job import RefitJob, RefitResult
 from monitor.refit.schedule import RefitSchedule, RefitScheduleLogic
@@ -61,7 +62,7 @@ class TaskRefits:
     references : mapping of str to Reference
         By model.
     resume : mapping, optional
-        What `snapshot` gave, with the ring under `POOL`.
+        What `snapshot` gave, with the rings under `POOL` and `DRAWS`.
     """
 
     def __init__(
@@ -80,10 +81,13 @@ class TaskRefits:
             models=task.refit_models,
             classes=len(task.classes),
             max_rows=ssme.max_rows,
+            fit_rows=ssme.fit_rows,
             max_labelled=ssme.max_labelled,
             horizon_days=task.labels.horizon_days,
         )
         self.pool: ScorePool = pool.build(answers, state.get(POOL))
+        # Kept whether or not `active_testing` is asked for: one that is asked for later finds them.
+        self.draws = Draws(ssme.max_labelled, task.labels.horizon_days, state.get(DRAWS))
         schedule = RefitSchedule(ssme.every_windows, ssme.every_labels, ssme.every_seconds)
         self.schedule: RefitScheduleLogic = schedule.build(state.get("schedule"))
         self._view = _view_from(state.get("view", {}))
@@ -101,7 +105,7 @@ class TaskRefits:
     @property
     def rings(self) -> dict[str, KeyedRing]:
         """What is kept row by row, by kind."""
-        return {POOL: self.pool.labelled}
+        return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 
     def add_series(self, model: str, group: str) -> None:
         """The task has one more series."""
@@ -118,6 +122,11 @@ class TaskRefits:
     def labels_came(self, matches: Matches) -> None:
         """Labels have reached answers, in this order."""
         self.schedule.labels_came(self.pool.add(matches, self._pooled[matches.series]))
+
+    def wipe(self, ids: Keys) -> None:
+        """Let go of what rests of these ids for good."""
+        self.pool.wipe(ids)
+        self.draws.wipe(ids)
 
     def close_window(self, now: float) -> None:
         """A window of a whole model has closed."""
@@ -145,7 +154,7 @@ class TaskRefits:
         if len(rows) < FEWEST_ROWS:
             return None
         number = self.schedule.begin(now)
-        task = self._task
+        task, drawn = self._task, self._drawn(rows)
         self._asked = RefitJob(
             task=self._name,
             number=number,
@@ -163,8 +172,21 @@ class TaskRefits:
             seed=number,
             calibrate=self._calibrate,
             references=self._references,
+            pool_rows=rows.pool,
+            label_weights=task.labels.weights,
+            acquisition=drawn.number,
+            draw_probability=drawn.probability,
+            draw_pool=drawn.pool,
         )
         return self._asked
+
+    def _drawn(self, rows: PoolRows) -> Round:
+        """Which of the rows were drawn one after another, of the round to estimate from."""
+        known = np.flatnonzero(rows.labels >= 0)
+        of_known = self.draws.newest(rows.ids[known], rows.times[known])
+        found = Round.none(len(rows))
+        found.number[known], found.probability[known] = of_known.number, of_known.probability
+        return replace(found, pool=of_known.pool)
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
         """Take the answer to the refit under way; what it brought, by model.
@@ -216,12 +238,16 @@ class TaskRefits:
             success_time=now,
             rows=result.rows,
             labelled=result.labelled,
+            pool_rows=result.pool_rows,
+            widening=result.widening,
             effective_labels=result.effective_labels,
             prevalence=dict(zip(self._task.classes, shares, strict=True)),
             converged=result.converged,
             iterations=result.iterations,
             failures=self._view.failures,
             without_id=self._view.without_id,
+            drawn=result.drawn,
+            missing_draws=result.missing_draws,
         )
 
     def _published(self, result: RefitResult, job: RefitJob | None) -> dict[str, Published]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from monitor.calibration import LabelledRows
+from monitor.labels.ranking import RankInterval
 from monitor.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.result import Estimate, Result, TooFew, Unknown
@@ -34,6 +35,8 @@ class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: float = 0.0
     n: int | None = None
     unknown: str | None = None
+    rank: tuple[int, int] | None = None
+    rank_chi_square: tuple[int, int] | None = None
 
 
 class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,11 +53,15 @@ class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, _Model]
     rows: int
     labelled: int
+    pool_rows: int
+    widening: float
     prevalence: list[float]
     effective_labels: float
     converged: bool
     iterations: int
     seconds: float
+    drawn: int | None
+    missing_draws: int | None
 
 
 class _Recalibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +178,9 @@ def estimate_state(found: MetricEstimate) -> dict[str, Any]:
     """
     result = found.result
     head: dict[str, Any] = {"metric": found.metric, "estimator": found.estimator}
+    for name, rank in (("rank", found.rank), ("rank_chi_square", found.rank_chi_square)):
+        if rank is not None:
+            head[name] = [rank.best, rank.worst]
     if isinstance(result, Estimate):
         return head | asdict(result)
     size = {"n": result.n} if isinstance(result, TooFew) else {}
@@ -199,4 +209,5 @@ def _estimate(read: _Known) -> MetricEstimate:
         raise ValueError(f"the estimate of {read.metric} by {read.estimator} has neither value nor reason")
     else:
         result = Unknown(read.unknown) if read.n is None else TooFew(read.unknown, read.n)
-    return MetricEstimate(read.metric, read.estimator, result)
+    ranks = (None if r is None else RankInterval(*r) for r in (read.rank, read.rank_chi_square))
+    return MetricEstimate(read.metric, read.estimator, result, 0, *ranks)

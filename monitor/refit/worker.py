@@ -19,7 +19,8 @@ from monitor.refit.wire import Job, JobResult, job_to_bytes, result_from_bytes
 _LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
 _PIECE = 1 << 16
 _KILL_SECONDS = 5.0
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+# NPROC is what jax asks: its pools would hold a thread of 8 MB for each core several times, 1 GB on 64 cores.
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,9 @@ class History:
             )
 
     def windows(self) -> Iterator[Line]:
-        """Every window in the order in which they closed, each as its highest revision says.
+        """Every window of a model in the order in which they closed, each as its highest revision says.
+
+        Those of arenas, which are of no model, are left out.
 
         Raises
         ------
@@ -93,7 +95,7 @@ class History:
             The file cannot be read, or a line in it is none.
         """
         order = (
-            "SELECT min(id), task, model, grp, window FROM report WHERE id <= ? "
+            "SELECT min(id), task, model, grp, window FROM report WHERE id <= ? AND model <> '' "
             "GROUP BY task, model, grp, window ORDER BY 1"
         )
         newest = (
@@ -110,6 +112,21 @@ class History:
             raise explained(self.path, "be read", error) from error
         except msgspec.DecodeError as error:
             raise StoreError(f"{self.path}: a reported window cannot be read: {error}") from error
+
+    def arena_windows(self) -> int:
+        """How many windows of arenas there are.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        query = "SELECT count(*) FROM report WHERE id <= ? AND model = ''"
+        try:
+            found: int = self._connection.execute(query, (self._last,)).fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            raise explained(self.path, "be read", error) from error
+        return found
 
     def reports(self) -> Iterator[bytes]:
         """Every line of a closed window, revisions too, in the order in which they were written.

@@ -15,6 +15,7 @@ from monitor.changes import Changes
 from monitor.engine import EngineSettings, layouts
 from monitor.export.follower import ReportFollower
 from monitor.export.reportsfile import ReportsFile
+from monitor.export.rotation import rotate
 from monitor.feeder import Input
 from monitor.keeper import Keeper
 from monitor.report import WindowReport
@@ -48,6 +49,8 @@ class CrashPoint(StrEnum):
     """The reports file has the windows; the source has not heard that its records are used."""
     TOLD_NOT_WRITTEN = "told, not written"
     """The source has heard that its records are used; the reports file has none of the windows yet."""
+    RENAMED = "renamed"
+    """The reports file is full and was renamed, and none is begun under its name; needs `max_bytes`."""
 
 
 class Crash:
@@ -121,9 +124,15 @@ class _CrashingStore(Store):
 
 
 class _CrashingFile(ReportsFile):
-    def __init__(self, path: str, crash: Crash) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, max_bytes: int | None, keep: int, crash: Crash) -> None:
+        super().__init__(path, max_bytes, keep)
         self.crash = crash
+
+    def _rotate(self) -> None:
+        if self.crash.due(CrashPoint.RENAMED):
+            rotate(self._path, self._keep)
+            os._exit(KILLED)
+        super()._rotate()
 
     def _append(self, data: bytes) -> None:
         if self.crash.point is CrashPoint.TOLD_NOT_WRITTEN:
@@ -179,6 +188,8 @@ class StoredAgent:
         Where it dies.
     per_read : int
         Records a read; a checkpoint follows each.
+    max_bytes, keep
+        As of the configuration's `reports`.
 
     Raises
     ------
@@ -193,13 +204,16 @@ class StoredAgent:
         records: Sequence[Mapping[str, Any] | bytes | Marker],
         crash: Crash | None = None,
         per_read: int = 50,
+        max_bytes: int | None = None,
+        keep: int = 1,
     ) -> None:
         self.path = folder / "windows.ndjson"
         store = Store(folder / "store") if crash is None else _CrashingStore(folder / "store", crash)
         resumed = resume(settings, store.load())
         store.forget(resumed.forgotten)
         self._reader = StoreReader(store.path)
-        file = ReportsFile(str(self.path)) if crash is None else _CrashingFile(str(self.path), crash)
+        bounds = (str(self.path), max_bytes, keep)
+        file = ReportsFile(*bounds) if crash is None else _CrashingFile(*bounds, crash)
         self._follower = ReportFollower(file, self._reader, store.marks())
         self._keeper = Keeper(store, lambda: self._follower.marks)
         self.source = _ToldSource(records, per_read)

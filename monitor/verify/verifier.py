@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from monitor.config import Task
+from monitor.evaluate import AVERAGE_CONFIDENCE
 from monitor.records import Batch, Chunk, Ints
+from monitor.rivals import RIVALS
 from monitor.store.history import History, Line
 from monitor.verify.ranges import BEFORE, Ranges, Series
 from monitor.verify.recompute import Calibrations, compared, informed
@@ -27,6 +29,10 @@ class Feed(Protocol):
 
     def missing(self, partition: str, first: int, last: int) -> str:
         """Why positions of a partition are not in the input; ``""`` where they are, as far as it reaches."""
+
+
+OF_ARENAS = "windows of arenas are not recomputed"
+"""A reason why windows are not checkable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,8 @@ class Findings:
         Windows checked but for their times: rows without `time` got that of their arrival.
     realised : int
         Estimates from labels, which are not recomputed.
+    rivals : int
+        Estimates by what was fitted on the labels of the reference, which are not recomputed.
     informed : int
         Estimates without labels whose interval labels moved: its ends are not recomputed.
     """
@@ -79,6 +87,7 @@ class Findings:
     not_checkable: Counter[str] = field(default_factory=Counter)
     untimed: int = 0
     realised: int = 0
+    rivals: int = 0
     informed: int = 0
 
     @property
@@ -135,6 +144,8 @@ class Verifier:
         """
         for line in self._history.windows():
             self._check(line)
+        if arenas := self._history.arena_windows():
+            self.findings.not_checkable[OF_ARENAS] = arenas
         return self.findings
 
     def _check(self, line: Line) -> None:
@@ -184,7 +195,8 @@ class Verifier:
         every = [compared(line, task, each, calibration, predictive) for each in self._readings(line, rows)]
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
-        found.realised += sum(e["estimator"] != "average_confidence" for e in line.estimates)
+        found.rivals += sum(e["estimator"] in RIVALS for e in line.estimates)
+        found.realised += sum(e["estimator"] not in (AVERAGE_CONFIDENCE, *RIVALS) for e in line.estimates)
         found.informed += sum(map(informed, line.estimates))
         if not different:
             found.equal += 1

@@ -1,26 +1,30 @@
-"""`replay` of a million predictions beside bare msgspec decoding of the same file.
+"""`replay` and `run` of a million predictions beside bare msgspec decoding of the same file.
 
     python -m tests.bench.bench_replay [--records 1000000] [--rounds 3]
 
 Bare decoding reads blocks of 1 MiB and calls `decode_lines` into the Struct with all fields of SPEC
 section 3. The replay is the whole of it: configuration and reference read, calibration fitted, duplicates
 looked for, answers kept for their labels, windows of 500 closed with intervals, calibration error, charts
-and an objective, reports written, pictures drawn. Each run is a process of its own, the two take turns,
-and what is counted is processor time, of all threads: other load on the machine makes it no longer. The
-ratio is that of the medians. The bare loop runs at Python's own setting of the garbage collector, and once
-more at the one that the commands make.
+and an objective, reports written, pictures drawn. `run` is the daemon over the same file, and fed with it by
+standard input, until its end: the same but for the pictures, with metrics served meanwhile. Each run is a
+process of its own, all take turns, and what is counted is processor time, of all threads: other load on the
+machine makes it hardly longer. The ratio is that of the medians. The bare loop runs at Python's own setting
+of the garbage collector, and once more at the one that the commands make.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -31,7 +35,7 @@ from connectors.base import EndOfSource
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.structs import Record
-from monitor.commands.daemon import engine_settings
+from monitor.commands.daemon import engine_settings, run
 from monitor.commands.process import tune_collector
 from monitor.commands.replay import replay
 from monitor.configfile import load_config
@@ -54,26 +58,46 @@ tasks:
 """
 
 
-def write_inputs(folder: Path, records: int) -> None:
-    """The stream, a reference of 5,000 rows a model, and the configuration."""
+DAEMON = """\
+sources: [{source}]
+reports: {{path: {reports}}}
+export: {{listen: "127.0.0.1:0"}}
+"""
+SOURCES = {"run": "{kind: file, path: stream.ndjson}", "run stdin": "{kind: stdin}"}
+
+
+def write_inputs(
+    folder: Path, records: int, answering: Sequence[str] = MODELS, labelled_every: int = 0
+) -> None:
+    """The stream, a reference of 5,000 rows a model, and the configuration.
+
+    Models answer in turn, as often as each stands in `answering`; every so manieth answer brings its label.
+    """
     rng = np.random.default_rng(0)
     with (folder / "stream.ndjson").open("w", encoding="utf-8") as file:
         for start in range(0, records, 50_000):
             scores = confidences(rng, min(50_000, records - start)).tolist()
-            file.writelines(_line(start + i, score) + "\n" for i, score in enumerate(scores))
+            for i, score in enumerate(scores, start):
+                line = _line(i, score, answering)
+                label = bool(labelled_every) and i % labelled_every == 0
+                file.write((_labelled(line, score, rng) if label else line) + "\n")
     with (folder / "reference.ndjson").open("w", encoding="utf-8") as file:
         for i, score in enumerate(confidences(rng, REFERENCE_ROWS).tolist()):
-            label = "toxic" if rng.random() < score else "ok"
-            file.write(_line(i, score)[:-1] + f', "label": "{label}"}}\n')
+            file.write(_labelled(_line(i, score), score, rng) + "\n")
     (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
 
 
-def _line(i: int, score: float) -> str:
+def _labelled(line: str, score: float, rng: np.random.Generator) -> str:
+    label = "toxic" if rng.random() < score else "ok"
+    return f'{line[:-1]}, "label": "{label}"}}'
+
+
+def _line(i: int, score: float, answering: Sequence[str] = MODELS) -> str:
     minute, millis = divmod(i * 20, 60_000)
     stamp = f"2026-11-{1 + minute // 1440:02d}T{minute // 60 % 24:02d}:{minute % 60:02d}"
     return (
         f'{{"id": "req-{i:08d}", "time": "{stamp}:{millis / 1000:06.3f}Z", "task": "toxicity", '
-        f'"model": "{MODELS[i % len(MODELS)]}", "scores": [{1 - score:.6f}, {score:.6f}]}}'
+        f'"model": "{answering[i % len(answering)]}", "scores": [{1 - score:.6f}, {score:.6f}]}}'
     )
 
 
@@ -99,6 +123,20 @@ def whole(folder: Path) -> dict[str, float]:
     records = sum(done.view.received.values())
     assert done.windows == records // 500, (done.windows, records)
     return _result(records, seconds)
+
+
+def daemon(folder: Path, job: str) -> dict[str, float]:
+    """The daemon as the command runs it, until its source ends."""
+    config, reports = folder / f"{job}.yaml", folder / f"{job}.ndjson"
+    reports.unlink(missing_ok=True)
+    config.write_text(CONFIG + DAEMON.format(source=SOURCES[job], reports=reports.name), encoding="utf-8")
+    logging.disable()
+    began = time.process_time()
+    code = run(str(config))
+    seconds = time.process_time() - began
+    assert code == 0, code
+    with reports.open("rb") as file:
+        return _result(sum(json.loads(line)["size"] for line in file), seconds)
 
 
 def stages(folder: Path) -> dict[str, float]:
@@ -137,6 +175,10 @@ def stages(folder: Path) -> dict[str, float]:
     return {stage: 1e6 * seconds / records for stage, seconds in spent.items()}
 
 
+WORK = {"bare": bare, "bare tuned": bare, "whole": whole, "stages": stages}
+JOBS = ("bare", "bare tuned", "whole", *SOURCES)
+
+
 def _result(records: int, seconds: float) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"records": records, "rate": records / seconds, "megabytes": peak}
@@ -145,7 +187,10 @@ def _result(records: int, seconds: float) -> dict[str, float]:
 def _in_a_process(job: str, folder: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "tests.bench.bench_replay", "--job", job, "--folder", str(folder)]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # as the command sets it
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    with (folder / "stream.ndjson").open("rb") as stream:
+        done = subprocess.run(
+            command, check=True, stdin=stream, stdout=subprocess.PIPE, text=True, env=environment
+        )
     return dict(json.loads(done.stdout))
 
 
@@ -153,33 +198,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--job", choices=("bare", "bare tuned", "whole", "stages"), help=argparse.SUPPRESS)
+    parser.add_argument("--job", choices=(*JOBS, "stages"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
         if options.job != "bare":
             tune_collector()  # as the commands do
-        job = {"bare": bare, "bare tuned": bare, "whole": whole, "stages": stages}[options.job]
+        job = partial(daemon, job=options.job) if options.job in SOURCES else WORK[options.job]
         print(json.dumps(job(options.folder)))
         return
-    jobs = ("bare", "bare tuned", "whole")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inputs(folder, options.records)
-        rounds = [{job: _in_a_process(job, folder) for job in jobs} for _ in range(options.rounds)]
+        rounds = [{job: _in_a_process(job, folder) for job in JOBS} for _ in range(options.rounds)]
         spent = _in_a_process("stages", folder)
-    fast, tuned, full = (median(turn[job]["rate"] for turn in rounds) for job in jobs)
-    peak = max(turn["whole"]["megabytes"] for turn in rounds)
+    assert all(turn[job]["records"] == turn["bare"]["records"] for turn in rounds for job in SOURCES)
     print(f"{options.records:,} predictions of 4 models, windows of 500, {options.rounds} rounds in turn")
-    print(f"bare decode_lines                    {fast:12,.0f} records/s of one core")
-    print(f"  with the commands' collector       {tuned:12,.0f}")
-    print(f"blindsight replay                    {full:12,.0f}")
-    print(f"  beside bare decode_lines           {full / fast:12.2f} (at least 0.25)")
-    print(f"  beside that with the collector set {full / tuned:12.2f}")
-    print(f"  resident at most                   {peak:12,.0f} MB (less than 300)")
-    print("where the time goes, microseconds a record:")
+    _tell({job: median(turn[job]["rate"] for turn in rounds) for job in JOBS})
+    peak = max(turn["whole"]["megabytes"] for turn in rounds)
+    print(f"the replay was resident with at most {peak:12,.0f} MB (less than 300)")
+    print("where the time of the replay goes, microseconds a record:")
     for stage, micros in spent.items():
         print(f"  {stage:10} {micros:6.2f}")
+
+
+def _tell(rates: Mapping[str, float]) -> None:
+    """Rates beside that of bare decoding."""
+    bare_rate, tuned = rates["bare"], rates["bare tuned"]
+    print(f"bare decode_lines                    {bare_rate:12,.0f} records/s of one core")
+    print(f"  with the commands' collector       {tuned:12,.0f}")
+    print(f"blindsight replay                    {rates['whole']:12,.0f}")
+    print(f"  beside bare decode_lines           {rates['whole'] / bare_rate:12.2f} (at least 0.35)")
+    print(f"  beside that with the collector set {rates['whole'] / tuned:12.2f}")
+    for job, name in (("run", "over the file"), ("run stdin", "by standard input")):
+        print(f"blindsight run, {name:20} {rates[job]:12,.0f}")
+        print(f"  beside bare decode_lines           {rates[job] / bare_rate:12.2f} (at least 0.35)")
 
 
 if __name__ == "__main__":

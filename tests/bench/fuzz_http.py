@@ -153,8 +153,8 @@ def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
         asyncio.run(_all(posts, bodies, rng, tally))
     read: Counter[str] = Counter()
     decoder = Decoder(LAYOUTS, "http")
-    while (found := spool.read(0.0)) is not None:
-        chunk = decoder.decode([RawBlock(found[0], "spool", found[1])])
+    while found := spool.read(0.0):
+        chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in found])
         check_chunk(chunk)
         read[PATHS[0]] += sum(map(len, chunk.batches))
         read[PATHS[1]] += sum(map(len, chunk.labels))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from connectors.base import RawBlock, RawMessages
 from connectors.formats.decoder import Decoder
 from connectors.formats.joining import join_batches
-from monitor.records import NO_ID, Batch, TaskLayout, id_keys
+from monitor.records import NO_ID, Batch, LabelBatch, TaskLayout, id_keys
 from tests.bench.fuzz_decoder import LAYOUTS, as_raw, check_chunk, counts_of, one_by_one, reads
 
 CLASSES = ("ok", "toxic", "other")
@@ -119,7 +119,11 @@ fields = ("id", "time", "task", "model", "scores", "models", "confidence", "pred
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.dictionaries(st.sampled_from((*fields, "groups", "label", "correct", "probability")), json_values))
+@given(
+    st.dictionaries(
+        st.sampled_from((*fields, "groups", "label", "correct", "probability", "draw")), json_values
+    )
+)
 def test_any_json_in_any_field_is_accounted_for(record):
     data = json.dumps(record).encode() + b"\n"
     chunk = Decoder(LAYOUTS, "test").decode([RawBlock(data, "p", 0)])
@@ -191,6 +195,49 @@ def test_records_are_not_changed_by_bad_neighbours():
     np.testing.assert_array_equal(batch.key, expected.key)
     np.testing.assert_array_equal(batch.time, expected.time)
     assert batch.models == ("m",)
+
+
+ODD_ONES = [
+    {"label": "ok"},
+    {"groups": {"region": "eu"}, "more": 3},
+    {"version": 7, "prediction": "other"},
+    {"models": {"a": [0.2, 0.3, 0.5], "b": [1, 0, 0]}, "model": None, "scores": None},
+    {"label": "toxic", "model": None, "scores": None},
+    {"time": "2026-11-20T10:00:00.5+01:00"},
+    {"scores": {"ok": 0.5, "toxic": 0.25, "other": 0.25}},
+    {"winner": "a", "judge_b": {}},
+    {"label": 5},
+    {"scores": "none"},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_ONES, ids=lambda fields: "-".join(fields))
+@pytest.mark.parametrize("place", [0, 150, 299])
+def test_a_record_of_another_shape_than_its_many_neighbours_is_read_as_if_alone(odd, place):
+    # More than 8 KiB, where the first record's fields are tried for all.
+    records = [{"id": f"r{i}", "model": "m", "scores": [0.2, 0.3, 0.5], "time": i} for i in range(300)]
+    records[place] = {k: v for k, v in (records[place] | odd).items() if v is not None}
+    decoder = Decoder([LAYOUT], "test")
+    raw = RawBlock(lines_of(records), "p", 0)
+    chunk, pieces = decoder.decode([raw]), [decoder.decode([piece]) for piece in one_by_one(raw)]
+    check_chunk(chunk)
+    for kind in ("batches", "labels"):
+        whole = [row for found in getattr(chunk, kind) for row in rows_of(found)]
+        assert whole == [row for piece in pieces for found in getattr(piece, kind) for row in rows_of(found)]
+    assert [r for piece in pieces for r in piece.rejects] == list(chunk.rejects)
+    assert chunk.answers + chunk.labels_received >= 300
+
+
+def rows_of(batch: Batch | LabelBatch) -> list[tuple[object, ...]]:
+    """Each row as plain values, names in the place of codes."""
+    models = [(*batch.models, None)[i] for i in batch.model]  # -1 for none
+    columns = [batch.key, batch.label, models, batch.time]
+    if isinstance(batch, Batch):
+        versions = [batch.versions[i] for i in batch.version]
+        values, code = batch.groups["region"]
+        groups = [values[i] if i >= 0 else None for i in code.tolist()]
+        columns += [map(tuple, batch.scores.tolist()), batch.predicted, batch.position, versions, groups]
+    return list(zip(*columns, strict=True))
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,69 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import os
 import sys
-import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
-import zstandard
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawSkipped
+from connectors.base import EndOfSource, Raw, RawDamaged, RawSkipped
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.line_cutter import LineCutter
 from monitor.errors import MissingExtraError, SourceError
-from monitor.records import RejectReason, TaskLayout, id_keys
-from tests.services.process import wait_until
-
-LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
-
-
-def line(number: int) -> bytes:
-    return b'{"id": "r%05d", "model": "erm", "scores": [0.25, 0.75]}\n' % number
-
-
-def lines(first: int, last: int) -> bytes:
-    return b"".join(map(line, range(first, last)))
-
-
-@contextlib.contextmanager
-def opened(path, positions=None, **settings):
-    source = FileSource(path, **settings)
-    source.open(positions or {})
-    try:
-        yield source
-    finally:
-        source.close()
-
-
-def read_all(source: FileSource) -> list[Raw]:
-    found: list[Raw] = []
-    with contextlib.suppress(EndOfSource):
-        drain(source, found)
-    return found
-
-
-def drain(source: FileSource, found: list[Raw]) -> None:
-    """Read until an error comes."""
-    while True:
-        found += source.read(0.0)
-
-
-def text(raws: list[Raw]) -> bytes:
-    assert all(isinstance(raw, RawBlock) for raw in raws), raws
-    return b"".join(raw.data for raw in raws)
-
-
-def compressed(kind: str, data: bytes) -> bytes:
-    if kind == ".gz":
-        return gzip.compress(data)
-    return zstandard.ZstdCompressor().compress(data) if kind == ".zst" else data
+from monitor.records import RejectReason, id_keys
+from tests.connectors.file_reading import LAYOUT, compressed, drain, line, lines, opened, read_all, text
 
 
 @pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
@@ -145,6 +98,48 @@ def test_a_damaged_file_is_an_error_after_what_could_be_read(tmp_path, kind):
             read_all(source)
 
 
+@pytest.mark.parametrize("package", ["zstandard", "pyarrow", "gzip"])
+def test_a_compressed_file_that_was_cut_anywhere_is_an_error_and_never_a_short_file(
+    tmp_path, monkeypatch, package
+):
+    kind = ".gz" if package == "gzip" else ".zst"
+    if package == "pyarrow":
+        monkeypatch.setitem(sys.modules, "zstandard", None)
+    data = lines(0, 40)
+    first = compressed(kind, data[:300])
+    whole = first + compressed(kind, data[300:])
+    path = tmp_path / f"p.ndjson{kind}"
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        with opened(path) as source:
+            if size in (0, len(first), len(whole)):
+                assert text(read_all(source)) == {0: b"", len(first): data[:300], len(whole): data}[size]
+            else:
+                with pytest.raises(SourceError, match=r"p\.ndjson\..* is damaged after byte \d+ of its unc"):
+                    read_all(source)
+
+
+def test_the_error_of_a_cut_file_says_where_it_ends_and_how_much_it_lacks(tmp_path):
+    path = tmp_path / "p.ndjson.zst"
+    path.write_bytes(compressed(".zst", os.urandom(5000).hex().encode())[:-100])
+    with opened(path) as source, pytest.raises(SourceError) as caught:
+        read_all(source)
+    told = f"it ends within a frame, at byte {path.stat().st_size}, where at least 100 more must follow; copy"
+    assert told in str(caught.value)
+
+
+def test_a_cut_table_is_an_error_too(tmp_path):
+    path = tmp_path / "p.csv.zst"
+    whole = compressed(".zst", f"id,model,scores\n{os.urandom(300_000).hex()},erm,0.5\n".encode())
+    for lacking, told in (
+        (9, "is damaged after row"),
+        (len(whole) - 9, "name its columns, but it is damaged"),
+    ):
+        path.write_bytes(whole[:-lacking])
+        with opened(path) as source, pytest.raises(SourceError, match=f"{told}.* more must follow"):
+            read_all(source)
+
+
 @pytest.mark.parametrize("kind", [".gz", ".zst"])
 def test_every_whole_line_before_the_damage_is_used(tmp_path, kind):
     path = tmp_path / f"p.ndjson{kind}"
@@ -159,10 +154,51 @@ def test_every_whole_line_before_the_damage_is_used(tmp_path, kind):
             drain(source, found)
         with pytest.raises(SourceError, match="is damaged after byte"):
             source.read(0.0)
+    *found, rest = found
     assert data.startswith(text(found))
     assert len(data) // 3 < len(text(found)) < len(data)
     place = int(str(caught.value).partition("after byte ")[2].split()[0])
     assert 0 <= place - len(text(found)) < len(data) // 3_000, "it says where the good text ends"
+    assert rest == RawDamaged(str(caught.value), data[len(text(found)) : place], str(path), len(text(found)))
+
+
+@pytest.mark.parametrize("name", ["p.ndjson.gz", "p.ndjson.zst", "p.csv.gz", "p.parquet"])
+def test_what_a_fault_takes_counts_as_one_record_and_reading_goes_on_there_once_it_is_mended(tmp_path, name):
+    path, decoder = tmp_path / name, Decoder([LAYOUT], "file")
+    ids = [os.urandom(50).hex() for _ in range(40_000)]
+    whole = packed(path, ids)
+    middle = len(whole) // 2
+    path.write_bytes(whole[:middle] + (bytes(200_000) + whole[middle + 200_000 :] if "parq" in name else b""))
+    raws: list[Raw] = []
+    source = FileSource(path)
+    source.open({})
+    with pytest.raises(SourceError) as caught:
+        drain(source, raws)
+    source.close()
+    chunk = decoder.decode(raws)
+    [reject], used = chunk.rejects, sum(map(len, chunk.batches))
+    assert (reject.reason, reject.message) == (RejectReason.MALFORMED, f"$: {caught.value}")
+    assert 0 < used < len(ids)
+    assert chunk.answers == used + 1
+    path.write_bytes(whole)
+    source.open(chunk.positions)
+    rest = decoder.decode(read_all(source))
+    source.close()
+    keys = [key for each in (chunk, rest) for batch in each.batches for key in batch.key.tolist()]
+    assert keys == id_keys(ids).tolist()
+
+
+def packed(path: Path, ids: list[str]) -> bytes:
+    """A file of answers with these ids, as its name says."""
+    if path.suffix == ".parquet":
+        table = pyarrow.table({"id": ids, "model": ["erm"] * len(ids), "scores": [0.5] * len(ids)})
+        pyarrow.parquet.write_table(table, path, row_group_size=8192)
+        return path.read_bytes()
+    if ".csv" in path.name:
+        rows = ["id,model,scores", *(f"{each},erm,0.5" for each in ids)]
+    else:
+        rows = [f'{{"id": "{each}", "model": "erm", "scores": 0.5}}' for each in ids]
+    return compressed(path.suffix, "\n".join(rows).encode())
 
 
 def test_a_line_of_ten_million_bytes_is_counted_in_bounded_memory(tmp_path):
@@ -213,225 +249,6 @@ def test_a_cutter_gives_the_same_lines_however_the_bytes_come(size):
     assert [r.reason.value for r in chunk.rejects] == ["too_large", "malformed"]
     assert [r.position for r in chunk.rejects] == [100 + len(lines(0, 20)), 100 + len(data) - 4]
     assert len(chunk.batches[0]) == 30
-
-
-def test_a_followed_file_is_waited_for_and_read_as_it_grows(tmp_path):
-    path = tmp_path / "p.ndjson"
-    with opened(path, follow=True) as source:
-        assert not source.up
-        assert source.read(0.0) == []
-        with path.open("ab", buffering=0) as file:
-            file.write(line(0) + line(1)[:20])
-            assert text(source.read(0.0)) == line(0)
-            assert source.up
-            assert source.read(0.0) == []
-            file.write(line(1)[20:])
-            [raw] = source.read(0.0)
-    assert (raw.data, raw.start) == (line(1), len(line(0)))
-
-
-def test_a_followed_file_is_read_on_from_its_position(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(lines(0, 10))
-    position = len(lines(0, 4))
-    with opened(path, {str(path): position}, follow=True) as source:
-        [raw] = source.read(0.0)
-    assert (raw.start, raw.data) == (position, lines(4, 10))
-
-
-@pytest.mark.parametrize("position", [len(lines(0, 4)) - 5, 10_000])
-def test_a_position_where_no_line_ends_belongs_to_another_file(tmp_path, position):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(lines(0, 10))
-    with opened(path, {str(path): position}, follow=True) as source:
-        assert text(source.read(0.0)) == lines(0, 10)
-
-
-def test_a_renamed_file_is_read_to_its_end_before_the_new_one(tmp_path):
-    path = tmp_path / "p.ndjson"
-    with path.open("ab", buffering=0) as old, opened(path, follow=True, settle_seconds=0.0) as source:
-        old.write(lines(0, 3))
-        assert text(source.read(0.0)) == lines(0, 3)
-        path.rename(tmp_path / "p.ndjson.1")
-        old.write(line(3))  # the writer has not noticed yet
-        path.write_bytes(lines(10, 12))
-        assert text(source.read(0.0)) == line(3)
-        [raw] = source.read(0.5)
-    assert (raw.data, raw.start) == (lines(10, 12), 0)
-
-
-def test_a_half_line_at_the_end_of_a_renamed_file_is_not_lost(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(line(0) + b'{"id":')
-    with opened(path, follow=True, settle_seconds=0.0) as source:
-        first = source.read(0.0)
-        path.rename(tmp_path / "p.ndjson.1")
-        path.write_bytes(line(1))
-        second, third = source.read(0.5), source.read(0.5)
-    assert [text(raws) for raws in (first, second, third)] == [line(0), b'{"id":', line(1)]
-
-
-def test_a_renamed_file_is_given_time_to_settle(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(line(0))
-    with opened(path, follow=True, settle_seconds=3600.0) as source:
-        assert text(source.read(0.0)) == line(0)
-        path.rename(tmp_path / "p.ndjson.1")
-        path.write_bytes(line(1))
-        assert source.read(0.05) == []
-        with (tmp_path / "p.ndjson.1").open("ab") as old:
-            old.write(line(2))
-        assert text(source.read(0.0)) == line(2)
-
-
-def test_a_removed_file_is_held_until_another_takes_its_place(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(line(0))
-    with opened(path, follow=True, settle_seconds=0.0) as source:
-        assert text(source.read(0.0)) == line(0)
-        path.unlink()
-        assert source.read(0.0) == []
-        path.write_bytes(line(1))
-        assert text(source.read(0.5)) == line(1)
-
-
-def test_a_followed_file_that_stays_away_is_an_error_until_it_is_there(tmp_path):
-    path = tmp_path / "p.ndjson"
-    with opened(path, follow=True, settle_seconds=0.0, missing_seconds=0.0) as source:
-        for _ in range(2):
-            with pytest.raises(SourceError) as caught:
-                source.read(0.0)
-            assert str(caught.value) == f"There is no file {path}; it is waited for."
-        path.write_bytes(line(0))
-        assert text(source.read(0.0)) == line(0)
-        path.rename(tmp_path / "moved")
-        with pytest.raises(SourceError) as caught:
-            source.read(0.0)
-        assert str(caught.value) == f"There is no longer a file {path}; it is waited for."
-        with (tmp_path / "moved").open("ab") as old:
-            old.write(line(1))
-        assert text(source.read(0.0)) == line(1), "its writer may not have noticed"
-        path.write_bytes(line(2))
-        assert text(source.read(0.5)) == line(2)
-        assert source.read(0.0) == []
-
-
-def test_a_named_pipe_is_read_until_its_last_writer_closes_it(tmp_path):
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    with opened(path) as source:
-        assert source.up
-        assert source.read(0.0) == [], "no writer has come yet, which is not the end"
-        with path.open("wb", buffering=0) as writer:
-            writer.write(line(0) + line(1)[:9])
-            assert text(source.read(5.0)) == line(0)
-            writer.write(line(1)[9:] + b'{"id": 2}')
-            assert text(source.read(5.0)) == line(1)
-            assert source.read(0.0) == []
-        assert text(source.read(5.0)) == b'{"id": 2}'
-        assert not source.up
-        assert source.lag is None
-        with pytest.raises(EndOfSource):
-            source.read(0.0)
-
-
-def test_what_a_pipe_cannot_do_is_said(tmp_path):
-    for name in ("pipe", "pipe.csv"):
-        os.mkfifo(tmp_path / name)
-    with pytest.raises(SourceError, match=r"pipe is a pipe, which is read until it is closed; leave follow"):
-        FileSource(tmp_path / "pipe", follow=True).open({})
-    with pytest.raises(SourceError, match=r"pipe\.csv is a pipe, .*only plain NDJSON.*; make it a file"):
-        FileSource(tmp_path / "pipe.csv").open({})
-
-
-def test_a_truncated_file_is_begun_again_and_that_is_said(tmp_path, caplog):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(lines(0, 5))
-    with opened(path, follow=True) as source:
-        assert text(source.read(0.0)) == lines(0, 5)
-        with path.open("r+b") as file:
-            file.truncate(0)
-        assert source.read(0.0) == []
-        assert [record.getMessage() for record in caplog.records] == [
-            f"{path}: it is shorter than what was read of it, so it was cut or written anew: it is read from "
-            "its start. What it repeats counts once where it has an id."
-        ]
-        with path.open("ab") as file:
-            file.write(lines(7, 9))
-        [raw] = source.read(0.0)
-    assert (raw.data, raw.start) == (lines(7, 9), 0)
-
-
-def test_lag_is_about_the_records_that_are_left(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(lines(0, 60_000))
-    with opened(path) as source:
-        assert source.lag is None
-        [raw] = source.read(0.0)
-        assert source.lag == 60_000 - raw.data.count(b"\n")
-        read_all(source)
-        assert source.lag == 0
-    assert source.lag is None
-
-
-@contextlib.contextmanager
-def asked_meanwhile(source: FileSource) -> Iterator[list[object]]:
-    """Another thread asks for `up` and `lag` all the while, as scrapes do; gives what it was answered."""
-    answers: list[object] = []
-    stop = threading.Event()
-
-    def ask() -> None:
-        while not stop.is_set():
-            try:
-                source.up  # noqa: B018 - that it answers is what is tested
-                answers.append(source.lag)
-            except Exception as error:  # noqa: BLE001 - none may come out
-                answers.append(error)
-
-    thread = threading.Thread(target=ask)
-    pause = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # as many changes of thread between two steps as can be had
-    thread.start()
-    try:
-        yield answers
-    finally:
-        stop.set()
-        thread.join()
-        sys.setswitchinterval(pause)
-
-
-def wait_until_answered(answers: list[object], expected: object) -> None:
-    """Wait for an answer that is newer than this call."""
-    begun = len(answers)
-    wait_until(lambda: expected in answers[begun:], 10.0, f"lag is {expected}", pause=0.0)
-
-
-def test_lag_may_be_asked_for_while_the_file_is_rotated(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(lines(0, 20))
-    with opened(path, follow=True, settle_seconds=0.0) as source, asked_meanwhile(source) as answers:
-        for number in range(200):
-            assert text(source.read(1.0)) == lines(0, 20)
-            wait_until_answered(answers, 0)
-            path.rename(tmp_path / f"p.ndjson.{number}")
-            path.write_bytes(lines(0, 20))
-            assert source.read(0.0) == []
-    assert set(answers) == {0, None}
-
-
-def test_lag_may_be_asked_for_while_the_file_is_closed(tmp_path):
-    path = tmp_path / "p.ndjson"
-    path.write_bytes(lines(0, 20))
-    for follow in (False, True):
-        source = FileSource(path, follow=follow)
-        with asked_meanwhile(source) as answers:
-            for _ in range(200):
-                source.open({})
-                assert text(source.read(0.0)) == lines(0, 20)
-                wait_until_answered(answers, 0)
-                source.close()
-                wait_until_answered(answers, None)
-        assert set(answers) == {0, None}
 
 
 def test_a_source_keeps_settings_only_until_it_is_opened(tmp_path):

@@ -37,8 +37,8 @@ def read(folder: Path, position: int = 0) -> tuple[bytes, int]:
     spool = Spool(folder, max_bytes=4_000)
     spool.open(position)
     data = b""
-    while found := spool.read(0.0):
-        data += found[0]
+    while parts := spool.read(0.0):
+        data += b"".join(part.lines for part in parts)
     rows = spool.lag
     spool.close()
     return data, rows
@@ -51,6 +51,18 @@ def test_offsets_and_counts_stay_and_the_lines_are_nowhere(folder: Path) -> None
     assert not any(gone(path.read_bytes()) for path in folder.iterdir())
     assert erase(folder, gone) == 0
     assert read(folder, position=len(b"".join(ROWS[:20])))[0] == expected[len(b"".join(ROWS[:20])) :]
+
+
+def test_labels_stay_labels(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool", max_bytes=4_000)
+    spool.open(None)
+    for labels in (False, True):
+        spool.append(b"".join(ROWS[:3]), 3, labels).result()
+    spool.close()
+    assert erase(spool.folder, lambda line: line == ROWS[0].strip()) == 2
+    spool.open(0)
+    assert [part.labels for part in spool.read(0.0)] == [False, True]
+    spool.close()
 
 
 def test_what_a_crash_left_torn_goes_with_them_and_damage_is_told(folder: Path) -> None:
@@ -86,12 +98,12 @@ def test_lines_that_are_used_leave_the_disk_though_nothing_comes(
     end = spool.append(ROWS[0], rows=1).result()
     time.sleep(0.5)
     assert sum(os.path.getsize(s.path) for s in segments_in(spool.folder)) > 0, "it is not used yet"
-    assert spool.read(0.0) == (ROWS[0], 0)
+    assert spool.read(0.0) == [(ROWS[0], 0, False)]
     spool.absorbed(end)
     deadline = time.monotonic() + 5
     while any(os.path.getsize(s.path) for s in segments_in(spool.folder)):
         assert time.monotonic() < deadline, "used lines stay"
         time.sleep(0.02)
     assert spool.append(ROWS[1], rows=1).result() == end + len(ROWS[1])
-    assert spool.read(1.0) == (ROWS[1], end)
+    assert spool.read(1.0) == [(ROWS[1], end, False)]
     spool.close()

@@ -163,10 +163,10 @@ def test_rows_for_the_other_path_are_seen() -> None:
 
 
 def test_a_label_without_a_label_is_told_so() -> None:
-    found = judge([{"id": "1", "task": "spam"}], Kind.LABELS)
-    assert found.errors[0]["message"] == (
-        "$.label: missing; give the true class, or `model` with `correct`: true or false"
-    )
+    found = judge([{"id": "1", "task": "spam"}, {"id": "2", "task": "spam", "model": "erm"}], Kind.LABELS)
+    message = "$.label: missing; give the true class, or `model` with `correct`: true or false"
+    assert [(each["reason"], each["message"]) for each in found.errors] == [("no_label", message)] * 2
+    assert (found.labels, found.answers, found.misplaced) == ({"spam": 2}, 0, 0)
 
 
 def test_a_label_under_another_name_is_told_where_it_was_looked_for() -> None:

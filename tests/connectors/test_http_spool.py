@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
 from monitor.errors import SourceError
 
 ROOM = 1_000_000
+MIXED = [(b"b\n", 1, False), (b"c\n", 1, True), (b"d\ne\n", 2, True), (b"f\n", 1, False), (b"g\n", 1, True)]
 
 
 @pytest.fixture
@@ -45,8 +47,8 @@ def put(spool: Spool, *lines: bytes) -> int:
 
 def all_of(spool: Spool) -> bytes:
     found = b""
-    while part := spool.read(0.0):
-        found += part[0]
+    while parts := spool.read(0.0):
+        found += b"".join(part.lines for part in parts)
     return found
 
 
@@ -57,10 +59,29 @@ def files(folder: Path) -> list[Path]:
 def test_offsets_count_the_lines_bytes_alone(spool: Spool) -> None:
     assert put(spool, b"one\n", b"two\nthree\n") == 14
     assert spool.lag == 3
-    assert spool.read(0.0) == (b"one\ntwo\nthree\n", 0)
-    assert spool.read(0.0) is None
+    assert spool.read(0.0) == [(b"one\ntwo\nthree\n", 0, False)]
+    assert spool.read(0.0) == []
     assert (put(spool, b"four\n"), spool.lag) == (19, 1)
-    assert spool.read(0.0) == (b"four\n", 14)
+    assert spool.read(0.0) == [(b"four\n", 14, False)]
+
+
+def test_labels_are_told_from_predictions_also_after_a_start(
+    folder: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = threading.Event()
+    real = spool_module._sync
+    monkeypatch.setattr(spool_module, "_sync", lambda file: (leave.wait(10), real(file)))
+    kept = [spool.append(b"a\n", 1)]  # the others wait meanwhile, and are written together
+    kept += [spool.append(lines, rows, labels) for lines, rows, labels in MIXED]
+    leave.set()
+    assert [each.result(10) for each in kept][-1] == 14
+    expected = [(b"a\nb\n", 0, False), (b"c\nd\ne\n", 4, True), (b"f\n", 10, False), (b"g\n", 12, True)]
+    assert spool.read(0.0) == expected
+    spool.close()
+    found = again(folder, 6)
+    assert found.lag == 5, "a frame that was begun counts whole"
+    assert found.read(0.0) == [(b"d\ne\n", 6, True), *expected[2:]]
+    found.close()
 
 
 @pytest.mark.parametrize("position", [0, 4, 8, 14])
@@ -86,9 +107,8 @@ def test_without_a_position_it_goes_on_after_what_was_absorbed(folder: Path, spo
 
 def test_the_lag_after_a_start_counts_what_was_not_read(folder: Path, spool: Spool) -> None:
     put(spool, *[b"x" * 50_000 + b"\n"] * 12)
-    position = spool.read(0.0)
+    assert spool.read(0.0)
     spool.close()
-    assert position is not None
     found = again(folder, 50_001 * 7)
     assert found.lag == 5
     found.close()
@@ -98,7 +118,7 @@ def test_files_that_are_used_are_deleted_and_offsets_go_on(folder: Path, spool: 
     line = b"x" * 99_999 + b"\n"
     for i in range(1, 40):
         assert put(spool, line) == i * 100_000
-        assert spool.read(0.0) == (line, (i - 1) * 100_000)
+        assert spool.read(0.0) == [(line, (i - 1) * 100_000, False)]
         spool.absorbed(i * 100_000)
     assert len(files(folder)) <= 3
     assert spool.size <= 3 * (100_000 + FRAME_BYTES)
@@ -163,7 +183,7 @@ def test_many_requests_share_a_frame(folder: Path, spool: Spool, monkeypatch: py
     assert entered.wait(10)
     others = [spool.append(b"%d\n" % i, 1) for i in range(1, 100)]
     assert not any(each.done() for each in (first, *others))
-    assert spool.read(0.0) is None, "what no sync has covered must not be read: a crash could take it back"
+    assert not spool.read(0.0), "what no sync has covered must not be read: a crash could take it back"
     leave.set()
     assert {each.result(10) for each in others} == {2 * 10 + 3 * 90}
     assert files(folder)[0].stat().st_size == 290 + 2 * FRAME_BYTES
@@ -235,7 +255,7 @@ def test_damage_found_while_reading_is_told(folder: Path, spool: Spool) -> None:
 def test_a_new_empty_spool_begins_at_the_position_of_the_state(folder: Path) -> None:
     found = again(folder, 5000)
     assert put(found, b"one\n") == 5004
-    assert found.read(0.0) == (b"one\n", 5000)
+    assert found.read(0.0) == [(b"one\n", 5000, False)]
     found.close()
 
 
@@ -253,7 +273,7 @@ def test_a_state_older_than_the_spool_goes_on_with_a_warning(
     put(found, b"one\n")
     found.close()
     found = again(folder, 100)
-    assert found.read(0.0) == (b"one\n", 5000)
+    assert found.read(0.0) == [(b"one\n", 5000, False)]
     assert "begins at 5000, past the position 100" in caplog.text
     found.close()
 
@@ -262,7 +282,7 @@ def test_two_processes_cannot_have_one_spool(folder: Path, spool: Spool) -> None
     with pytest.raises(SourceError, match="is used by another process; stop it, or give each its own folder"):
         again(folder)
     put(spool, b"one\n")
-    assert spool.read(0.0) == (b"one\n", 0)
+    assert spool.read(0.0) == [(b"one\n", 0, False)]
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -329,7 +349,8 @@ def test_one_frame_larger_than_a_read_is_read_whole(folder: Path) -> None:
     found = again(folder, room=20_000_000)
     line = b"x" * 3_000_000 + b"\n"
     put(found, b"one\n", line, b"two\n")
-    assert [found.read(0.0) for _ in range(3)] == [(b"one\n", 0), (line, 4), (b"two\n", 3_000_005)]
+    expected = [(b"one\n", 0), (line, 4), (b"two\n", 3_000_005)]
+    assert [[part[:2] for part in found.read(0.0)] for _ in range(3)] == [[each] for each in expected]
     found.close()
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,51 +17,12 @@ from monitor.config import HttpTls
 from monitor.errors import SourceError
 from monitor.testing import HandClock
 from tests.posting import SPAM, Posted, posting, row
+from tests.services.authority import OPENSSL, Authority
 from tests.services.process import wait_until
 
-OPENSSL = shutil.which("openssl")
 pytestmark = pytest.mark.skipif(
     OPENSSL is None, reason="the openssl command is missing: it makes certificates"
 )
-
-
-class Authority:
-    """Signs certificates."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self.folder = folder
-        self.cert, self._key = folder / "ca.pem", folder / "ca.key"
-        self._run(
-            "req",
-            "-x509",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=test authority",
-            "-out",
-            self.cert,
-            *self._new(self._key),
-        )
-
-    def sign(self, name: str, folder: Path | None = None) -> tuple[Path, Path]:
-        """A certificate for 127.0.0.1, and its key."""
-        folder = folder or self.folder
-        cert, key, asked, more = (folder / f"{name}.{kind}" for kind in ("pem", "key", "csr", "ext"))
-        more.write_text("subjectAltName=IP:127.0.0.1\n")
-        self._run("req", "-subj", f"/CN={name}", "-out", asked, *self._new(key))
-        signer = ("-CA", self.cert, "-CAkey", self._key, "-CAcreateserial")
-        self._run("x509", "-req", "-days", "2", "-in", asked, "-out", cert, "-extfile", more, *signer)
-        return cert, key
-
-    @staticmethod
-    def _new(key: Path) -> tuple[str | Path, ...]:
-        return "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key
-
-    @staticmethod
-    def _run(*arguments: str | Path) -> None:
-        assert OPENSSL is not None
-        subprocess.run([OPENSSL, *map(str, arguments)], check=True, capture_output=True, timeout=30)
 
 
 @pytest.fixture(scope="module")

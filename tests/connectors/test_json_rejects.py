@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from monitor.records import RejectReason, id_keys
+from monitor.records import RejectReason, TaskLayout, id_keys
 from tests.records import ARRIVAL, TOPIC, TOXICITY, answer, decode, message_chunk
 
 WRONG = [
@@ -91,6 +91,11 @@ WRONG = [
      'or seconds since the epoch, got "yesterday"'),
     (answer(correct=True), "no_label",
      "$.correct: task toxicity has classes; send label, one of ok, toxic"),
+    ({"id": "a", "task": "toxicity", "probability": 0.05}, "no_label",
+     "$.label: missing, and so is everything of an answer; give `label` (or `model` with `correct`), "
+     "or `model` with `scores` or `confidence`"),
+    ({"id": "a", "task": "toxicity", "prediction": "ok"}, "no_scores",
+     "$.scores: expected a probability for each class (ok, toxic), got none"),
     (b"\xff\xfe{}", "encoding", "$: byte 0 is not UTF-8 (0xff); send UTF-8"),
     (b'{"model":', "malformed",
      "$: not JSON at character 9: Expecting value; send one whole JSON object a line"),
@@ -147,6 +152,17 @@ def test_a_wrong_label_counts_as_a_label_and_as_no_answer(record, reason, messag
     assert [(r.reason.value, r.message, r.answers) for r in chunk.rejects] == [(reason, message, 0)]
     assert (chunk.answers, chunk.labels_received, chunk.labels) == (0, 1, ())
     assert chunk.rejects[0].task == "toxicity"
+
+
+def test_a_label_of_a_classification_that_names_a_winner_only_is_none():
+    layouts = (TOXICITY, TaskLayout("chat", (), arena=True))
+    verdict, label = {"id": "a", "winner": "tie"}, {"id": "a", "label": "ok"}
+    chunk = decode({**verdict, "task": "toxicity"}, {**label, "task": "chat"}, layouts=layouts)
+    assert [(r.reason.value, r.message, r.answers) for r in chunk.rejects] == [
+        ("no_label", "$.label: missing; give the true class, or `model` with `correct`: true or false", 0),
+        ("no_label", "$.winner: missing; give model_a, model_b or tie", 0),
+    ]
+    assert chunk.labels == ()
 
 
 WRONG_CONFIDENCES = [

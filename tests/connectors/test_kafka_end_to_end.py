@@ -11,11 +11,12 @@ import msgspec
 import numpy as np
 
 from monitor.commands.daemon import Daemon
-from monitor.configfile import config_from, resolve_paths
+from monitor.config_paths import resolve_paths
+from monitor.configfile import config_from
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, Metrics, configuration, read_windows
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import JOIN_FAST
+from tests.services.kafka_reading import JOIN_FAST, Driver
 from tests.streams import answers
 
 Brokers = Callable[[], KafkaBroker]
@@ -26,8 +27,11 @@ PART = 1_000
 """Windows are this long in the long run, so that the reports file stays short."""
 
 
-def config(broker: str, topic: str, group: str = "blindsight", size: int = 100) -> dict[str, Any]:
+def config(
+    broker: str, topic: str, group: str = "blindsight", size: int = 100, driver: Driver = "kafka-python"
+) -> dict[str, Any]:
     source = {"kind": "kafka", "brokers": [broker], "topics": [topic], "group": group, "options": JOIN_FAST}
+    source["driver"] = driver
     return configuration(
         sources=[source],
         reports={"path": "windows.ndjson"},
@@ -50,7 +54,7 @@ def label_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_each_of_100_000_messages_over_6_partitions_is_used_once(
-    kafka_broker: KafkaBroker, tmp_path: Path
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
 ) -> None:
     kafka_broker.create_topic("whole", PARTITIONS)
     rows = stream(MESSAGES - 2)
@@ -58,7 +62,9 @@ def test_each_of_100_000_messages_over_6_partitions_is_used_once(
     values.insert(500, encode(label_of(rows[0])))
     values.insert(700, b"not JSON")
     kafka_broker.produce("whole", values, partitions=PARTITIONS)
-    with DaemonProcess(tmp_path, config(kafka_broker.address, "whole", size=PART)) as daemon:
+    with DaemonProcess(
+        tmp_path, config(kafka_broker.address, "whole", size=PART, driver=kafka_driver)
+    ) as daemon:
         daemon.until(lambda: used(daemon.metrics()) >= MESSAGES - 2, "all is used")
         scrape = assert_adds_up(daemon)
         assert daemon.get("/-/ready")[0] == 200
@@ -100,7 +106,7 @@ def covered(windows: Sequence[dict[str, Any]], topic: str, values: Sequence[byte
 
 
 def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
-    kafka_broker: KafkaBroker, tmp_path: Path
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
 ) -> None:
     kafka_broker.create_topic("shapes", 2)
     rows = stream(300)
@@ -110,7 +116,9 @@ def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
     messages += [encode([*labels[:50], rows[0]]), b"\n".join(map(encode, labels[50:140]))]
     messages += [*map(encode, labels[140:]), b"[]", b"", b"\xff\xfe", b'{"id": "x", "model": "erm"}']
     kafka_broker.produce("shapes", messages, partitions=2)
-    with DaemonProcess(tmp_path, config(kafka_broker.address, "shapes", group="shapes")) as daemon:
+    with DaemonProcess(
+        tmp_path, config(kafka_broker.address, "shapes", group="shapes", driver=kafka_driver)
+    ) as daemon:
         daemon.until(lambda: used(daemon.metrics()) >= 300, "all is used")
         daemon.until_value(150, "labels_total", task="t", outcome="matched")
         daemon.until_value(1, "duplicates_total", task="t", model="erm")
@@ -129,7 +137,7 @@ def test_a_message_may_hold_one_record_an_array_or_lines_and_labels_among_them(
 
 
 def test_two_agents_of_one_group_share_the_answers_and_one_takes_over(
-    kafka_broker: KafkaBroker, tmp_path: Path
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
 ) -> None:
     kafka_broker.create_topic("shared-by-agents", 4)
     rows = stream(6_000)
@@ -137,7 +145,7 @@ def test_two_agents_of_one_group_share_the_answers_and_one_takes_over(
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    settings = config(kafka_broker.address, "shared-by-agents", group="two-agents")
+    settings = config(kafka_broker.address, "shared-by-agents", group="two-agents", driver=kafka_driver)
     with DaemonProcess(folders[0], settings) as first, DaemonProcess(folders[1], settings) as second:
         for daemon in (first, second):
             daemon.until_value(1, "source_up", source="kafka")

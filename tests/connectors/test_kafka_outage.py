@@ -165,10 +165,13 @@ def test_only_a_topic_that_does_not_exist_is_not_up(kafka_broker: KafkaBroker, k
 
 
 def test_a_server_that_is_no_kafka_is_told_from_one_that_is_not_there(kafka_broker: KafkaBroker) -> None:
-    assert why_away([kafka_broker.address, "no-such-host.invalid"], "SSL") == (
-        f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol SSL; "
-        + why_away(["no-such-host.invalid:9092"], "SSL").replace(":9092", "")
+    tls = {"security_protocol": "SSL"}
+    assert why_away([kafka_broker.address, "no-such-host.invalid"], {}) == (
+        f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol PLAINTEXT; "
+        + why_away(["no-such-host.invalid:9092"], tls).replace(":9092", "")
     )
+    told = f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol SSL: "
+    assert why_away([kafka_broker.address], tls).startswith(told)
 
 
 def test_a_wrong_security_protocol_is_not_up_and_says_so(

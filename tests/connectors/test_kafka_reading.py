@@ -85,6 +85,7 @@ def test_compressed_messages_are_read(kafka_broker: KafkaBroker, kafka_source: S
     assert reader.values[f"{codec}-0"] == sent
 
 
+@pytest.mark.parametrize("kafka_driver", ["kafka-python"], indirect=True)
 def test_a_codec_that_is_not_installed_is_named_and_reading_can_go_on_once_it_is(
     kafka_broker: KafkaBroker, kafka_source: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:

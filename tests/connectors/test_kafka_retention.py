@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import LogTruncationError
 
 from connectors.kafka import KafkaSource
+from connectors.kafka.driver import PositionGoneError
 from connectors.kafka.ledger import Ledger
 from connectors.kafka.placement import Placement
+from connectors.kafka.python_driver import PythonDriver
 from monitor.errors import SourceError
 from monitor.view import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
@@ -130,20 +131,20 @@ def test_who_wants_to_decide_alone_is_told_that_the_position_is_gone(
 def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(kafka_broker: KafkaBroker) -> None:
     kafka_broker.create_topic("parted")
     kafka_broker.produce("parted", numbers(0, 20))
-    tp = TopicPartition("parted", 0)
-    consumer = KafkaConsumer(bootstrap_servers=kafka_broker.address, auto_offset_reset="none")
+    driver = PythonDriver({"bootstrap_servers": kafka_broker.address, "group_id": "parted"})
     try:
-        consumer.assign([tp])
-        consumer.seek(tp, 20)
+        assert driver.connect(20)
+        driver.assign({"parted-0": 20})
         ledger = Ledger({"parted-0": 20})
         placement = Placement("kafka", ledger, "earliest")
-        placement.mend(consumer, LogTruncationError({tp: OffsetAndMetadata(12, "", 3)}))
-        assert (consumer.position(tp), ledger.resume("parted-0")) == (12, 12)
-        placement.mend(consumer, LogTruncationError({tp: None}))
-        assert (consumer.position(tp), ledger.resume("parted-0")) == (0, 0)
+        said = LogTruncationError({})
+        placement.mend(driver, PositionGoneError({"parted-0": 12}, said))
+        assert (driver.position("parted-0"), ledger.resume("parted-0")) == (12, 12)
+        placement.mend(driver, PositionGoneError({"parted-0": None}, said))
+        assert (driver.position("parted-0"), ledger.resume("parted-0")) == (0, 0)
         assert placement.counts(0) == SourceCounts()
     finally:
-        consumer.close()
+        driver.close(1.0)
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])

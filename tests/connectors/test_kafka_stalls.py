@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from kafka import TopicPartition
 
 from connectors.kafka import KafkaSource
 from connectors.kafka.stalls import Stall, StallWatch
@@ -65,8 +64,8 @@ def test_a_stuck_partition_makes_the_source_not_up_and_is_read_on_by_a_new_consu
     reader.until_up()
     assert source.trouble is None
     # As a fetcher that has lost a partition does: it asks for nothing, and says nothing.
-    assert source._consumer is not None
-    source._consumer.pause(TopicPartition("sticks", 0))
+    assert source._driver is not None
+    source._driver.pause(["sticks-0"])
 
     sent, deadline = 10, time.monotonic() + 15
     while source.counts.rebuilds == 0:
@@ -99,8 +98,8 @@ def test_the_lag_of_a_stuck_partition_is_seen_to_grow(
     reader = Reader(source)
     reader.until_up()
     reader.quiet(1.2)
-    assert source._consumer is not None
-    source._consumer.pause(TopicPartition("lags", 0))
+    assert source._driver is not None
+    source._driver.pause(["lags-0"])
     kafka_broker.produce("lags", [b"x"] * 30)
     deadline = time.monotonic() + 10
     while source.lag != 30:
@@ -108,7 +107,7 @@ def test_the_lag_of_a_stuck_partition_is_seen_to_grow(
         reader.once(0.1)
     # It is no stall yet, and what is fetched again moves on.
     assert source.up
-    source._consumer.resume(TopicPartition("lags", 0))
+    source._driver.resume(["lags-0"])
     reader.until(30)
     assert source.counts == SourceCounts()
 

@@ -76,6 +76,9 @@ RECORD = st.fixed_dictionaries(
         "version": st.sampled_from([SECRET, [SECRET]]),
         "correct": st.sampled_from([SECRET, True]),
         "probability": st.sampled_from([NUMBER, SECRET]),
+        "draw": st.sampled_from(
+            [SECRET, {"round": SECRET, "number": SECRET}, {"round": "r", "number": NUMBER}]
+        ),
         "score": st.just(SECRET),
     },
 )

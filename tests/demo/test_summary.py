@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor.charts import chart_for
+from monitor.config import ChartConfig
 from monitor.demo.calibration import (
     CalibrationSummary,
     calibration_sentence,
     turned_out_calibration,
 )
 from monitor.demo.stream import WINDOW_SIZE, DemoData
-from monitor.demo.summary import ModelSummary, Month, sentences, turned_out
+from monitor.demo.summary import ModelSummary, Month, alarms_of_truth, sentences, turned_out
 from monitor.estimate import labelled_calibration_error
 from monitor.pictures import Alarm
 from monitor.result import Estimate
@@ -24,15 +26,18 @@ APRIL, DECEMBER = 1365724800.0, 1387065600.0  # 12 April and 15 December 2013
 
 def summary(**alarms: tuple[Alarm, ...]) -> ModelSummary:
     months = (Month("April", 0.92, 0.88, 0.0), Month("May", 0.9, 0.905, 0.1))
-    return ModelSummary("forest", 500, 0.38, 0.95, 0.041, 0.047, alarms, months)
+    return ModelSummary("forest", 500, 0.38, 0.95, 0.041, 0.047, alarms, 12, months)
 
 
 def test_alarms_are_told_of_every_metric() -> None:
     many = tuple(Alarm(25 + n, APRIL + n * DAY) for n in range(11))
     (said,) = sentences([summary(accuracy=(Alarm(460, DECEMBER),), ece=many)])
-    assert said.endswith("1 accuracy alarm, the first on 15 December; 11 ECE alarms, the first on 12 April.")
+    assert said.endswith(
+        "1 accuracy alarm, the first on 15 December; 11 ECE alarms, the first on 12 April. The true accuracy "
+        "charted alike: 12 alarms."
+    )
     (quiet,) = sentences([summary()])
-    assert quiet.endswith("No accuracy alarm; no ECE alarm.")
+    assert quiet.endswith("No accuracy alarm; no ECE alarm. The true accuracy charted alike: 12 alarms.")
     assert "Worst in April: estimated 92.0 %, turned out 88.0 % (4.0 points too high)." in said
 
 
@@ -109,6 +114,25 @@ def test_what_turned_out_is_of_the_windows_own_flights_with_a_known_outcome(data
         assert isinstance(error, Estimate)
         assert found[window] == error.value
         assert accuracy[window] == right.mean()
+
+
+def test_the_truth_charted_alike_alarms_once_for_each_time_that_it_falls(data: DemoData) -> None:
+    """Windows at the reference's accuracy, then a stretch with every answer wrong, twice."""
+    chart = chart_for(ChartConfig(kind="shewhart", arl0=370, rules=["we1"]), "accuracy")
+    said = data.scores[:, 0] > 0.5
+    # Of every eleven answers one is wrong, in the reference too, with no chance in it.
+    wrong = np.arange(len(said)) % 11 == 0
+    rows = np.arange(20 * WINDOW_SIZE)
+    reference = {
+        "reference_scores": np.full((len(rows), len(data.models)), 0.9),
+        "reference_late": (rows % 11 > 0).astype(np.int64),
+    }
+    calm = replace(data, late=(said ^ wrong).astype(np.int64), **reference)
+    assert alarms_of_truth(calm, 0, chart) == 0
+    bad = np.isin(np.arange(len(said)) // WINDOW_SIZE, [2, 3, 15, 16])
+    falls = replace(calm, late=np.where(bad, ~said, said ^ wrong).astype(np.int64))
+    assert len(said) > 17 * WINDOW_SIZE
+    assert alarms_of_truth(falls, 0, chart) == 2
 
 
 def test_a_window_without_outcomes_is_unknown(data: DemoData) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +25,7 @@ from monitor.demo.training import MODELS
 from tests.daemon import DaemonProcess, command, ndjson
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.process import wait_until
+from tests.services.process import in_ci, wait_until
 from tests.services.prometheus_server import PrometheusServer, binary
 from tests.streams import Record, confidences
 
@@ -77,7 +80,8 @@ def test_docker_compose_takes_it() -> None:
         asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60)
         programs += [["docker", "compose"]] if asked.returncode == 0 else []
     if not programs:
-        pytest.skip("neither docker-compose nor docker's plugin is installed")
+        missing = "neither `docker-compose` nor docker's plugin is there: run .ci/install-services.sh"
+        pytest.fail(missing) if in_ci() else pytest.skip(missing)
     words = [*programs[-1], "-f", str(FOLDER / "docker-compose.yml"), "config", "-q"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -150,6 +154,45 @@ def test_the_agents_configuration_watches_the_feeders_models(demo: Path) -> None
     assert set(load_config(path).tasks["delay"].models) == set(MODELS)
     done = command("check", path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
+    tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    folder = tmp_path / "demo"
+
+    def run_feeder(*words: str) -> str:
+        program = [sys.executable, str(FOLDER / "feeder.py"), *words]
+        environment = {**os.environ, "PYTHONPATH": str(FOLDER.parents[1])}
+        done = subprocess.run(
+            program, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    folder.mkdir()
+    assert "training the models" in run_feeder("prepare", str(folder))
+    assert run_feeder("prepare", str(folder)) == "", "a second start finds it done"
+    stream = folder / "flights.ndjson"
+    with stream.open("rb") as whole:
+        first = list(itertools.islice(whole, 3000))
+    stream.write_bytes(b"".join(first))
+    config = settings(folder, kafka_broker.address)
+    config["sources"][0]["topics"] = ["prepared"]
+    with DaemonProcess(tmp_path, config) as daemon:
+        words = ["--brokers", kafka_broker.address, "--topic", "prepared", "--rate", "5000"]
+        assert run_feeder("feed", str(folder), *words) == "Sent 3,000 records.\n"
+        wait_until(lambda: "Running: metrics" in daemon.log, 120, "it has fitted 10,000 flights")
+        flights_sent = sum(b'"models"' in line for line in first)
+        daemon.until(
+            lambda: daemon.metrics().total("answers_received_total") == 4 * flights_sent, "all of it is read"
+        )
+        found = daemon.metrics()
+        assert found.total("rejected_total") == 0
+        for model in MODELS:
+            labels = {"model": model, "metric": "accuracy", "estimator": "average_confidence"}
+            assert (found.value("estimate_ratio", **labels) or 0.0) > 0.5
 
 
 def test_the_same_files_as_processes_give_something_to_see(

@@ -104,7 +104,8 @@ def expressions(name: str) -> Iterator[tuple[str, str]]:
 def filled(expression: str, **values: str) -> str:
     """With variables put in as Grafana does; an unknown one is an error."""
     known = {"job": ".+", "instance": ".+", "task": ".+", "model": ".+", "metric": "accuracy"} | values
-    known |= {"estimator": "average_confidence", "group_metric": "accuracy", "__rate_interval": "10m"}
+    known |= {"estimator": "average_confidence", "group_metric": "accuracy"}
+    known |= {"__rate_interval": "10m", "__range": "10m"}
     return re.sub(r"\$(\w+)", lambda found: known[found[1]], expression)
 
 
@@ -144,6 +145,36 @@ def missing(server: PrometheusServer) -> list[tuple[str, str]]:
     ]
 
 
+def by_label(server: PrometheusServer, expression: str, label: str) -> dict[str, float]:
+    """Values of an expression for the model that degraded."""
+    rows = server.query(filled(expression, task="t", model="a"))
+    return {row["metric"][label]: float(row["value"][1]) for row in rows}
+
+
+def curve_is_that_of_the_labels(server: PrometheusServer) -> None:
+    """Calibration curve and distribution of the model whose labels say the opposite of what it claims."""
+    queries = [e for panel, e in expressions("model") if panel == "Calibration curve in numbers"]
+    confidence, right, labelled = (by_label(server, expression, "bin") for expression in queries)
+    assert confidence.keys() == right.keys() == labelled.keys()
+    for name, value in confidence.items():
+        low, high = map(float, name.split("-"))
+        assert low <= value <= high + 1e-9, name
+    surest = max(confidence, key=lambda name: labelled[name])
+    assert right[surest] < confidence[surest] - 0.1, "it is surer than it should be"
+    exported = "blindsight_calibration_curve_labelled_total"
+    matched = server.query(f'sum({exported}{{task="t",model="a"}})')
+    assert float(matched[0]["value"][1]) == 500, "every fifth of 2,500 requests"
+
+    [spread] = [e for panel, e in expressions("model") if panel == "Distribution of confidences"]
+    buckets = by_label(server, spread, "le")
+    ends = sorted(buckets, key=float)
+    assert len(ends) == 10
+    assert [buckets[end] for end in ends] == sorted(buckets.values()), "cumulative"
+    used = float(server.query('blindsight_confidence_ratio_count{task="t",model="a"}')[0]["value"][1])
+    total = float(server.query('blindsight_predictions_total{task="t",model="a"}')[0]["value"][1])
+    assert used == total >= 2400
+
+
 def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert len(list(expressions("fleet"))) > 25
     assert len(list(expressions("model"))) > 50
@@ -166,6 +197,8 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     severities = {s["metric"]["model"]: float(s["value"][1]) for s in scraped.query(filled(state))}
     assert severities["a"] in (5.0, 6.0)
     assert severities["c"] < severities["a"]
+
+    curve_is_that_of_the_labels(scraped)
 
     # The cells of the confusion matrix are shares of all answers, and its diagonal is the accuracy.
     cells = [

@@ -105,7 +105,7 @@ def test_dashboards_can_be_found_linked_and_not_edited_in_place(name: str) -> No
     for each in found["templating"]["list"][1:3]:
         assert (each["multi"], each["includeAll"], each["allValue"], each["refresh"]) == (True, True, ".+", 2)
     used = set(re.findall(r"\$\{?(\w+)", " ".join(expressions(name))))
-    assert used - {"__rate_interval"} <= set(names)
+    assert used - {"__rate_interval", "__range"} <= set(names)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,7 +139,8 @@ def test_expressions_name_metrics_that_there_are_and_never_show_a_bare_counter(n
         for metric in re.findall(r"blindsight_\w+", expression):
             assert metric in known, expression
             if known[metric] in ("counter", "histogram") and metric not in shown_as_total:
-                assert re.search(rf"(rate|increase)\({metric}\{{[^}}]*\}}\[\$__rate_interval\]", expression)
+                spans = r"\[\$__(rate_interval|range)\]"
+                assert re.search(rf"(rate|increase)\({metric}\{{[^}}]*\}}{spans}", expression)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,6 +152,24 @@ def test_panels_fill_the_grid_without_overlap(name: str) -> None:
         cells = {(at["x"] + i, at["y"] + j) for i in range(at["w"]) for j in range(at["h"])}
         assert not cells & taken, panel["title"]
         taken |= cells
+
+
+def test_the_page_of_figures_counts_what_ships() -> None:
+    deploy = FOLDER.parent
+    rules = yaml.safe_load((deploy / "prometheus" / "blindsight.rules.yaml").read_text(encoding="utf-8"))
+    names = [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+    every = [panel for name in NAMES for panel in panels(name)]
+    assert all(panel["targets"] for panel in every), "one that asks for nothing would pass as one with data"
+    runbooks = len(list((deploy / "runbooks").glob("*.md")))
+    page = (deploy.parent / "docs" / "measured.md").read_text(encoding="utf-8")
+    [row] = [line for line in page.splitlines() if line.startswith("| what ships: ")]
+    said = re.findall(r"(\d+) (alerts|rules|runbooks|panels)", row)
+    assert {what: int(count) for count, what in said} == {
+        "alerts": len(set(names)),
+        "rules": len(names),
+        "runbooks": runbooks,
+        "panels": len(every),
+    }
 
 
 def test_the_configmap_holds_the_same_dashboards_for_grafanas_sidecar() -> None:

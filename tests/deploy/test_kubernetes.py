@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import helm_python
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -15,12 +17,13 @@ from yamllint.config import YamlLintConfig
 from deploy.helm import render
 from monitor.config import listen_address
 from monitor.configfile import config_from, load_config
+from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 VALUES = ("", "sidecar-values.yaml", "everything-values.yaml")
 KUBERNETES = "1.30"
 OPERATORS = "monitoring.coreos.com/v1"
-"""Its resources are no part of Kubernetes' own schemas."""
+"""Its resources are no part of Kubernetes' own schemas: `operator_schemas` has what we use of them."""
 LINT = """
 extends: default
 rules: {line-length: {max: 125}, document-start: disable, comments: disable, braces: disable}
@@ -46,8 +49,50 @@ def test_the_chart_lints_strictly(file: str) -> None:
 @pytest.mark.parametrize("file", VALUES)
 def test_every_object_is_valid(file: str) -> None:
     for each in chosen(file):
-        if each["apiVersion"] != OPERATORS:
+        if each["apiVersion"] == OPERATORS:
+            jsonschema.validate(each, resource(each["kind"]))
+        else:
             kubernetes_validate.validate(each, KUBERNETES, strict=True)
+
+
+def test_every_kind_of_the_operators_is_rendered_and_the_shipped_rules_are_valid() -> None:
+    rendered = {each["kind"] for file in VALUES for each in chosen(file) if each["apiVersion"] == OPERATORS}
+    assert rendered == SPECS.keys()
+    shipped = (DEPLOY / "prometheus" / "blindsight.prometheusrule.yaml").read_text(encoding="utf-8")
+    jsonschema.validate(yaml.safe_load(shipped), resource("PrometheusRule"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spoil", "message"),
+    [
+        ("PrometheusRule", lambda spec: spec["groups"][0]["rules"][0].update({"for": "30 min"}), "30 min"),
+        (
+            "PrometheusRule",
+            lambda spec: spec["groups"][0]["rules"][0].update(keepFiringFor="1m"),
+            "keepFiring",
+        ),
+        ("PrometheusRule", lambda spec: spec["groups"][0]["rules"][0].pop("expr"), "'expr' is a required"),
+        (
+            "PrometheusRule",
+            lambda spec: spec["groups"][0]["rules"][0]["labels"].update(n=1),
+            "1 is not of type",
+        ),
+        ("ServiceMonitor", lambda spec: spec.pop("endpoints"), "'endpoints' is a required"),
+        ("ServiceMonitor", lambda spec: spec["endpoints"][0].update(port=9109), "9109 is not of type"),
+        (
+            "PodMonitor",
+            lambda spec: spec.update(endpoints=spec.pop("podMetricsEndpoints")),
+            "'endpoints' was",
+        ),
+    ],
+)
+def test_a_fault_in_a_resource_of_the_operators_is_found(
+    kind: str, spoil: Callable[[Any], Any], message: str
+) -> None:
+    [found] = [each for file in VALUES[1:] for each in chosen(file) if each["kind"] == kind]
+    spoil(found["spec"])
+    with pytest.raises(jsonschema.ValidationError, match=message):
+        jsonschema.validate(found, resource(kind))
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,15 @@ def test_longer_windows_vary_less_and_none_beyond_the_reference():
     assert found.moving(100) == pytest.approx((0.1 + 5 * 0.05) / 4)
 
 
+@pytest.mark.parametrize("n", [1, 24, 25, 26, 70, 399, 400, 5000])
+def test_between_known_lengths_a_contrast_is_linear_in_the_logarithm(n):
+    known = {25: 0.01, 50: 0.04, 100: 0.02, 200: 0.05}
+    found = Spectrum(known, beyond=0.07, rows=400)
+    lengths = [n * 2**k for k in range(20) if n * 2**k < 400]
+    told = np.interp(np.log(lengths), np.log(list(known)), list(known.values()), right=0.07)
+    assert found.moving(n) == pytest.approx(told.sum() / 4, abs=1e-15)
+
+
 def test_the_larger_of_components_and_contrasts_holds_part_by_part():
     spectrum = Spectrum({25: 0.08, 50: 0.08}, beyond=0.02, rows=20_000)
     small, large = {1000.0: 1e-4}, {1000.0: 4.0}

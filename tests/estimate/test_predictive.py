@@ -155,6 +155,20 @@ class TestFit:
     def test_no_block_at_all_is_none(self):
         assert variance_components({2: np.full(40, 0.9)}, np.ones(40, dtype=bool)) is None
 
+    def test_each_row_stands_in_the_bin_of_its_stratums_edges_counted_through_all_strata(self):
+        edges = (np.array([0.25, 0.5]), np.zeros(0), np.array([0.5, 0.75, 1.0]))
+        model = Predictive(edges, np.arange(16.0).reshape(2, 8), None, strata=np.array([2, 0, 1]))
+        rng = np.random.default_rng(6)
+        confidence, predicted = rng.integers(0, 9, 300) / 8, rng.integers(0, 4, 300)  # 3 counts as 2
+        found, first = model.place(confidence, predicted), (0, 3, 4)
+        slow = [
+            first[k] + sum(edge <= c for edge in edges[k])
+            for c, k in zip(confidence, [(2, 0, 1, 1)[p] for p in predicted], strict=True)
+        ]
+        assert found.bins.tolist() == slow
+        shares = np.bincount(slow, minlength=8) / 300
+        np.testing.assert_allclose(model.exposure(found).along, model.directions @ shares)
+
     def test_weights_give_any_sum_of_rows(self):
         model, window = fitted(1000), confidences(np.random.default_rng(13), ORIGINAL, (300,))
         plain = model.variance(window)

@@ -9,23 +9,8 @@ import pytest
 import yaml
 
 from monitor.export.rules import Format, RuleSettings, rendered, rule_groups
-from tests.export.alert_cases import (
-    ACCURACY,
-    CASES,
-    IN_CONTROL,
-    MODEL,
-    OBJECTIVE,
-    WHO,
-    Case,
-    Values,
-    asked,
-    balance,
-    firing,
-    gauge,
-    judged,
-    samples,
-    states,
-)
+from tests.export.alert_cases import ACCURACY, CASES, IN_CONTROL, MODEL, OBJECTIVE, WHO, balance
+from tests.export.alert_timelines import Case, Values, asked, firing, gauge, judged, samples, states
 from tests.services.process import ServiceUnavailable
 from tests.services.prometheus_server import binary, promtool_check_rules
 

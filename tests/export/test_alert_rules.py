@@ -91,7 +91,7 @@ def test_only_a_breached_objective_and_dead_agents_page() -> None:
 
 def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
     assert sorted(path.stem for path in RUNBOOKS.iterdir()) == NAMES
-    assert len(NAMES) == 12
+    assert len(NAMES) == 13
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -183,6 +183,20 @@ def test_tasks_of_different_pace_have_rules_of_their_own() -> None:
     ]
     assert [rule["for"] for rule in breached] == ["30m", "2h"]
     assert 'task="ha\\\\m"' in breached[1]["expr"]
+
+
+def test_arenas_have_the_pace_of_their_windows() -> None:
+    chat = {"kind": "arena"}
+    assert paces(Config(tasks={"spam": {}, "chat": chat})) == (Pace(),)
+    assert paces(Config(tasks={"chat": chat})) == (Pace("", 900.0, 900.0, 21_600.0),)
+    slow = {"kind": "arena", "window": {"max_age_seconds": 3600}}
+    found = paces(Config(tasks={"spam": {}, "chat": slow}))
+    assert found == (Pace("spam"), Pace("chat", 3600.0, 3600.0, 21_600.0))
+    printed = rules(RuleSettings(paces=found))
+    unranked = [rule for rule in printed if rule["alert"] == "BlindsightModelUnranked"]
+    assert [(rule["labels"]["task"], rule["for"]) for rule in unranked] == [("spam", "30m"), ("chat", "2h")]
+    closed = [rule["expr"] for rule in printed if rule["alert"] == "BlindsightNoWindowClosed"]
+    assert 'arena_windows_closed_total{job="blindsight",task="chat"}[2h]' in closed[1]
 
 
 def test_a_model_of_unknown_traffic_leaves_the_age_of_a_window() -> None:

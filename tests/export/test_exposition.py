@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from monitor.export.exposition import openmetrics, text
 from monitor.view import AgentView
-from tests.export.test_prometheus import RICH, crowd, exposed
+from tests.export.scrape import RICH, crowd, exposed
 
 
 class Given(Collector):

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -32,6 +31,7 @@ from monitor.view import (
     SinkView,
     SourceView,
 )
+from tests.export.page_reading import read
 
 MODEL = SeriesView(
     task="toxicity",
@@ -54,41 +54,6 @@ MODEL = SeriesView(
     objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),),
     violations={},
 )
-VOID = {"meta", "link", "br", "img"}
-
-
-class Reader(HTMLParser):
-    """Reads a page into its visible text, one line a block, and fails on a tag left open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag in {"br", "tr", "p", "li", "h1", "h2", "h3", "h4", "section", "summary"}:
-            self.text += "\n"
-        elif tag in {"td", "th"}:
-            self.text += "|"
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-
-
-def read(view: AgentView) -> Reader:
-    reader = Reader()
-    reader.feed(render_page(view))
-    reader.close()
-    assert reader.open == []
-    return reader
 
 
 def of(*series: SeriesView, **more: object) -> AgentView:
@@ -123,6 +88,13 @@ def test_classes_by_themselves_stand_below_their_metric() -> None:
     )
     text = read(of(dataclasses.replace(MODEL, classes=classes))).text
     assert "no labels yet\nof <b>ok: 90.0 % (85.0 to 95.0)\nof toxic: unknown, one class only|" in text
+
+
+def test_ssme_stands_beside_realised() -> None:
+    joint = MetricEstimate("accuracy", "ssme", Estimate(0.902, 0.88, 0.92, 0.95, 500))
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.9, 0.85, 0.94, 0.95, 1087))
+    text = read(of(dataclasses.replace(MODEL, estimates=(*MODEL.estimates[:1], joint, realised)))).text
+    assert "\nssme: 90.2 % (88.0 to 92.0)\nrealised: 90.0 % (85.0 to 94.0)" in text
 
 
 def test_realised_says_what_it_rests_on() -> None:
@@ -234,9 +206,9 @@ def test_delays_have_a_fitting_unit(seconds: float, said: str) -> None:
 
 
 def test_the_audit_of_the_intervals_stands_beside_the_model_with_the_labels_it_rests_on() -> None:
-    assert "intervals held" not in read(of(MODEL)).text
+    assert "confidences as they are" not in read(of(MODEL)).text
     text = read(of(dataclasses.replace(MODEL, coverage=Coverage(0.855, 6000, 0.95)))).text
-    assert "intervals held 85.5 % (of 95.0 %) by 6,000 labels" in text
+    assert "confidences as they are held 85.5 % (of 95.0 %) of batches of 30, 6,000 labels" in text
 
 
 def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refused() -> None:

@@ -90,6 +90,31 @@ def test_states_alarms_and_charts_are_shown_with_no_error_and_no_request_to_anyw
         assert (tab.complaints, tab.elsewhere) == ([], [])
 
 
+def test_confidences_and_the_calibration_curve_are_unfolded_and_agree_with_the_metrics(
+    browser: Browser, origin: str, daemon: DaemonProcess
+) -> None:
+    metrics = daemon.metrics()
+    with browser.tab(origin, viewport=PHONE) as tab:
+        page = drawn(tab, origin)
+        folded = page.locator("details:has-text('Confidences of erm')")
+        picture = folded.locator("svg.curve")
+        assert not picture.is_visible()
+        folded.locator("summary").press("Enter")
+        assert picture.is_visible()
+        assert picture.bounding_box()["width"] <= PHONE["width"]
+        cells = folded.locator("tbody td:nth-child(2)").all_inner_texts()
+        answers = [int(cell.replace(",", "")) for cell in cells]
+        told = [metrics.value("confidence_ratio_bucket", model="erm", le=end) for end in ("0.9", "+Inf")]
+        assert [sum(answers[:7]), sum(answers)] == told == [told[0], 3500]
+        labelled = folded.locator("tbody td:nth-child(4)").all_inner_texts()
+        counted = metrics.all("calibration_curve_labelled_total", model="erm").values()
+        assert [int(cell.replace(",", "") or 0) for cell in labelled] == list(counted)
+        assert sum(counted) == metrics.total("calibration_curve_labelled_total", model="irm") == 1750
+        assert picture.locator("circle").count() == sum(count > 0 for count in counted)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert (tab.complaints, tab.elsewhere) == ([], [])
+
+
 def test_the_chart_draws_the_alarm_the_estimate_and_the_floor(browser: Browser, origin: str) -> None:
     with browser.tab(origin, color_scheme="light") as tab:
         page = drawn(tab, origin)

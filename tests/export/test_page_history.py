@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import sqlite3
@@ -157,6 +158,27 @@ def test_a_chart_is_served_as_columns_and_as_a_picture(client: httpx.Client) -> 
     picture = client.get("/chart.svg", params=query)
     assert picture.headers["content-type"] == "image/svg+xml"
     assert "erm: accuracy" in picture.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/assets/uPlot.iife.min.js",
+        "/history?task=t&model=erm&metric=accuracy",
+        "/chart.svg?task=t&model=erm&metric=accuracy",
+    ],
+)
+def test_what_the_page_is_made_of_is_packed_for_who_takes_gzip(client: httpx.Client, path: str) -> None:
+    plain = client.get(path, headers={"accept-encoding": "identity"})
+    with client.stream("GET", path, headers={"accept-encoding": "br, gzip"}) as answer:
+        raw = b"".join(answer.iter_raw())
+    assert (plain.headers.get("content-encoding"), answer.headers["content-encoding"]) == (None, "gzip")
+    assert gzip.decompress(raw) == plain.content
+    assert len(raw) < len(plain.content) / 2
+    assert int(answer.headers["content-length"]) == len(raw)
+    assert plain.headers["vary"] == answer.headers["vary"] == "Accept-Encoding"
+    assert plain.headers["content-type"] == answer.headers["content-type"]
 
 
 @pytest.mark.parametrize("wrong", [{"model": "irm"}, {"metric": "f1"}, {"group": "region=eu"}, {"task": ""}])

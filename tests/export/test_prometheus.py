@@ -18,170 +18,28 @@ from prometheus_client.parser import text_string_to_metric_families as text_fami
 
 from monitor import __version__
 from monitor.charts.base import Verdict
+from monitor.confidences import Distributions
 from monitor.export.families import FAMILIES
 from monitor.export.prometheus import BlindsightCollector, registry
+from monitor.labels import RankInterval
 from monitor.records import RejectReason
 from monitor.refit.durations import RefitDurations
-from monitor.result import Estimate, Reason, Unknown
-from monitor.trustview import Bias, Trust
+from monitor.result import Estimate
 from monitor.view import (
     AgentView,
-    CalibrationView,
     ChartView,
-    ClassEstimate,
-    Coverage,
     EngineView,
     LabelOutcome,
     MetricEstimate,
     ObjectiveState,
-    ObjectiveView,
-    RecalibrationsView,
     RefitView,
     SeriesState,
-    SeriesView,
-    SinkView,
-    SourceCounts,
     SourceView,
 )
+from tests.export.scrape import ERM, NEW, RICH, WATCHED, crowd, exposed, named, samples, samples_of, value
 
 GOLDEN = Path(__file__).parent / "golden"
 PROMTOOL = shutil.which("promtool") or ""
-ERM = {"task": "toxicity", "model": "erm"}
-
-WATCHED = SeriesView(
-    task="toxicity",
-    model="erm",
-    group="",
-    version="2026-11",
-    state=SeriesState.OUT_OF_CONTROL,
-    window_size=500,
-    windows_closed=18,
-    predictions=9000,
-    duplicates=3,
-    pending=120,
-    window_end_time=1795169251.002,
-    calibration=CalibrationView("isotonic", 1, False, 1795000000.0),
-    estimates=(
-        MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
-        MetricEstimate("accuracy", "realised", Unknown(Reason.NO_LABELS)),
-        MetricEstimate("ece", "average_confidence", Estimate(0.021, 0.0, 0.043, 0.95, 500)),
-    ),
-    charts=(
-        ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True)),
-        ChartView("ece", Verdict(0.02, 0.0, 0.05, (), False)),
-    ),
-    objectives=(
-        ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),
-        ObjectiveView("ece", 0.05, False, None),
-    ),
-    violations={("accuracy", "we1"): 2, ("accuracy", "we2"): 0, ("ece", "we1"): 0, ("ece", "we2"): 0},
-    classes=(
-        ClassEstimate("recall", "average_confidence", "ok", Estimate(0.9, 0.85, 0.95, 0.95, 500)),
-        ClassEstimate("recall", "average_confidence", 'to "xic"', Unknown(Reason.ONE_CLASS)),
-    ),
-    coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
-    trust=Trust(False, 23.5, 1200, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
-    recalibrations=RecalibrationsView({"taken": 2, "kept": 9, "refused": 1}),
-)
-NEW = SeriesView(
-    task="toxicity",
-    model='a "b" \\ c\nd é',
-    group="",
-    version="",
-    state=SeriesState.WARMING_UP,
-    window_size=500,
-    windows_closed=0,
-    predictions=0,
-    duplicates=0,
-    pending=7,
-    window_end_time=None,
-    calibration=CalibrationView("none", 0, True, None),
-    estimates=(),
-    charts=(),
-    objectives=(),
-    violations={},
-)
-GROUP = dataclasses.replace(
-    WATCHED,
-    group="region=eu",
-    state=SeriesState.IN_CONTROL,
-    predictions=500,
-    pending=11,
-    coverage=None,
-    trust=None,
-    recalibrations=None,
-)
-# labels: received 190 = matched 180 + expired 4 + waiting 6
-# received 9155 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5
-RICH = AgentView(
-    engine=EngineView(
-        series=(GROUP, WATCHED, NEW),
-        labels={("toxicity", LabelOutcome.MATCHED): 180, ("toxicity", LabelOutcome.EXPIRED): 4},
-        labels_waiting={"toxicity": 6},
-        labels_unrevised={"toxicity": 9},
-        answers_forgotten={"toxicity": 21},
-        label_lag_seconds={"toxicity": 5400.5},
-        received={"predictions": 9155, "stdin": 0},
-        labels_received={"predictions": 190},
-        shed={"predictions": 5},
-        rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
-        series_dropped=2,
-        refits={
-            "toxicity": RefitView(
-                number=4,
-                success_time=1795169000.5,
-                rows=1020,
-                labelled=51,
-                effective_labels=40.25,
-                prevalence={"ok": 0.75, "toxic": 0.25},
-                converged=True,
-                failures=1,
-                refused="the refit took too long",
-            ),
-            "spam": RefitView(),
-        },
-    ),
-    sources=(
-        SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
-        SourceView("stdin", False, None),
-    ),
-    ready=True,
-    reload_time=1795100000.0,
-    reports_lost=1,
-    store_failures=2,
-    checkpoint_time=1_763_632_815.0,
-    refit_durations={"toxicity": RefitDurations().plus(0.2).plus(0.25).plus(45.0).plus(1000.0)},
-    sinks=(
-        SinkView("reports_file", waiting=0, delivered=18, lost=1),
-        SinkView("reports_topic", 7, 11, 0, "no Kafka broker answers", 1_763_632_700.5),
-    ),
-)
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def exposed(view: AgentView, max_series: int = 10_000) -> CollectorRegistry:
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(lambda: view, max_series))
-    return found
-
-
-def samples(view: AgentView, max_series: int = 10_000) -> Samples:
-    return samples_of(exposed(view, max_series))
-
-
-def samples_of(found: CollectorRegistry) -> Samples:
-    families = found.collect()
-    rows = [(s.name, frozenset(s.labels.items()), s.value) for f in families for s in f.samples]
-    assert len({row[:2] for row in rows}) == len(rows), "one series twice in one scrape"
-    return {(name, labels): value for name, labels, value in rows}
-
-
-def named(found: Samples, name: str) -> list[float]:
-    return [value for (key, _), value in found.items() if key == name]
-
-
-def value(found: Samples, name: str, **labels: str) -> float | None:
-    return found.get((name, frozenset(labels.items())))
 
 
 # --- the text as a whole -----------------------------------------------------------------------------
@@ -317,7 +175,7 @@ def test_text_from_outside_never_fails_a_scrape() -> None:
 
 def test_the_accounting_identity_adds_up() -> None:
     found = samples(RICH)
-    received, used, pending, duplicates, rejected, shed = (
+    received, *parts = (
         sum(named(found, f"blindsight_{name}"))
         for name in (
             "answers_received_total",
@@ -326,10 +184,13 @@ def test_the_accounting_identity_adds_up() -> None:
             "duplicates_total",
             "rejected_total",
             "shed_total",
+            "comparisons_total",
+            "comparisons_pending",
+            "comparison_duplicates_total",
         )
     )
-    assert (received, used, pending, duplicates, rejected, shed) == (9155, 9000, 127, 3, 20, 5)
-    assert received == used + pending + duplicates + rejected + shed
+    assert (received, parts) == (9676, [9000, 127, 3, 20, 5, 500, 20, 1])
+    assert received == sum(parts)
 
 
 def test_groups_stand_apart_so_that_sums_stay_right() -> None:
@@ -341,89 +202,40 @@ def test_groups_stand_apart_so_that_sums_stay_right() -> None:
     )
 
 
-# --- the cap -------------------------------------------------------------------------------------------
+def test_the_histogram_of_confidences_counts_the_answers_used() -> None:
+    found = samples(RICH)
+    buckets = {
+        dict(labels)["le"]: count
+        for (name, labels), count in found.items()
+        if name == "blindsight_confidence_ratio_bucket"
+    }
+    assert list(buckets) == ["0.1", "0.3", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95", "0.99", "+Inf"]
+    assert list(buckets.values()) == [0, 1, 41, 100, 500, 1000, 2000, 4000, 7000, 9000]
+    assert value(found, "blindsight_confidence_ratio_count", **ERM) == WATCHED.predictions == 9000
+    assert value(found, "blindsight_confidence_ratio_sum", **ERM) == 7875.5
 
 
-def crowd(models: int, groups: int) -> AgentView:
-    """Models m0…, each with groups region=0…, the groups first: their order of appearance is the worst."""
-    series = []
-    for m in range(models):
-        series += [dataclasses.replace(WATCHED, model=f"m{m}", group=f"region={g}") for g in range(groups)]
-        series.append(dataclasses.replace(WATCHED, model=f"m{m}"))
-    return dataclasses.replace(RICH, engine=dataclasses.replace(RICH.engine, series=tuple(series)))
+def test_the_calibration_curve_has_every_bin_of_a_model_from_the_start_and_none_of_groups() -> None:
+    found = samples(RICH)
+    for part, total in (("labelled", 180), ("correct", 165), ("confidence", 166.125)):
+        values = named(found, f"blindsight_calibration_curve_{part}_total")
+        assert (len(values), sum(values)) == (10, total)
+    assert value(found, "blindsight_calibration_curve_correct_total", **ERM, bin="0.90-0.95") == 37
+    assert not [name for name, _ in found if "group_confidence" in name or "group_calibration_curve" in name]
+    fresh = dataclasses.replace(NEW, distributions=Distributions())
+    new = samples(AgentView(engine=EngineView(series=(fresh,))))
+    assert named(new, "blindsight_calibration_curve_labelled_total") == [0] * 10
 
 
-def whom(found: Samples) -> dict[tuple[str | None, str | None], int]:
-    """Samples a model (and group)."""
-    counted: dict[tuple[str | None, str | None], int] = {}
-    for _, labels in found:
-        who = dict(labels)
-        if "model" in who:
-            key = (who["model"], who.get("group"))
-            counted[key] = counted.get(key, 0) + 1
-    return counted
-
-
-@pytest.mark.parametrize("cap", [120, 200, 333, 500, 1000])
-def test_the_cap_is_kept_and_whole_models_and_groups_are_cut(cap: int) -> None:
-    everyone = whom(samples(crowd(5, 4)))
-    found = samples(crowd(5, 4), cap)
-    kept = whom(found)
-    assert len(found) <= cap
-    assert kept == {who: everyone[who] for who in kept}, "a series was cut in the middle"
-    dropped = value(found, "blindsight_series_dropped_total")
-    assert dropped == RICH.engine.series_dropped + len(everyone) - len(kept)
-
-
-def test_models_are_kept_before_groups_and_the_first_before_the_last() -> None:
-    kept = list(whom(samples(crowd(5, 4), 600)))
-    order = [(f"m{m}", None) for m in range(5)] + [
-        (f"m{m}", f"region={g}") for m in range(5) for g in range(4)
-    ]
-    assert sorted(kept, key=order.index) == order[: len(kept)]
-    assert 5 < len(kept) < 25
-
-
-def test_nothing_is_cut_at_exactly_the_cap() -> None:
-    everything = samples(crowd(3, 1))
-    assert samples(crowd(3, 1), len(everything)) == everything
-    assert len(whom(samples(crowd(3, 1), len(everything) - 1))) == 5
-
-
-def test_the_count_of_dropped_series_never_falls() -> None:
-    views = [crowd(5, 4), crowd(5, 1), crowd(7, 4)]
-    now = [views[0]]
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(lambda: now[0], 400))
-    counts = []
-    for view in views:
-        now[0] = view
-        counts.append(value(samples_of(found), "blindsight_series_dropped_total"))
-    assert counts[0] == counts[1]
-    assert counts[2] is not None
-    assert counts[2] > (counts[0] or 0)
-
-
-def test_who_is_left_out_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    now = [crowd(5, 4)]
-    found = CollectorRegistry()
-    found.register(BlindsightCollector(lambda: now[0], 333))
-    for _ in range(3):
-        left_out = 25 - len(whom(samples_of(found)))
-    [line] = [record.getMessage() for record in caplog.records]
-    assert line.startswith(
-        "export.max_series: 333 series are too few for every model and group; left out of "
-    )
-    assert line.endswith(f" and {left_out - 5} more. Raise it, or watch fewer groups.")
-    assert line.count("region=") == 5
-    now[0] = crowd(40, 4)
-    samples_of(found)
-    assert len(caplog.records) == 2, "again once it has become twice as many"
-
-
-def test_nothing_is_logged_while_nothing_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    samples(crowd(3, 1))
-    assert caplog.records == []
+def test_distributions_can_be_left_out_and_are_what_the_key_says_they_cost() -> None:
+    without = CollectorRegistry()
+    without.register(BlindsightCollector(lambda: RICH, 10_000, distributions=False))
+    every, found = samples(RICH), samples_of(without)
+    assert {name for name, _ in every.keys() - found.keys()} == {
+        *(f"blindsight_confidence_ratio_{part}" for part in ("bucket", "sum", "count")),
+        *(f"blindsight_calibration_curve_{part}_total" for part in ("labelled", "correct", "confidence")),
+    }
+    assert len(every) - len(found) == 42
 
 
 def test_concurrent_scrapes_do_not_mix() -> None:
@@ -483,3 +295,27 @@ def test_a_task_that_only_recalibrates_has_durations_and_outcomes_and_nothing_of
     still = dataclasses.replace(WATCHED, recalibrations=None)
     none = {name for name, _ in samples(AgentView(engine=EngineView(series=(still,))))}
     assert not {name for name in none if "refit" in name or "recalibrations" in name}
+
+
+def test_the_rank_of_a_model_stands_beside_its_estimate() -> None:
+    ranked = MetricEstimate(
+        "accuracy",
+        "autoeval",
+        Estimate(0.92, 0.85, 0.96, 0.95, 120),
+        0,
+        RankInterval(1, 3),
+        RankInterval(1, 2),
+    )
+    series = dataclasses.replace(WATCHED, estimates=(*WATCHED.estimates, ranked))
+    found = samples(AgentView(engine=EngineView(series=(series,))))
+    who = {"task": "toxicity", "model": "erm", "metric": "accuracy", "estimator": "autoeval"}
+    assert value(found, "blindsight_rank_best", **who) == 1
+    assert value(found, "blindsight_rank_worst", **who) == 3
+    assert value(found, "blindsight_rank_chi_square_best", **who) == 1
+    assert value(found, "blindsight_rank_chi_square_worst", **who) == 2
+    assert len(named(found, "blindsight_rank_best")) == 1
+    ranked = dataclasses.replace(ranked, rank_chi_square=None)
+    series = dataclasses.replace(WATCHED, estimates=(*WATCHED.estimates, ranked))
+    assert not named(
+        samples(AgentView(engine=EngineView(series=(series,)))), "blindsight_rank_chi_square_best"
+    )

@@ -1,4 +1,7 @@
-"""The process that dies at a point of a checkpoint: ``python -m tests.faults.crashes FOLDER POINT NTH``."""
+"""The process that dies at a point of a checkpoint.
+
+python -m tests.faults.crashes FOLDER POINT NTH [MAX_BYTES]
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ _TASK = task(window={"size": 60}, reference={"path": "r.ndjson"})
 SETTINGS = Rig(_TASK, reference(_TASK, 1000), event_time=False).settings
 """One of the models has a reference: its labels move the interval of its accuracy."""
 
+KEEP = 99
+"""Renamed files that stay, where files are: all of them."""
+
 
 def records() -> list[Any]:
     """Answers of two models with late labels, repetitions and rubbish."""
@@ -29,8 +35,11 @@ def records() -> list[Any]:
 
 
 def main() -> None:
-    folder, point, nth = sys.argv[1:]
-    StoredAgent(Path(folder), SETTINGS, records(), Crash(CrashPoint(point), int(nth))).run()
+    folder, point, nth, *bound = sys.argv[1:]
+    crash = Crash(CrashPoint(point), int(nth))
+    StoredAgent(
+        Path(folder), SETTINGS, records(), crash, max_bytes=int(bound[0]) if bound else None, keep=KEEP
+    ).run()
 
 
 if __name__ == "__main__":

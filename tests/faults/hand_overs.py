@@ -1,6 +1,6 @@
 """Hands a topic over between two real daemons of one consumer group, and counts what came of it.
 
-    python -m tests.faults.hand_overs [--hand-overs 20] [--kills 3] [--seed 0]
+    python -m tests.faults.hand_overs [--hand-overs 20] [--kills 3] [--seed 0] [--driver confluent]
 
 Two daemons with a store each share six partitions. One of them is stopped (SIGTERM) and started again,
 over and over, while answers keep coming: each time its partitions go to the other, and half of them come
@@ -32,10 +32,12 @@ from tests.faults.kafka_kills import PARTITIONS, Topic, saved_positions
 from tests.faults.kills import MODELS
 from tests.faults.ranges import Account, Answer, Window, account, windows_of
 from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import DRIVERS, Driver
 from tests.services.process import wait_until
 
-NAMES = ("one", "two")
+NAMES = ("one", "two", "three")
 ROWS_PER_SECOND = 2000
+CHECKPOINT_SECONDS = 0.2
 WITHIN_SECONDS = 60.0
 
 
@@ -65,18 +67,21 @@ class Result:
 
 
 class Pour(threading.Thread):
-    """Sends answers, round robin over the partitions, until told to stop.
+    """Sends answers until told to stop.
 
     Parameters
     ----------
     topic : Topic
         Gets what was sent.
     seed : int
+    keyed : bool
+        Whether a model has a partition of its own; else round robin over the partitions.
     """
 
-    def __init__(self, topic: Topic, seed: int) -> None:
+    def __init__(self, topic: Topic, seed: int, keyed: bool = False) -> None:
         super().__init__(daemon=True)
         self._topic = topic
+        self._keyed = keyed
         self._random = random.Random(seed)
         self._halt = threading.Event()
         self.error: BaseException | None = None
@@ -107,15 +112,15 @@ class Pour(threading.Thread):
         score = round(self._random.betavariate(8, 1), 6)
         model = MODELS[self._random.randrange(len(MODELS))]
         record = {"id": f"r{i}", "time": 1.7e9 + i / 10, "model": model, "scores": [1 - score, score]}
-        partition = i % PARTITIONS
+        partition = MODELS.index(model) if self._keyed else i % PARTITIONS
         self._topic.sent[f"{self._topic.name}-{partition}"].append(Answer(f"r{i}", ((model, ""),)))
         producer.send(self._topic.name, json.dumps(record).encode(), partition=partition)
 
 
 @contextmanager
-def pouring(topic: Topic, seed: int) -> Iterator[None]:
+def pouring(topic: Topic, seed: int, keyed: bool = False) -> Iterator[None]:
     """Inside the block answers keep coming; after it all have arrived."""
-    pour = Pour(topic, seed)
+    pour = Pour(topic, seed, keyed)
     pour.start()
     try:
         yield
@@ -123,8 +128,8 @@ def pouring(topic: Topic, seed: int) -> Iterator[None]:
         pour.finish()
 
 
-class Pair:
-    """Two daemons of one group, each in a folder of its own.
+class Agents:
+    """Daemons of one group, each in a folder of its own.
 
     Parameters
     ----------
@@ -132,23 +137,24 @@ class Pair:
     broker : KafkaBroker
     name : str
         Of the topic, which is made.
-    every_seconds : float
-        Between two checkpoints.
+    driver : {"kafka-python", "confluent"}
+    count : int
     """
 
-    def __init__(self, folder: Path, broker: KafkaBroker, name: str, every_seconds: float = 0.2) -> None:
+    def __init__(self, folder: Path, broker: KafkaBroker, name: str, driver: Driver, count: int = 2) -> None:
         broker.create_topic(name, PARTITIONS)
+        self.names = NAMES[:count]
         self._broker = broker
         self.topic = Topic(broker.address, name, {f"{name}-{i}": [] for i in range(PARTITIONS)})
-        self.folders = {each: folder / each for each in NAMES}
-        self.config = self.topic.config("own", every_seconds, session_timeout_ms=2000)
+        self.folders = {each: folder / each for each in self.names}
+        self.config = self.topic.config("own", CHECKPOINT_SECONDS, driver, session_timeout_ms=2000)
         del self.config["sources"][0]["options"]["group_instance_id"]  # a member that stops is to leave
         self.group = self.config["sources"][0]["group"]
         self.daemons: dict[str, DaemonProcess] = {}
         self.taken_over = self.overlap = 0
         self.ahead: list[int] = []
 
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> Agents:
         for folder in self.folders.values():
             folder.mkdir()
         return self
@@ -160,8 +166,13 @@ class Pair:
     def start(self, name: str) -> None:
         """Start a daemon, and wait until it reads some partitions."""
         before = self.saved(name)
-        self.daemons[name] = daemon = DaemonProcess(self.folders[name], self.config)
+        daemon = self.launch(name)
         daemon.until(lambda: self.saved(name) != before, "it uses something")
+
+    def launch(self, name: str) -> DaemonProcess:
+        """Start a daemon."""
+        self.daemons[name] = daemon = DaemonProcess(self.folders[name], self.config)
+        return daemon
 
     def stop(self, name: str) -> None:
         """SIGTERM: it saves and commits what it has used, and leaves the group."""
@@ -188,8 +199,8 @@ class Pair:
         return self._broker.committed(self.group, self.topic.name, PARTITIONS)
 
     def until_all_move(self, name: str) -> None:
-        """Wait until a daemon has gone on in every partition from where the group was."""
-        before = self.committed()
+        """Wait until a daemon has gone on in every partition that is written to, from where the group was."""
+        before = {each: at for each, at in self.committed().items() if self.topic.sent[each]}
         self.daemons[name].until(
             lambda: all(self.saved(name).get(each, 0) > at for each, at in before.items()), "it has them all"
         )
@@ -199,7 +210,7 @@ class Pair:
         ends = {name: len(rows) for name, rows in self.topic.sent.items()}
 
         def reached() -> dict[str, int]:
-            saved = [self.saved(name) for name in NAMES]
+            saved = [self.saved(name) for name in self.names]
             return {name: max(found.get(name, 0) for found in saved) for name in ends}
 
         wait_until(lambda: reached() == ends, WITHIN_SECONDS, "all is used")
@@ -219,7 +230,14 @@ class Pair:
         self.overlap += int(scrape.total("source_overlap_records_total"))
 
 
-def hand_over(folder: Path, broker: KafkaBroker, name: str, hand_overs: int, seed: int = 0) -> Result:
+def hand_over(
+    folder: Path,
+    broker: KafkaBroker,
+    name: str,
+    hand_overs: int,
+    driver: Driver = "kafka-python",
+    seed: int = 0,
+) -> Result:
     """Stop one of two daemons and start it again, so many times, in turn.
 
     Raises
@@ -227,23 +245,23 @@ def hand_over(folder: Path, broker: KafkaBroker, name: str, hand_overs: int, see
     AssertionError
         An answer is not in exactly one window, or the accounting of a daemon does not add up.
     """
-    with Pair(folder, broker, name) as pair:
-        with pouring(pair.topic, seed):
-            for each in NAMES:
-                pair.start(each)
+    with Agents(folder, broker, name, driver) as agents:
+        with pouring(agents.topic, seed):
+            for each in agents.names:
+                agents.start(each)
             for i in range(hand_overs):
                 moving, staying = NAMES[i % 2], NAMES[1 - i % 2]
-                pair.stop(moving)
-                pair.until_all_move(staying)
-                pair.start(moving)
-        pair.until_used_up()
-        for each in NAMES:
-            pair.stop(each)
-        windows = pair.windows()
-    found = account(pair.topic.sent, windows)
+                agents.stop(moving)
+                agents.until_all_move(staying)
+                agents.start(moving)
+        agents.until_used_up()
+        for each in agents.names:
+            agents.stop(each)
+        windows = agents.windows()
+    found = account(agents.topic.sent, windows)
     assert found.exact, found
-    assert pair.overlap == 0, "nothing may be used twice"
-    return Result(hand_overs, found, pair.taken_over, pair.overlap, (), split(windows))
+    assert agents.overlap == 0, "nothing may be used twice"
+    return Result(hand_overs, found, agents.taken_over, agents.overlap, (), split(windows))
 
 
 def split(windows: list[Window]) -> int:
@@ -251,7 +269,9 @@ def split(windows: list[Window]) -> int:
     return sum(any(len(ends) > 2 for ends in window.positions.values()) for window in windows)
 
 
-def kill_owners(folder: Path, broker: KafkaBroker, name: str, kills: int, seed: int = 0) -> Result:
+def kill_owners(
+    folder: Path, broker: KafkaBroker, name: str, kills: int, driver: Driver = "kafka-python", seed: int = 0
+) -> Result:
     """Kill one of two daemons, so many times, in turn; it comes back, and takes everything over.
 
     Raises
@@ -259,26 +279,26 @@ def kill_owners(folder: Path, broker: KafkaBroker, name: str, kills: int, seed: 
     AssertionError
         An answer is lost, or what is in two windows is not what was counted.
     """
-    with Pair(folder, broker, name) as pair:
-        with pouring(pair.topic, seed):
-            for each in NAMES:
-                pair.start(each)
+    with Agents(folder, broker, name, driver) as agents:
+        with pouring(agents.topic, seed):
+            for each in agents.names:
+                agents.start(each)
             for i in range(kills):
                 dying, staying = NAMES[i % 2], NAMES[1 - i % 2]
-                pair.kill(dying)
-                pair.until_all_move(staying)
-                pair.start(dying)
-                pair.stop(staying)  # so that the other meets again every partition that it had
-                pair.until_all_move(dying)
-                pair.start(staying)
-        pair.until_used_up()
-        for each in NAMES:
-            pair.stop(each)
-        windows = pair.windows()
-    found = account(pair.topic.sent, windows)
+                agents.kill(dying)
+                agents.until_all_move(staying)
+                agents.start(dying)
+                agents.stop(staying)  # so that the other meets again every partition that it had
+                agents.until_all_move(dying)
+                agents.start(staying)
+        agents.until_used_up()
+        for each in agents.names:
+            agents.stop(each)
+        windows = agents.windows()
+    found = account(agents.topic.sent, windows)
     assert found.lost == 0, found
-    assert found.doubled <= min(sum(pair.ahead), pair.overlap), (found, pair.ahead, pair.overlap)
-    return Result(kills, found, pair.taken_over, pair.overlap, tuple(pair.ahead), split(windows))
+    assert found.doubled <= min(sum(agents.ahead), agents.overlap), (found, agents.ahead, agents.overlap)
+    return Result(kills, found, agents.taken_over, agents.overlap, tuple(agents.ahead), split(windows))
 
 
 def main() -> None:
@@ -286,12 +306,14 @@ def main() -> None:
     parser.add_argument("--hand-overs", type=int, default=20)
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--driver", choices=DRIVERS, default=DRIVERS[0])
     options = parser.parse_args()
+    driver, seed = options.driver, options.seed
     with KafkaBroker() as broker, tempfile.TemporaryDirectory() as folder:
         for name in ("handed", "killed"):
             (Path(folder) / name).mkdir()
-        handed = hand_over(Path(folder) / "handed", broker, "handed", options.hand_overs, options.seed)
-        killed = kill_owners(Path(folder) / "killed", broker, "killed", options.kills, options.seed)
+        handed = hand_over(Path(folder) / "handed", broker, "handed", options.hand_overs, driver, seed)
+        killed = kill_owners(Path(folder) / "killed", broker, "killed", options.kills, driver, seed)
     found = handed.account
     print(
         f"{handed.hand_overs} hand-overs of {PARTITIONS} partitions at {ROWS_PER_SECOND:,} answers/s: "

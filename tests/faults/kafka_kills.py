@@ -28,7 +28,7 @@ from tests.daemon import DaemonProcess, configuration
 from tests.faults.kills import stream
 from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.kafka_reading import JOIN_FAST
+from tests.services.kafka_reading import DRIVERS, JOIN_FAST, Driver
 from tests.services.process import wait_until
 
 FINISH_SECONDS = 90.0
@@ -68,12 +68,15 @@ class Topic:
     def messages(self) -> int:
         return sum(map(len, self.sent.values()))
 
-    def config(self, name: str, every_seconds: float, **options: Any) -> dict[str, Any]:
+    def config(
+        self, name: str, every_seconds: float, driver: Driver = "kafka-python", **options: Any
+    ) -> dict[str, Any]:
         """The configuration of a daemon in a group of its own, with its own store and reports file."""
         # A member with a name takes the place of the one that was killed at once, not after its session.
         member = {"group_instance_id": name, "max_poll_records": 100}
         source = {
             "kind": "kafka",
+            "driver": driver,
             "brokers": [self.broker],
             "topics": [self.name],
             "group": f"{self.name}-{name}",
@@ -177,7 +180,13 @@ def exact(folder: Path, topic: Topic) -> Account:
 
 
 def one_partition(
-    broker: KafkaBroker, folder: Path, name: str, records: int, kills: int, seed: int
+    broker: KafkaBroker,
+    folder: Path,
+    name: str,
+    records: int,
+    kills: int,
+    seed: int,
+    driver: Driver = "kafka-python",
 ) -> Result:
     """Kills over one partition; the reports are compared with those of a daemon that was left alone.
 
@@ -188,15 +197,21 @@ def one_partition(
     """
     topic = fill(broker, name, 1, stream(records, seed), keyed=True)
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
-    finish(folder, topic.config("alone", every), topic)
-    count = killed(folder, topic.config("killed", every), topic, kills, random.Random(seed))
+    finish(folder, topic.config("alone", every, driver), topic)
+    count = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
     expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
     assert found == expected, f"seed {seed}: the reports differ after {count} kills"
     return Result(count, exact(folder, topic))
 
 
 def many_partitions(
-    broker: KafkaBroker, folder: Path, name: str, records: int, kills: int, seed: int
+    broker: KafkaBroker,
+    folder: Path,
+    name: str,
+    records: int,
+    kills: int,
+    seed: int,
+    driver: Driver = "kafka-python",
 ) -> Result:
     """Kills over six partitions, keyed where the seed is even, else unkeyed.
 
@@ -207,7 +222,7 @@ def many_partitions(
     """
     topic = fill(broker, name, PARTITIONS, stream(records, seed), keyed=seed % 2 == 0)
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
-    count = killed(folder, topic.config("killed", every), topic, kills, random.Random(seed))
+    count = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
     return Result(count, exact(folder, topic))
 
 
@@ -218,6 +233,7 @@ def main() -> None:
     parser.add_argument("--kills-a-stream", type=int, default=100)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--driver", choices=DRIVERS, default=DRIVERS[0])
     options = parser.parse_args()
     run = one_partition if options.partitions == 1 else many_partitions
     began = time.monotonic()
@@ -227,7 +243,9 @@ def main() -> None:
             seed = options.seed + len(results)
             kills = min(options.kills - done, options.kills_a_stream)
             with tempfile.TemporaryDirectory() as folder:
-                results.append(run(broker, Path(folder), f"s{seed}", options.records, kills, seed))
+                results.append(
+                    run(broker, Path(folder), f"s{seed}", options.records, kills, seed, options.driver)
+                )
     windows = sum(result.account.windows for result in results)
     answers = sum(result.account.answers for result in results)
     claim = ", reports equal byte for byte" if options.partitions == 1 else ", keyed and unkeyed in turn"

@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from monitor.export.rotation import files_of
 from monitor.store import Store, StoreReader
 from monitor.testing import CrashPoint, StoredAgent
 from tests.accounting import assert_adds_up
 from tests.daemon import ROOT
-from tests.faults.crashes import SETTINGS, records
+from tests.faults.crashes import KEEP, SETTINGS, records
 
 NTH = 2
+MAX_BYTES = 2000
+"""A window's line is about half of that: nearly every checkpoint renames the file."""
 BEFORE_COMMIT = set(CrashPoint) - {
     CrashPoint.COMMITTED,
     CrashPoint.IN_LINE,
     CrashPoint.WRITTEN_NOT_TOLD,
     CrashPoint.TOLD_NOT_WRITTEN,
+    CrashPoint.RENAMED,
 }
 
 
@@ -40,18 +44,47 @@ def test_an_agent_of_the_kit_that_is_left_alone_writes_each_window_once(expected
     assert sum(b'"labels":' in line for line in closed) >= 4, "windows whose interval labels moved"
 
 
-@pytest.mark.parametrize("point", CrashPoint)
-def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
-    tmp_path: Path, expected: bytes, point: CrashPoint
-) -> None:
+def die(folder: Path, point: CrashPoint, *bound: str) -> None:
     died = subprocess.run(
-        [sys.executable, "-m", "tests.faults.crashes", str(tmp_path), point.value, str(NTH)],
+        [sys.executable, "-m", "tests.faults.crashes", str(folder), point.value, str(NTH), *bound],
         cwd=ROOT,
         capture_output=True,
         timeout=60,
         check=False,
     )
     assert died.returncode == 137, died.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        CrashPoint.COMMITTED,
+        CrashPoint.IN_LINE,
+        CrashPoint.WRITTEN_NOT_TOLD,
+        CrashPoint.TOLD_NOT_WRITTEN,
+        CrashPoint.RENAMED,
+    ],
+)
+def test_a_crash_around_the_renaming_of_a_full_file_changes_no_byte_of_all_files_together(
+    tmp_path: Path, expected: bytes, point: CrashPoint
+) -> None:
+    die(tmp_path, point, str(MAX_BYTES))
+    path = tmp_path / "windows.ndjson"
+    if point is CrashPoint.RENAMED:
+        assert not path.exists()
+        assert (tmp_path / "windows.ndjson.1").stat().st_size <= MAX_BYTES
+    resumed = StoredAgent(tmp_path, SETTINGS, records(), max_bytes=MAX_BYTES, keep=KEEP)
+    assert resumed.run()
+    files = files_of(str(path), KEEP)
+    assert len(files) > 5
+    assert b"".join(file.read_bytes() for file in reversed(files)) == expected
+
+
+@pytest.mark.parametrize("point", sorted(set(CrashPoint) - {CrashPoint.RENAMED}))
+def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
+    tmp_path: Path, expected: bytes, point: CrashPoint
+) -> None:
+    die(tmp_path, point)
     check_what_stands(tmp_path, point)
     resumed = StoredAgent(tmp_path, SETTINGS, records())
     assert resumed.run()

@@ -9,23 +9,28 @@ import pytest
 from tests.faults.kafka_kills import many_partitions, one_partition
 from tests.faults.ranges import Answer, Window, account
 from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import Driver
 
 ERM = ("erm", "")
 
 
 def test_a_daemon_killed_over_one_partition_writes_what_one_left_alone_writes(
-    kafka_broker: KafkaBroker, tmp_path: Path
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
 ) -> None:
-    found = one_partition(kafka_broker, tmp_path, "kills-one", records=40_000, kills=4, seed=0)
+    found = one_partition(
+        kafka_broker, tmp_path, "kills-one", records=40_000, kills=4, seed=0, driver=kafka_driver
+    )
     assert found.kills >= 1
     assert found.account.windows > 500
 
 
 @pytest.mark.parametrize("seed", [2, 3], ids=["keyed", "unkeyed"])
 def test_a_daemon_killed_over_six_partitions_uses_every_answer_in_one_window(
-    kafka_broker: KafkaBroker, tmp_path: Path, seed: int
+    kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path, seed: int
 ) -> None:
-    found = many_partitions(kafka_broker, tmp_path, f"kills-six-{seed}", records=20_000, kills=3, seed=seed)
+    found = many_partitions(
+        kafka_broker, tmp_path, f"kills-six-{seed}", records=20_000, kills=3, seed=seed, driver=kafka_driver
+    )
     assert found.kills >= 1
     assert found.account.answers == 2 * 20_000, "each counts in its model and in its group"
 

@@ -3,8 +3,9 @@
     python -m tests.fidelity.audit [--batches 20000]
 
 Simulated rows (Kivimäki et al., Table 2) in batches of 30, right with a chance of their confidence less a
-bias; then the flights of the demo as they are streamed, in which concept drift makes the confidences wrong:
-each model's audit as the agent exports it at the end of the year, by 5 % labels that come hours late.
+bias; then the flights of the demo as they are streamed: each model's audit as the agent exports it at the
+end of the year. Concept drift makes the confidences wrong there, and labels mend them: calibrations are
+fitted on them anew, and with each the audit begins anew.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def table(batches: int, found: Sequence[tuple[str, float, int]]) -> str:
         cells = (100 * coverage_of(mixture, bias, batches) for bias in BIASES)
         lines.append(f"{mixture:10s}" + "".join(f"{cell:9.1f}" for cell in cells))
     lines.append(f"{BATCHES_KEPT} batches are kept: two binomial errors of them are {error:.1f} points")
-    lines.append("flights, April to December, as exported at the end (concept drift: below is right)")
+    lines.append("flights, April to December, as exported at the end: since the newest calibration on labels")
     lines += [f"{model:24s}{100 * ratio:6.1f}  by {rows:,} labels" for model, ratio, rows in found]
     return "\n".join(lines) + "\n"
 

@@ -72,6 +72,19 @@ def test_the_interval_holds_the_truth_where_errors_are_drawn_more_often() -> Non
     assert np.mean(errors) == pytest.approx(0.0, abs=4 * np.std(errors) / np.sqrt(300))
 
 
+def test_rows_that_are_all_right_are_all_right_whatever_they_weigh() -> None:
+    """As in the paper the errors are weighed: a mean over the right rows would be that of their weights."""
+    scores = np.tile([[[0.1, 0.9]]], (100, 1, 1))
+    drawn = np.where(np.arange(100) < 10, np.arange(100), -1)
+    found = ActiveTesting().fit(
+        scores, np.where(drawn < 0, -1, 1), weights=np.where(drawn == 3, 400.0, 20.0), acquisition=drawn
+    )
+    answer = found.estimate("accuracy")
+    assert isinstance(answer, Estimate)
+    assert answer.value == 1.0
+    assert answer.lower < 0.95
+
+
 def test_acquisitions_are_chances_and_know_what_the_surrogate_does_not() -> None:
     rng = np.random.default_rng(0)
     drawn = rng.dirichlet([1.0, 1.0], size=(4, 30))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
+from crowdkit import aggregation
 from scipy.special import expit
+from sklearn import linear_model
 
 from monitor import Estimate, Unknown
 from monitor.labels import BayesianCalibration, DawidSkene, MajorityVote, PseudoLabel
@@ -29,7 +32,6 @@ def first(truth: Ints, labelled: int) -> Ints:
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_pseudo_labels_are_scikit_learns_default_logistic_regression(classes: int, weighted: bool) -> None:
-    linear_model = pytest.importorskip("sklearn.linear_model")
     scores, truth = softmax_scores(classes)
     labels = first(truth, 60)
     weights = np.where(np.arange(300) % 2 == 0, 1.0, 3.0) if weighted else None
@@ -147,8 +149,6 @@ def test_dawid_and_skene_equal_crowd_kit(monkeypatch: pytest.MonkeyPatch) -> Non
     where a chance goes to 0, crowd-kit's smallest one, 1e-10, lets its bound stand still first."""
     monkeypatch.setattr(dawid_skene, "ITERATIONS", 5000)
     monkeypatch.setattr(dawid_skene, "TOLERANCE", 1e-12)
-    aggregation = pytest.importorskip("crowdkit.aggregation")
-    pandas = pytest.importorskip("pandas")
     said, truth = annotated(models=5, rows=500, classes=2)
     for labels in (first(truth, 0), first(truth, 40)):
         rows, models = np.nonzero(said >= 0)

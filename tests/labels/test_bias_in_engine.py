@@ -11,14 +11,19 @@ import numpy as np
 import pytest
 
 from monitor.changes import without_baseline
-from monitor.estimate.bias_law import biased
+from monitor.config import Bound
+from monitor.estimate.bias_law import LATTICE, BiasLaw, biased
+from monitor.estimate.filtered import LabelsSay
 from monitor.estimate.poisson_binomial import trimmed_pmf_many
 from monitor.estimate.predictive import mid_p_estimate
+from monitor.estimate.widening import mid_p_interval
 from monitor.labels.follow import BiasFollower
+from monitor.objective import Objective
 from monitor.refit.taskrefits import Published
 from monitor.report import WindowReport, to_json
 from monitor.reportreader import from_json
 from monitor.result import Estimate
+from monitor.view import ObjectiveState
 from tests.labels.test_audit import labels_of
 from tests.streams import Record, Rig, answers, lines, task
 from tests.test_engine import reference
@@ -27,7 +32,7 @@ GOOD, REQUESTS = 200, 800
 
 
 def settings(**more: Any) -> Any:
-    return task(**({"reference": {"path": "r.ndjson"}} | more))
+    return task(**({"reference": {"path": "r.ndjson"}, "objective": {"accuracy": {"min": 0.85}}} | more))
 
 
 def rig(**more: Any) -> Rig:
@@ -82,6 +87,36 @@ def test_labels_that_contradict_move_the_interval_and_leave_the_value() -> None:
     for one, plain in zip(told[:10], alone[:10], strict=True):
         assert abs(one["lower"] - plain["lower"]) <= 0.02, "labels that agree change little"
         assert abs(one["upper"] - plain["upper"]) <= 0.02
+
+
+def test_an_objective_hears_what_the_labels_say() -> None:
+    """The confidences go on promising 93 %; from row 200 on labels say that 60 % are right."""
+    records = stream(1500)
+    told, alone = (
+        [report for report in rig().feed(each) if not report.revision]
+        for each in (records, [one for one in records if "scores" in one])
+    )
+    states = [[report.objectives[0].state for report in each] for each in (told, alone)]
+    assert states[1] == [ObjectiveState.MET] * 15
+    assert states[0][:2] == [ObjectiveState.MET] * 2
+    assert states[0][-8:] == [ObjectiveState.AT_RISK] * 8, "the estimate meets it, the labels do not"
+
+
+def test_labels_on_several_windows_are_those_on_one_as_long() -> None:
+    """Witness: five windows of the same confidences against one window of five times the rows."""
+    confidence = np.random.default_rng(5).uniform(0.6, 1.0, 200)
+    law = BiasLaw(np.exp(-((LATTICE + 0.5) ** 2) / 0.02) / np.exp(-((LATTICE + 0.5) ** 2) / 0.02).sum())
+    five = np.tile(confidence, 5)
+    (longer,) = trimmed_pmf_many(five[None])
+    low, high = LabelsSay(confidence, law).interval(longer, 0.95)
+    expected = mid_p_interval(biased(longer, five, law), 0.95)
+    assert 1000 * low == pytest.approx(expected[0], abs=1e-9)
+    assert high == pytest.approx(five.mean(), abs=1e-6), "the estimate itself lies in the interval"
+    logic = Objective(Bound(min=0.5), windows=5, level=0.95).build()
+    (one,) = trimmed_pmf_many(confidence[None])
+    for _ in range(5):
+        verdict = logic.update(one, labels=LabelsSay(confidence, law))
+    assert (verdict.lower, verdict.upper) == pytest.approx((low, high), abs=0.0011)
 
 
 def test_the_interval_is_that_of_the_labels_known_when_the_window_closed(

@@ -16,11 +16,12 @@ MODELS = ["erm", "irm", "coral"]
 FOR_GOOD = {"refit_labels": None}  # a calibration that labels never move: nothing else than refits falls due
 
 
-def pooled(max_rows: int = 5000, max_labelled: int = 5000, **more: object) -> Task:
+def pooled(max_rows: int = 5000, max_labelled: int = 5000, fit_rows: int = 20_000, **more: object) -> Task:
     """A task that refits nothing before it is asked."""
+    ssme = {"models": MODELS, "every_windows": 1, "max_rows": max_rows, "max_labelled": max_labelled}
     return task(
         estimators=["average_confidence", "ensemble"],
-        ssme={"models": MODELS, "every_windows": 1, "max_rows": max_rows, "max_labelled": max_labelled},
+        ssme=ssme | {"fit_rows": fit_rows},
         calibration=FOR_GOOD,
         **more,
     )
@@ -235,3 +236,46 @@ def test_scores_that_the_decoder_takes_are_none_that_a_fit_refuses() -> None:
     assert (off > 0.001).any(), "without that this test shows nothing"
     assert not rig.engine.view().rejected
     assert refit(job).refused is None
+
+
+def flood(n: int, models: list[str]) -> list[Record]:
+    """Requests in turn, each answered by all of these models."""
+    score = confidences(np.random.default_rng(7), n)
+    return [
+        {"id": f"q{i}", "time": 1.7e9 + i, "models": {m: [1 - s, s] for m in models}}
+        for i, s in enumerate(score.tolist())
+    ]
+
+
+@pytest.mark.parametrize("others", [[], ["another", "one more"]])
+def test_of_a_large_pool_a_sample_is_fitted_on_that_is_spread_over_all_of_it(others: list[str]) -> None:
+    """3,000 requests; 100 are taken of those among 600 places that are looked at."""
+    rig = Rig(pooled(max_rows=1_000_000, fit_rows=100))
+    labels = [{"id": f"q{i}", "time": 1.7e9 + 3000, "label": "ok"} for i in range(0, 3000, 60)]
+    rig.feed([*flood(3000, MODELS + others), *labels])
+    [job] = rig.engine.refits()
+    assert (int((job.labels >= 0).sum()), int((job.labels < 0).sum())) == (50, 100)
+    share = 1 / (len(MODELS) + len(others))
+    assert job.pool_rows == pytest.approx(3000, abs=50 + 4 * 3000 * np.sqrt((1 / share - 1) / 600))
+    score = confidences(np.random.default_rng(7), 3000).astype(np.float32)
+    drawn = np.flatnonzero(np.isin(score, job.scores[job.labels < 0, 0, 1]))
+    assert abs((drawn < 1500).mean() - 0.5) < 4 * np.sqrt(0.25 / len(drawn))
+    assert not np.isnan(job.scores[:, : len(MODELS)]).any(), "requests are put together whole"
+
+
+def test_only_the_newest_requests_of_a_large_pool_are_stood_for() -> None:
+    rig = Rig(pooled(max_rows=600, fit_rows=100))
+    rig.feed(flood(3000, MODELS))
+    [job] = rig.engine.refits()
+    assert len(job.labels) == 100
+    assert job.pool_rows == pytest.approx(600, abs=4 * 600 * np.sqrt(2 / 600))
+    score = confidences(np.random.default_rng(7), 3000).astype(np.float32)
+    old = np.setdiff1d(score[:2100], score[2100:])
+    assert not np.isin(job.scores[:, 0, 1], old).any()
+
+
+def test_a_pool_that_is_no_larger_than_a_fit_is_taken_whole() -> None:
+    rig = Rig(pooled(max_rows=1_000_000, fit_rows=400))
+    rig.feed(flood(400, MODELS))
+    [job] = rig.engine.refits()
+    assert (len(job.labels), job.pool_rows) == (400, 400)

@@ -241,20 +241,20 @@ def report(window, model="erm"):
 def test_memory_is_bounded_for_a_task_and_for_each_series_and_the_oldest_is_told_last():
     revisions, counts = logic(keep=5, keep_each=3)
     for window in range(3):
-        assert revisions.closed(0, report(window)) == []
+        assert revisions.closed(0, report(window), 0) == []
     counts[0, 0] = counts[0, 1] = counts[0, 2] = 7
-    assert [(r.window, r.revision) for r in revisions.closed(0, report(3))] == [(0, 1)]
-    assert [(r.window, r.revision) for r in revisions.closed(1, report(0))] == []
-    assert [(r.window, r.revision) for r in revisions.closed(1, report(1))] == []
-    assert [(r.window, r.revision) for r in revisions.closed(1, report(2))] == [(1, 1)]
+    assert [(r.window, r.revision) for r in revisions.closed(0, report(3), 0)] == [(0, 1)]
+    assert [(r.window, r.revision) for r in revisions.closed(1, report(0), 0)] == []
+    assert [(r.window, r.revision) for r in revisions.closed(1, report(1), 0)] == []
+    assert [(r.window, r.revision) for r in revisions.closed(1, report(2), 0)] == [(1, 1)]
     assert len(revisions) == 5
 
 
 def test_a_snapshot_holds_plain_values_and_gives_the_same_again():
     revisions, counts = logic()
     counts[0, 1] = 3
-    revisions.closed(0, report(0))
-    revisions.closed(0, report(1))
+    revisions.closed(0, report(0), 0)
+    revisions.closed(0, report(1), 0)
     counts[0, 0] = 2
     assert revisions.revise(0, 0).revision == 1
     state = through_msgpack(revisions.snapshot())

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from monitor.commands.daemon import engine_settings
+from monitor.configfile import config_from
 from monitor.errors import MissingExtraError
 from monitor.labels import SSMEFlow
 from monitor.labels.estimators.flow import Mixture, Training, trained
@@ -52,9 +54,22 @@ def test_without_the_extra_the_error_says_how_to_get_it(monkeypatch: pytest.Monk
         SSMEFlow().fit(odds, np.where(np.arange(40) < 10, truth, -1))
 
 
+def test_a_configuration_that_names_it_without_the_extra_is_refused_before_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = {"classes": ["ok", "toxic"], "estimators": ["average_confidence", "ssme_flow"]}
+    config = config_from({"tasks": {"toxicity": task | {"ssme": {"models": ["a", "b"]}}}})
+    assert engine_settings(config).tasks.keys() == {"toxicity"}
+    monkeypatch.setitem(sys.modules, "flowjax", None)
+    with pytest.raises(
+        MissingExtraError,
+        match=r"^tasks\.toxicity\.estimators: ssme_flow needs an optional package: pip install .*\[flow\]",
+    ):
+        engine_settings(config)
+
+
 def test_a_flow_makes_bent_classes_normal_and_stops_when_held_out_rows_say_so() -> None:
     """Two moons with all labels: the flow misjudges fewer than half as many rows as a mixture alone."""
-    pytest.importorskip("flowjax")
     points, truth = bent()
     known = np.eye(2)[truth]
     mixture = Mixture.of(points, known)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monitor.calibration import SSMECalibration, calibration_from_snapshot, confidence_of
-from monitor.labels import ESTIMATORS, LabelEstimator
+from monitor.labels import ESTIMATORS, LabelEstimator, RankInterval, rank_intervals, simultaneous_ranks
 from monitor.records import Floats
 from monitor.refit import fit as fit_module
 from monitor.refit.fit import FAILED, refit, reported
@@ -241,3 +241,99 @@ def test_rows_that_none_of_the_models_answered_publish_no_nan(models: int, label
             replace(whole, scores=np.full_like(whole.scores, np.nan), predicted=whole.predicted * 0 - 1)
         )
     assert done.refused == f"ssme: {Reason.NO_ROWS}"
+
+
+def test_a_sample_says_what_it_stands_for_and_what_that_costs_in_width() -> None:
+    """An ensemble's interval is of which rows there are alone; of labels' they are the least part."""
+    whole = refit(job(estimators=("ensemble",), calibrate=False))
+    assert (whole.pool_rows, whole.widening) == (600, 0.0)
+    sampled = refit(replace(job(estimators=("ensemble",), calibrate=False), pool_rows=60_000))
+    assert (sampled.rows, sampled.pool_rows) == (600, 60_000)
+    assert 1.0 < sampled.widening < 8.0, "nine times as wide, were it drawn evenly"
+    by_labels = refit(replace(job(), pool_rows=60_000))
+    assert 0.0 < by_labels.widening < 1.0, "what the labels leave open is in its interval too"
+    assert by_name(by_labels, "a") == by_name(refit(job()), "a")
+
+
+def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:
+    """By intervals that hold all at once with 90 %: model c answers at random, and is surely the last."""
+    asked = job(rows=1200, labelled=300, estimators=("autoeval", "rectified", "labelled", "ssme", "ensemble"))
+    asked.scores[:, 2] = np.random.default_rng(0).dirichlet([1, 1], 1200)
+    asked = replace(asked, predicted=asked.scores.argmax(axis=2))
+    done = refit(asked)
+    ranks = {
+        tag: [
+            next(e.rank for e in done.models[model].estimates if e.estimator == tag) for model in asked.models
+        ]
+        for tag in asked.estimators
+    }
+    for tag in ("autoeval", "rectified", "labelled"):
+        assert ranks[tag] == [RankInterval(1, 2), RankInterval(1, 2), RankInterval(3, 3)], tag
+    assert ranks["ssme"] == ranks["ensemble"] == [None] * 3
+    wide = [
+        ESTIMATORS["autoeval"](seed=3, positive=1)
+        .fit(asked.scores, asked.labels, predicted=asked.predicted)
+        .estimate("accuracy", m, level=1 - 0.1 / 3)
+        for m in range(3)
+    ]
+    assert rank_intervals([(e.lower, e.upper) for e in wide]) == tuple(ranks["autoeval"])
+
+
+def test_the_set_that_knows_how_errors_go_together_tells_apart_what_intervals_do_not() -> None:
+    """Model b is a, but wrong where a is right and right where it is wrong in every twentieth answer."""
+    tags = ("autoeval", "rectified", "labelled")
+    asked = job(models=2, rows=1500, labelled=300, estimators=tags, metrics=("accuracy", "auroc"))
+    asked.scores[:, 1] = asked.scores[:, 0]
+    asked.scores[::20, 1] = asked.scores[::20, 1, ::-1]
+    asked = replace(asked, predicted=asked.scores.argmax(axis=2), calibrate=False)
+    done = refit(asked)
+    found = {(m, e.metric, e.estimator): e for m in asked.models for e in done.models[m].estimates}
+    for tag in tags:
+        of_both = [found[m, "accuracy", tag] for m in asked.models]
+        fit = ESTIMATORS[tag](seed=asked.seed, positive=1)
+        fit.fit(asked.scores, asked.labels, predicted=asked.predicted)
+        value, covariance = [e.result.value for e in of_both], fit.covariance("accuracy")
+        expected = simultaneous_ranks(value, covariance, 0.9, "chi_square")
+        assert tuple(e.rank_chi_square for e in of_both) == expected
+        if tag != "rectified":  # whose intervals are narrower
+            assert [e.rank for e in of_both] == [RankInterval(1, 2)] * 2
+        assert expected == (RankInterval(1, 1), RankInterval(2, 2))
+        assert all(found[m, "auroc", tag].rank_chi_square is None for m in asked.models)
+
+
+def test_a_smaller_calibration_error_ranks_higher_and_one_model_alone_is_not_ranked() -> None:
+    asked = job(rows=1500, labelled=1500, estimators=("labelled",), metrics=("ece",), calibrate=False)
+    far = asked.scores.copy()
+    far[:, 1] = np.where(far[:, 1] > 0.5, 0.999, 0.001)  # as bold as it is wrong
+    done = refit(replace(asked, scores=far, predicted=far.argmax(axis=2)))
+    best = {m: done.models[m].estimates[0].rank for m in asked.models}
+    assert best["b"] == RankInterval(3, 3)
+    assert best["a"].worst == best["c"].worst == 2
+    alone = refit(job(models=1, estimators=("labelled",), calibrate=False))
+    assert alone.models["a"].estimates[0].rank is None
+
+
+def test_ranks_hold_all_models_at_once() -> None:
+    # 150 draws of 100 labels; of the equal models a and b each may have either rank: at 90 % three binomial
+    # errors are 7.3 points.
+    scores, truth = simulated(3000, 3)
+    scores[:, 1] = scores[:, 0]
+    right = (scores.argmax(axis=2) == truth[:, None]).mean(axis=0)
+    assert right[0] == right[1]
+    truly = {0: (1, 2), 1: (1, 2), 2: (3, 3)} if right[2] < right[0] else {0: (2, 3), 1: (2, 3), 2: (1, 1)}
+    held, by_set = 0, 0
+    for trial in range(150):
+        picked = np.random.default_rng(trial).choice(3000, 100, replace=False)
+        labels = np.full(3000, -1)
+        labels[picked] = truth[picked]
+        asked = replace(
+            job(rows=3000, estimators=("autoeval",), calibrate=False),
+            scores=scores, labels=labels, predicted=scores.argmax(axis=2),
+        )  # fmt: skip
+        done = refit(asked)
+        found = [done.models[m].estimates[0] for m in asked.models]
+        ends = [(truly[k], e.rank, e.rank_chi_square) for k, e in enumerate(found)]
+        held += all(r.best <= true[0] and r.worst >= true[1] for true, r, _ in ends)
+        by_set += all(r.best <= true[0] and r.worst >= true[1] for true, _, r in ends)
+    assert held / 150 >= 0.9 - 0.073
+    assert by_set / 150 >= 0.9 - 0.073

@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from monitor.labels import RankInterval
 from monitor.refit.fit import refit
 from monitor.refit.job import RefitJob
 from monitor.refit.wire import (
@@ -54,6 +55,12 @@ def test_a_result_comes_back_equal() -> None:
 )
 def test_an_estimate_comes_back_equal(result: Estimate | Unknown) -> None:
     found = MetricEstimate("f1", "ssme", result)
+    assert estimate_from_state(unpack(pack(estimate_state(found)))) == found
+
+
+@pytest.mark.parametrize("ranks", [(RankInterval(1, 3), None), (RankInterval(1, 3), RankInterval(2, 2))])
+def test_its_ranks_come_with_it(ranks: tuple[RankInterval, RankInterval | None]) -> None:
+    found = MetricEstimate("accuracy", "autoeval", Estimate(0.5, 0.4, 0.6, 0.95, 12), 0, *ranks)
     assert estimate_from_state(unpack(pack(estimate_state(found)))) == found
 
 

@@ -40,15 +40,23 @@ class AlertmanagerServer:
     ----------
     config : str
         Its configuration, YAML.
+    web : str
+        What guards it: the content of `--web.config.file`, YAML.
+    reached : OpenerDirector, optional
+        How it is asked where it is guarded; over TLS where it is given.
     """
 
-    def __init__(self, config: str) -> None:
+    def __init__(
+        self, config: str, web: str = "", reached: urllib.request.OpenerDirector | None = None
+    ) -> None:
         # Debian gives it a name of its own, upstream's packages do not.
         found = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
         if found is None:
             raise ServiceUnavailable("`prometheus-alertmanager` is missing: run .ci/install-services.sh")
         self._program = found
-        self._config = config
+        self._config, self._web = config, web
+        self._scheme = "http" if reached is None else "https"
+        self._reached = reached or urllib.request.build_opener()
         self.port = free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -60,8 +68,8 @@ class AlertmanagerServer:
 
     @property
     def url(self) -> str:
-        """``http://host:port``."""
-        return f"http://{self.address}"
+        """``http://host:port``, or ``https``."""
+        return f"{self._scheme}://{self.address}"
 
     def __enter__(self) -> AlertmanagerServer:
         self._folder = Path(tempfile.mkdtemp(prefix="blindsight-alertmanager-"))
@@ -79,10 +87,12 @@ class AlertmanagerServer:
         """Start it, or start it again on the same port and data, and wait until it answers."""
         assert self._folder is not None
         (self._folder / "alertmanager.yml").write_text(self._config, encoding="utf-8")
+        (self._folder / "web.yml").write_text(self._web, encoding="utf-8")
         log = self._folder / "alertmanager.log"
         words = [
             self._program,
             f"--config.file={self._folder / 'alertmanager.yml'}",
+            f"--web.config.file={self._folder / 'web.yml'}",
             f"--storage.path={self._folder / 'data'}",
             f"--web.listen-address={self.address}",
             "--cluster.listen-address=",
@@ -118,12 +128,12 @@ class AlertmanagerServer:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         asked = urllib.request.Request(self.url + path, data=data, headers=headers)
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with self._reached.open(asked, timeout=10) as answer:
             return json.load(answer)
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(self.url + "/-/ready", timeout=1) as answer:
+            with self._reached.open(self.url + "/-/ready", timeout=1) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -53,18 +53,27 @@ def kafka_libs() -> Path:
         return folder
     if named:
         raise ServiceUnavailable(f"BLINDSIGHT_KAFKA_LIBS={named} holds no kafka_2.13-*.jar")
-    return _fetch(folder)
+    return fetched(POM, folder)
 
 
-def _fetch(folder: Path) -> Path:
+def fetched(pom: Path, folder: Path) -> Path:
+    """The folder with the jars of a POM, fetched by Maven where it is not there yet.
+
+    Raises
+    ------
+    ServiceUnavailable
+        Maven is missing, or they cannot be fetched.
+    """
+    if folder.exists():
+        return folder
     if shutil.which("mvn") is None:
-        raise ServiceUnavailable("a Kafka broker's jars come by `mvn`: run .ci/install-services.sh")
+        raise ServiceUnavailable(f"the jars of {pom.name} come by `mvn`: run .ci/install-services.sh")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Into a folder beside and renamed at the end: an interrupted download must not look complete.
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}/libs"]
         done = subprocess.run(
-            ["mvn", "-q", "-B", "-f", str(POM), *goal],
+            ["mvn", "-q", "-B", "-f", str(pom), *goal],
             capture_output=True,
             text=True,
             timeout=600,
@@ -72,7 +81,7 @@ def _fetch(folder: Path) -> Path:
         )
         if done.returncode != 0:
             raise ServiceUnavailable(
-                f"mvn could not fetch the broker's jars: {done.stdout[-500:]}{done.stderr[-500:]}"
+                f"mvn could not fetch the jars of {pom.name}: {done.stdout[-500:]}{done.stderr[-500:]}"
             )
         if not folder.exists():
             Path(scratch, "libs").rename(folder)
@@ -195,6 +204,14 @@ class KafkaBroker:
             reader.close(autocommit=False)
         return {f"{topic}-{n}": position for n, position in found.items() if position is not None}
 
+    def members(self, group: str) -> set[str]:
+        """Ids of a consumer group's members: one that left and came back has another."""
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        try:
+            return {member["member_id"] for member in admin.describe_groups([group])[group]["members"]}
+        finally:
+            admin.close()
+
     def produce(
         self,
         topic: str,
@@ -203,8 +220,9 @@ class KafkaBroker:
         partition: int | None = None,
         partitions: int | None = None,
         compression: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send these values and wait until the broker has them all.
+        """Send these values, with these headers each, and wait until the broker has them all.
 
         To one `partition`, or round robin over so many `partitions` (value i goes to i mod partitions).
         """
@@ -217,7 +235,13 @@ class KafkaBroker:
         )
         try:
             sent = [
-                producer.send(topic, value, key=b"k", partition=i % partitions if partitions else partition)
+                producer.send(
+                    topic,
+                    value,
+                    key=b"k",
+                    headers=[(name, text.encode()) for name, text in (headers or {}).items()],
+                    partition=i % partitions if partitions else partition,
+                )
                 for i, value in enumerate(values)
             ]
             producer.flush(timeout=60)
@@ -265,10 +289,10 @@ class KafkaBroker:
             *arguments,
         ]
 
-    def _format(self) -> None:
-        assert self._folder is not None
+    def _settings(self) -> dict[str, str]:
+        """What `server.properties` holds."""
         listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{self._controller_port}"
-        settings = {
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
@@ -277,7 +301,7 @@ class KafkaBroker:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self._folder / "data"),
+            "log.dirs": str(self.data),
             "num.partitions": "3",
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "2",
@@ -290,11 +314,14 @@ class KafkaBroker:
             # Tests shorten a member's session, so that a killed one is missed soon.
             "group.min.session.timeout.ms": "1000",
         }
+
+    def _format(self, *more: str) -> None:
+        assert self._folder is not None
         properties = self._folder / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # One word: an id may begin with a hyphen.
-        arguments = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(properties)]
+        arguments = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(properties), *more]
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", *arguments),
             capture_output=True,

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from connectors.base import RawMessages
 from connectors.kafka import KafkaSource
@@ -16,12 +16,22 @@ JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300, "session_timeout_ms":
 """Options that let tests see a rebalance soon; the default heartbeat is 3 s."""
 
 
+Driver = Literal["kafka-python", "confluent"]
+DRIVERS: tuple[Driver, ...] = ("kafka-python", "confluent")
+
+
 def make_source(
-    broker: str, *topics: str, group: str = "blindsight", stall_seconds: float = 60, **options: Any
+    broker: str,
+    *topics: str,
+    driver: Driver = "kafka-python",
+    group: str = "blindsight",
+    stall_seconds: float = 60,
+    **options: Any,
 ) -> KafkaSource:
     """A source that is not open yet."""
     settings = KafkaSettings(
         kind="kafka",
+        driver=driver,
         brokers=(broker,),
         topics=topics,
         group=group,

@@ -70,7 +70,7 @@ def test_there_is_a_way_from_every_older_version_and_a_kept_store_of_each() -> N
 
 def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it(old: Path) -> None:
     rig, whole = went_on(old, settings()), uninterrupted()
-    assert without_trust(rig.engine.view()) == without_trust(whole.engine.view())
+    assert comparable(rig.engine.view()) == comparable(whole.engine.view())
     rest = records()[CUT:]
     found, expected = (
         [r for r in one.feed(rest) + one.engine.finish() if not r.revision] for one in (rig, whole)
@@ -105,8 +105,13 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     assert [len(audit["right"]) + 30 * len(audit["covered"]) > 0 for audit in audits] == [False, True]
     trusts = [state["tasks"]["t"]["series"][0][2]["trust"] for state in (new, whole)]
     assert [trust["seen"] > 0 for trust in trusts] == [False, True]
+    # That version counted no confidences; this one counts on from none.
+    counted = [sum(state["tasks"]["t"]["series"][0][2]["confidences"]["counts"]) for state in (new, whole)]
+    assert [count > 0 for count in counted] == [False, True]
     for state in (new, whole):
         for place, (_, _, series) in enumerate(state["tasks"]["t"]["series"]):
+            for counts in ("confidences", "curve"):
+                series.pop(counts)
             series.pop("trust")
             series.pop("recalibration")
             if place:
@@ -114,9 +119,11 @@ def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
     np.testing.assert_equal(new, whole)
 
 
-def without_trust(view: EngineView) -> EngineView:
-    """That version tested no confidence against labels."""
-    return replace(view, series=tuple(replace(series, trust=None) for series in view.series))
+def comparable(view: EngineView) -> EngineView:
+    """That version counted no confidence, and held none against labels."""
+    return replace(
+        view, series=tuple(replace(series, trust=None, distributions=None) for series in view.series)
+    )
 
 
 def tallies_of(snapshot: dict[str, Any]) -> list[Tally]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from monitor import __version__
-from monitor.export.page import health, models
+from monitor.export.page import arenas, health, models
 from monitor.export.page.assets import address
 from monitor.export.page.words import text
 from monitor.view import AgentView
@@ -63,6 +63,7 @@ def _parts(view: AgentView) -> Iterator[str]:
         "condition": _condition(view),
         "glance": models.glance(view.engine),
         "models": models.tasks(view.engine),
+        "arenas": arenas.arenas(view.engine.arenas),
         "sources": health.sources(view),
         "rejects": health.rejects(view.engine),
         "labels": health.labels(view.engine),

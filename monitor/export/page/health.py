@@ -69,7 +69,8 @@ def refits(engine: EngineView) -> Iterator[str]:
     rows = []
     for task, found in engine.refits.items():
         good = "none yet" if found.success_time is None else f"published {moment(found.success_time)}"
-        counts = numbers([f"{found.rows:,}", f"{found.labelled:,}", f"{found.failures:,}"])
+        of = f" of {found.pool_rows:,}" if found.pool_rows > found.rows else ""
+        counts = numbers([f"{found.rows:,}{of}", f"{found.labelled:,}", f"{found.failures:,}"])
         rows.append(f'<tr><th scope="row">{text(task)}</th><td>{good}{_newest(found)}</td>{counts}</tr>')
     yield from table("Refits by labels", ("Task", "Last good one", "#Rows", "#With labels", "#Refused"), rows)
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from monitor.export.page.words import moment, percent, said, table, text, word
+from monitor.export.page.confidences import confidences
+from monitor.export.page.words import moment, percent, rank_words, said, table, text, word
 from monitor.intervalcheck import short_sentence
+from monitor.labels.audit import BATCH_ROWS
 from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.result import Estimate
 from monitor.trustview import sentence
@@ -100,7 +102,7 @@ def _wrong(one: SeriesView) -> Iterator[str]:
 def tasks(engine: EngineView, form: Form | None = None) -> Iterator[str]:
     """Every task with its models, each followed by its groups, in the form of the page or another one."""
     form = form or Form(_progress, _figure, 'see <a href="metrics">metrics</a>')
-    if not engine.series:
+    if not engine.series and not engine.arenas:
         yield "<h2>Models</h2><p>No answer has come yet.</p>"
     shown = engine.series[:MOST_SERIES]
     for task in dict.fromkeys(one.task for one in shown):
@@ -158,6 +160,8 @@ def _series(one: SeriesView, form: Form) -> Iterator[str]:
         yield from table(f"Metrics of {one.model} {one.group}".strip(), _HEADS, rows)
     if one.windows_closed:
         yield from (form.figure(one, metric) for metric in metrics if _is_drawn(one, metric))
+    if one.distributions is not None:
+        yield from confidences(one.model, anchor(one.task, one.model, "confidences of"), one.distributions)
     yield "</section>"
 
 
@@ -204,11 +208,14 @@ def _calibration(one: SeriesView) -> str:
 
 
 def _audit(one: SeriesView) -> str:
-    """Labels show how often the accuracy's interval held; it says little while there are few batches."""
+    """How often the confidences alone told what labels said; the interval that is shown is wider."""
     if one.coverage is None:
         return ""
     ratio, level = percent(one.coverage.ratio), percent(one.coverage.level)
-    return f" · intervals held {ratio} % (of {level} %) by {one.coverage.rows:,} labels"
+    return (
+        f" · confidences as they are held {ratio} % (of {level} %) of batches of {BATCH_ROWS}, "
+        f"{one.coverage.rows:,} labels"
+    )
 
 
 def _trust(one: SeriesView) -> str:
@@ -219,7 +226,8 @@ def _trust(one: SeriesView) -> str:
 
 def _estimates(one: SeriesView, metric: str) -> str:
     lines = [
-        f'<span class="soft">{text(e.estimator.replace("_", " "))}:</span> {said(e.result)}{_rests_on(e)}'
+        f'<span class="soft">{text(e.estimator.replace("_", " "))}:</span> '
+        f"{said(e.result)}{_rank(e)}{_rests_on(e)}"
         for e in one.estimates
         if e.metric == metric
     ]
@@ -231,8 +239,15 @@ def _estimates(one: SeriesView, metric: str) -> str:
     return "<br>".join(lines)
 
 
+def _rank(e: MetricEstimate) -> str:
+    words = rank_words(e.rank, e.rank_chi_square)
+    return f', <span class="nowrap">rank {words}</span>' if words else ""
+
+
 def _rests_on(e: MetricEstimate) -> str:
     """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
+    if e.labels:
+        return f' <span class="soft">interval moved by {_count(e.labels, "label")}</span>'
     if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
         return ""
     return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'

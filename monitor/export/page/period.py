@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from monitor import __version__
+from monitor.arena.report import ArenaReport
+from monitor.arena.view import ArenaView
 from monitor.estimate.hajek import WeightedCounts
 from monitor.export.page import assets, models
+from monitor.export.page.arenas import arenas
 from monitor.export.page.words import moment, text
 from monitor.export.svg import ControlChartData, control_chart_svg
 from monitor.pictures import MOST_KEPT, Histories
@@ -47,11 +50,15 @@ class Period:
         self._last: dict[Series, WindowReport] = {}
         self._windows: Counter[Series] = Counter()
         self._left_out: Counter[Series] = Counter()
+        self._arenas: dict[str, ArenaView] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
         """Take closed windows and revisions, in the order in which they were written."""
         for report in reports:
             if not self._within(report.end_time):
+                continue
+            if isinstance(report, ArenaReport):
+                self._add_arena(report)
                 continue
             series = (report.task, report.model, report.group)
             last = self._last.get(series)
@@ -64,6 +71,17 @@ class Period:
             elif last is not None and report.window == last.window:
                 self._last[series] = report
             self.histories.add([report])
+
+    def _add_arena(self, report: ArenaReport) -> None:
+        before = self._arenas.get(report.task)
+        closed = 1 + (before.windows_closed if before and report.window else 0)
+        self._arenas[report.task] = ArenaView(
+            report.task,
+            report.size,
+            windows_closed=closed,
+            window_end_time=report.end_time,
+            standing=report.standing,
+        )
 
     def _within(self, end: float) -> bool:
         return (self._since is None or end >= self._since) and (self._until is None or end < self._until)
@@ -87,7 +105,7 @@ class Period:
         form = models.Form(
             self._progress, _Figures(charts, self._windows), "left out, to keep this file small"
         )
-        engine = EngineView(series=tuple(views))
+        engine = EngineView(series=tuple(views), arenas=tuple(self._arenas.values()))
         return "".join(
             [
                 '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -97,7 +115,11 @@ class Period:
                 f"<style>{assets.content('page.css').decode()}</style></head><body>",
                 f"<header><h1>Blindsight report <small>{text(__version__)}</small></h1>",
                 f"<p>{self._span()}</p></header><main>",
-                *(self._body(engine, form) if views else ["<p>No window closed in this period.</p>"]),
+                *(
+                    self._body(engine, form)
+                    if views or self._arenas
+                    else ["<p>No window closed in this period.</p>"]
+                ),
                 "</main></body></html>\n",
             ]
         )
@@ -107,6 +129,7 @@ class Period:
         yield "<p>How the models stood when the period ended:</p>"
         yield from models.glance(engine)
         yield from models.tasks(engine, form)
+        yield from arenas(engine.arenas)
 
     def _span(self) -> str:
         """From when to when, as asked for or else as the windows say."""

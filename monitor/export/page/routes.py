@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from monitor.errors import StoreError
 from monitor.evaluate import AVERAGE_CONFIDENCE
+from monitor.export.packing import encodings_of, packed
 from monitor.export.page import assets
 from monitor.export.page.windows import MOST_WINDOWS, Windows, chart_of, history_json
 from monitor.export.svg import control_chart_svg
@@ -45,8 +46,8 @@ async def _asset(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in assets.TYPES:
         return PlainTextResponse(f"There is no file {name!r} here.\n", status_code=404)
-    headers = {"content-type": assets.TYPES[name], "cache-control": _FOR_EVER}
-    return Response(assets.content(name), headers=headers)
+    content, encodings = assets.content(name), encodings_of(request)
+    return packed(content, assets.TYPES[name], encodings, cache_control=_FOR_EVER)
 
 
 class _Charts:
@@ -63,7 +64,7 @@ class _Charts:
         return await self._rendered(request, self._svg)
 
     async def _rendered(
-        self, request: Request, render: Callable[[list[bytes], str, str], Response]
+        self, request: Request, render: Callable[[list[bytes], str, str, str], Response]
     ) -> Response:
         asked = [request.query_params.get(name, "") for name in ("task", "model", "group", "metric")]
         estimator = self._estimator(asked)
@@ -73,9 +74,12 @@ class _Charts:
                 status_code=404,
             )
         task, model, group, metric = asked
+        encodings = encodings_of(request)
         try:
             return await run_sync(
-                lambda: render(self._windows.newest((task, model, group), MOST_WINDOWS), metric, estimator),
+                lambda: render(
+                    self._windows.newest((task, model, group), MOST_WINDOWS), metric, estimator, encodings
+                ),
                 abandon_on_cancel=True,
                 limiter=self._limiter,
             )
@@ -95,14 +99,13 @@ class _Charts:
         return None
 
     @staticmethod
-    def _json(lines: list[bytes], metric: str, estimator: str) -> Response:
-        return Response(
-            msgspec.json.encode(history_json(lines, metric, estimator)), media_type="application/json"
-        )
+    def _json(lines: list[bytes], metric: str, estimator: str, encodings: str) -> Response:
+        body = msgspec.json.encode(history_json(lines, metric, estimator))
+        return packed(body, "application/json", encodings)
 
     @staticmethod
-    def _svg(lines: list[bytes], metric: str, estimator: str) -> Response:
+    def _svg(lines: list[bytes], metric: str, estimator: str, encodings: str) -> Response:
         if not lines:
             return PlainTextResponse("No window of it is kept any more.\n", status_code=404)
         picture = control_chart_svg(chart_of([from_json(line) for line in lines], metric, estimator))
-        return Response(picture, media_type="image/svg+xml")
+        return packed(picture.encode(), "image/svg+xml", encodings)

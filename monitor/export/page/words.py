@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from monitor.labels.ranking import RankInterval
 from monitor.report import finite, rfc3339
 from monitor.result import Result, TooFew, Unknown
 
@@ -80,6 +81,22 @@ def said(found: Result) -> str:
         return f"unknown, {text(result.reason)}{count}"
     interval = f"{percent(result.lower)} to {percent(result.upper)}"
     return f'<b>{percent(result.value)} %</b> <span class="nowrap">({interval})</span>'
+
+
+def rank_words(rank: RankInterval | None, chi_square: RankInterval | None = None) -> str:
+    """The ranks that a model may have, by both methods where they differ.
+
+    Examples
+    --------
+    >>> rank_words(None), rank_words(RankInterval(1, 1)), rank_words(RankInterval(2, 4), RankInterval(2, 4))
+    ('', '1', '2 to 4')
+    >>> rank_words(RankInterval(2, 4), RankInterval(2, 3))
+    '2 to 4 (χ²: 2 to 3)'
+    """
+    if rank is None:
+        return ""
+    words = f"{rank.best}" if rank.best == rank.worst else f"{rank.best} to {rank.worst}"
+    return words if chi_square in (None, rank) else f"{words} (χ²: {rank_words(chi_square)})"
 
 
 def table(caption: str, heads: Iterable[str], rows: Iterable[str], hidden: bool = True) -> Iterator[str]:

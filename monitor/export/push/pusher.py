@@ -6,16 +6,15 @@ import json
 import logging
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from monitor.config_sinks import Alertmanager
+from monitor.config_alertmanager import Alertmanager
 from monitor.errors import SinkError
 from monitor.export.destination import CLOSE_SECONDS
+from monitor.export.push.access import Access
 from monitor.export.push.holding import holding, rule
 from monitor.export.push.ledger import Ledger, Told
 from monitor.view import AgentView, SinkView
@@ -25,7 +24,6 @@ log = logging.getLogger("blindsight")
 _LOOK_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 30.0
-_SHOWN_CHARACTERS = 200
 
 
 class AlertPusher:
@@ -64,8 +62,7 @@ class AlertPusher:
         self._page = page
         self._name = name
         self._ledger = Ledger(settings.resend_seconds, patience_seconds)
-        # No proxy of the environment: nothing goes where the configuration does not say.
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+        self._access = Access(settings)
         self._delivered = self._waiting = 0
         self._trouble: str | None = None
         self._failing_since: float | None = None
@@ -79,7 +76,14 @@ class AlertPusher:
         return SinkView(self._name, self._waiting, self._delivered, 0, self._trouble, self._failing_since)
 
     def start(self) -> None:
-        """Begin; an Alertmanager that is away is waited for."""
+        """Begin; an Alertmanager that is away is waited for.
+
+        Raises
+        ------
+        SinkError
+            A file of its login or of its certificates cannot be used.
+        """
+        self._access.check()
         self._thread.start()
 
     def stop(self) -> None:
@@ -133,26 +137,8 @@ class AlertPusher:
         }
 
     def _post(self, alerts: Sequence[dict[str, Any]]) -> None:
-        request = urllib.request.Request(
-            f"{self._url.rstrip('/')}/api/v2/alerts",
-            data=json.dumps(alerts).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with self._open(request, timeout=self._timeout):
-                pass
-        except urllib.error.HTTPError as error:
-            with error:
-                said = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace").strip()
-            raise SinkError(
-                f"alertmanager.urls: {self._url} refuses the alerts ({error.code}: {said}); correct labels, "
-                "or the address"
-            ) from error
-        except OSError as error:
-            why = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise SinkError(
-                f"alertmanager.urls: {self._url} does not answer ({why}); start it, or correct the address"
-            ) from error
+        url = f"{self._url.rstrip('/')}/api/v2/alerts"
+        self._access.post(url, json.dumps(alerts).encode(), self._timeout)
 
     def _failed(self, why: str) -> None:
         if self._trouble is None:

@@ -15,7 +15,7 @@ def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
     --------
     >>> for group in rule_groups(RuleSettings()):
     ...     print(group.name, len({alert.name for alert in group.alerts}))
-    blindsight-models 4
+    blindsight-models 5
     blindsight-agent 8
     """
     models = [alert for pace in settings.paces for alert in quality_alerts(settings.scope(pace), pace)]

@@ -54,7 +54,12 @@ def paces(config: Config) -> tuple[Pace, ...]:
     >>> paces(Config(tasks={"spam": busy, "ham": {}}))[0]
     Pace(task='spam', window_seconds=300.0, slowest_seconds=900.0, refit_seconds=21600.0)
     """
-    found = {name: _pace(task) for name, task in config.tasks.items()}
+    found = {name: _pace(task) for name, task in config.scored_tasks.items()}
+    refits = {times[:2]: times[2] for times in found.values()}
+    for name, arena in config.arenas.items():
+        age = float(max(_LEAST_SECONDS, arena.window.max_age_seconds))
+        # An arena has no refits: it is like any task with windows like its own.
+        found[name] = (age, age, refits.get((age, age), _REFIT_SECONDS))
     if len(set(found.values())) == 1:
         return (Pace("", *next(iter(found.values()))),)
     return tuple(Pace(name, *times) for name, times in found.items())

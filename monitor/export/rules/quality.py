@@ -1,4 +1,4 @@
-"""Alerts on the models: an objective breached or at risk, out of control, an estimate that misleads."""
+"""Alerts on the models: objectives, control charts, estimates that mislead, ranks that are lost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from monitor.export.rules.promql import REPLICA, Scope, duration, without
 LAST_SECONDS = 900.0
 """A gauge's last value stands for so long where scrapes fail: they must not reset `for`, nor resolve."""
 
+_RANKED_SECONDS = 86_400.0  # so long ago at most a model of an arena had its coefficient
 _RULES_SECONDS = 86_400.0
 """A latched chart broke a rule among its last eight windows; a day holds them, and a quiet night too."""
 
@@ -24,7 +25,7 @@ def quality_alerts(scope: Scope, pace: Pace) -> list[Alert]:
     None says anything of a model that is warming up: there is nothing yet to hold it against.
     """
     wait = 2 * pace.window_seconds
-    found = [_breached, _at_risk, _out_of_control, _untrusted]
+    found = [_breached, _at_risk, _out_of_control, _untrusted, _unranked]
     return [replace(alert(scope, wait), task=pace.task) for alert in found]
 
 
@@ -120,6 +121,23 @@ def _untrusted(scope: Scope, wait: float) -> Alert:
         description=f"{_WHO} is not what the estimate says: the share of labelled answers that were right, "
         f"less what was promised for them:{_bias(scope)}. Go by the realised values until it is calibrated "
         "anew.",
+    )
+
+
+def _unranked(scope: Scope, wait: float) -> Alert:
+    """Only of a model that had been ranked: a new one waits for its first verdicts."""
+    unknown = without("max", f"{REPLICA}, reason", f"{last(scope, 'arena_unknown')} == 1")
+    ranked = scope.over("last_over_time", _RANKED_SECONDS, scope.series("arena_coefficient"))
+    return Alert(
+        name="BlindsightModelUnranked",
+        severity="warning",
+        expr=f"{unknown}\nand\n{without('max', REPLICA, ranked)}",
+        for_seconds=wait,
+        keep_seconds=wait,
+        summary="A model of an arena has lost its rank.",
+        description="Model {{ $labels.model }} of arena {{ $labels.task }} had a coefficient within the last "
+        f"{duration(scope.seconds(_RANKED_SECONDS))} and has none any more; blindsight_arena_unknown says "
+        "why.",
     )
 
 

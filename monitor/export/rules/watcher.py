@@ -81,15 +81,17 @@ def _no_window_closed(scope: Scope, pace: Pace) -> Alert:
     Where no model has ever been seen there is no count of windows that could stand still, but an agent.
     """
     periods = 2 * pace.slowest_seconds
-    closed, agent = scope.series("windows_closed_total"), replace(scope, task="").series("build_info")
+    agent = replace(scope, task="").series("build_info")
 
-    def before(series: str) -> str:
-        return scope.over("last_over_time", LAST_SECONDS, series, offset_seconds=periods)
+    def closed(function: str, seconds: float, offset: float = 0.0) -> str:
+        names = ("windows_closed_total", "arena_windows_closed_total")
+        return "\nor\n".join(scope.over(function, seconds, scope.series(name), offset) for name in names)
 
-    stands_still = f"{without('sum', REPLICA, scope.over('increase', periods, closed))} == 0"
-    known = without("sum", REPLICA, before(closed))
-    running = without("max", f"{REPLICA}, version", f"{before(agent)} and {agent}")
-    seen = without("max", REPLICA, scope.over("last_over_time", LAST_SECONDS, closed))
+    stands_still = f"{without('sum', REPLICA, closed('increase', periods))} == 0"
+    known = without("sum", REPLICA, closed("last_over_time", LAST_SECONDS, periods))
+    before = scope.over("last_over_time", LAST_SECONDS, agent, offset_seconds=periods)
+    running = without("max", f"{REPLICA}, version", f"{before} and {agent}")
+    seen = without("max", REPLICA, closed("last_over_time", LAST_SECONDS))
     none_ever = f"{running}\nunless ignoring (task, model) {seen}"
     return Alert(
         name="BlindsightNoWindowClosed",
@@ -97,7 +99,7 @@ def _no_window_closed(scope: Scope, pace: Pace) -> Alert:
         expr=f"{stands_still}\nand\n{known}\nor\n{parted(none_ever)}",
         for_seconds=5 * _MINUTE,
         keep_seconds=_KEEP_SECONDS,
-        summary="No window of a model has closed for two periods.",
+        summary="No window of a model, or of an arena, has closed for two periods.",
         description="{{ with $labels.model }}Model {{ . }}{{ else }}Any model{{ end }}"
         "{{ with $labels.task }}, task {{ . }}{{ end }}: no window has closed for twice as long as one takes "
         "at most. What is shown is old.",
@@ -214,11 +216,19 @@ def _unaccounted(scope: Scope) -> Alert:
         values = scope.over("last_over_time", 5 * _MINUTE, scope.series(name))
         return f"sum without ({labels}) ({values})"
 
+    received = total("answers_received_total", "source")
+
+    def used(name: str, labels: str) -> str:
+        # Absent where nothing is scored, or nothing compared, which would take the whole sum away.
+        return parted(f"{total(name, labels)}\nor\n0 * {received}")
+
+    scored = ("predictions_total", "answers_pending", "duplicates_total")
+    compared = ("comparisons_total", "comparisons_pending", "comparison_duplicates_total")
     answers = "\n- ".join(
         [
-            total("answers_received_total", "source"),
-            *(total(name, "task, model") for name in ("predictions_total", "answers_pending")),
-            total("duplicates_total", "task, model"),
+            received,
+            *(used(name, "task, model") for name in scored),
+            *(used(name, "task") for name in compared),
             total("rejected_total", "source, reason"),
             total("shed_total", "source"),
         ]

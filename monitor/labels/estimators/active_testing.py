@@ -15,7 +15,7 @@ from monitor.result import Estimate, Reason, Result, Unknown
 _ROUNDING = 1e-12
 
 
-def lure_weights(draw_probabilities: ArrayLike, rows: int) -> Floats:
+def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | None = None) -> Floats:
     """Weights of labelled rows, in the order of their draws, that make Σvφ/M unbiased for the pool's mean.
 
     v_m = 1 + (N − M)/(N − m) · (1/((N − m + 1) q_m) − 1): the levelled unbiased risk estimator (LURE).
@@ -28,11 +28,14 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int) -> Floats:
         every row of the pool must have had a chance.
     rows : int
         N, rows of the pool before the first draw, at least M.
+    numbers : (M,) array of int, optional
+        m of each, rising from 1; without gaps where left out. With gaps M is the largest: the weights are
+        those that these draws have among all that were made.
 
     Raises
     ------
     ValueError
-        A probability or the number of rows is not allowed.
+        A probability, a number or the number of rows is not allowed.
 
     References
     ----------
@@ -47,12 +50,16 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int) -> Floats:
     q = np.asarray(draw_probabilities, dtype=np.float64)
     if q.ndim != 1 or not ((q > 0) & (q <= 1)).all():
         raise ValueError("draw_probabilities must be a list of numbers above 0 and up to 1, one a draw")
-    taken = len(q)
+    m = np.arange(1, len(q) + 1) if numbers is None else np.asarray(numbers)
+    if m.shape != q.shape or (np.diff(m, prepend=0) < 1).any():
+        raise ValueError(
+            f"numbers must rise from 1 or more, one for each of {len(q)} draws, got {m.tolist()}"
+        )
+    taken = int(m[-1]) if len(m) else 0
     if rows < taken:
         raise ValueError(f"rows must be at least the number of draws, {taken}, got {rows}")
     if rows == taken:
-        return np.ones(taken)
-    m = np.arange(1, taken + 1)
+        return np.ones(len(q))
     found: Floats = 1.0 + (rows - taken) / (rows - m) * (1.0 / ((rows - m + 1) * q) - 1.0)
     return found
 
@@ -155,9 +162,22 @@ class ActiveTesting(LabelEstimator):
     """Accuracy from labels that were drawn one after another, each with a chance of its own (LURE).
 
     It needs `acquisition`, the number of each draw, and `weights`, 1 over the chance with which the row
-    was taken out of those left then. Unbiased where those chances are right and none was 0. A subgroup's
-    accuracy is the ratio of its weighted sums. The interval is Wilson's at the number of labels that the
-    scatter of vφ amounts to; it misleads where few draws carry most of the weight.
+    was taken out of those left then. Unbiased where those chances are right and none was 0. The weighted mean
+    is that of the errors, as in the paper, and the accuracy what is left: rows that are drawn where errors
+    are expected scatter far less so than as a mean over the right ones, whose weights would vary for nothing.
+    A subgroup's accuracy is the ratio of its weighted sums. So is that of all rows where draws are missing
+    below the last one: rows whose label never comes are a subgroup that nothing is known of, and the ratio is
+    the accuracy of the others, as long as whether a label comes does not hang on the answer being right.
+    The interval is Wilson's at the number of labels that the scatter of vφ amounts to; it misleads where few
+    draws carry most of the weight.
+
+    Parameters
+    ----------
+    seed, positive
+        As in `LabelEstimator`; nothing here is random.
+    pool : int, optional
+        N, rows before the first draw; those fitted on where left out. With it, the rows drawn may be fitted
+        on alone.
 
     References
     ----------
@@ -177,12 +197,16 @@ class ActiveTesting(LabelEstimator):
     metrics = frozenset({"accuracy"})
     needs = frozenset({"weights", "acquisition"})
 
-    def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
+    def __init__(self, *, seed: int = 0, positive: int | None = None, pool: int | None = None) -> None:
         super().__init__(seed=seed, positive=positive)
-        self._weight: Floats = np.empty(0)
+        if pool is not None and pool < 1:
+            raise ValueError(f"pool must be a number of rows, at least 1, got {pool}")
+        self.pool = pool
+        self._forget()
 
     def _forget(self) -> None:
-        self._weight = np.empty(0)
+        self._weight: Floats = np.empty(0)
+        self._missing = False  # draws below the last one
 
     def _fit(self, data: LabelledScores) -> Fitted:
         known = np.flatnonzero(data.labelled)
@@ -191,8 +215,11 @@ class ActiveTesting(LabelEstimator):
         if data.acquisition is None or data.weights is None:
             return Fitted(data.clamp(data.mean_of_models()), refused=Reason.NO_DRAWS)
         drawn: Ints = known[np.argsort(data.acquisition[known], kind="stable")]
+        numbers = data.acquisition[drawn] + int(data.acquisition[drawn[0]] == 0)  # from 0, or from 1
+        self._missing = bool(numbers[-1] > len(numbers))
+        chances = 1.0 / np.maximum(data.weights[drawn], 1.0)
         self._weight = np.zeros(data.rows)
-        self._weight[drawn] = lure_weights(1.0 / np.maximum(data.weights[drawn], 1.0), data.rows)
+        self._weight[drawn] = lure_weights(chances, self.pool or data.rows, numbers)
         return Fitted(data.clamp(data.mean_of_models()))
 
     @property
@@ -210,18 +237,18 @@ class ActiveTesting(LabelEstimator):
         rows = np.flatnonzero(mask & data.labelled)
         if not len(rows):
             return Unknown(Reason.NO_LABELS)
-        right = (data.predicted[rows, model] == data.labels[rows]).astype(np.float64)
+        wrong = (data.predicted[rows, model] != data.labels[rows]).astype(np.float64)
         weight = self._weight[rows]
-        if not mask.all():
+        if self._missing or not mask.all():
             weight = weight * len(rows) / weight.sum()
-        value = float(np.clip((weight * right).mean(), 0.0, 1.0))
-        lower, upper = wilson_interval(value, _effective(weight, right), level)
+        value = float(np.clip(1.0 - (weight * wrong).mean(), 0.0, 1.0))
+        lower, upper = wilson_interval(value, _effective(weight, wrong), level)
         return Estimate(value, lower, upper, level, len(rows))
 
 
-def _effective(weight: Floats, right: Floats) -> float:
+def _effective(weight: Floats, wrong: Floats) -> float:
     """Labels of equal weight whose mean varies as that of vφ does, one right and one wrong more."""
     middle = weight.mean()
-    scattered = np.r_[weight * right, middle, 0.0]
-    share = np.clip(scattered.mean(), 1e-9, 1.0 - 1.0 / (len(right) + 2))
-    return float(share * (1.0 - share) / scattered.var() * len(right))
+    scattered = np.r_[weight * wrong, middle, 0.0]
+    share = np.clip(scattered.mean(), 1e-9, 1.0 - 1.0 / (len(wrong) + 2))
+    return float(share * (1.0 - share) / scattered.var() * len(wrong))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from monitor.labels.estimators.base import Fitted, LabelEstimator
 from monitor.labels.estimators.inputs import Bools, LabelledScores, mean_of_models
-from monitor.labels.estimators.powered import accuracy_of
+from monitor.labels.estimators.powered import accuracy_covariance, accuracy_of
 from monitor.records import Floats
 from monitor.result import Reason, Result
 
@@ -111,3 +111,9 @@ class AutoEval(LabelEstimator):
         data, _ = self._done()
         rows = np.flatnonzero(self._rows(model, where))
         return accuracy_of(data, rows, model, self._chance(data, model), self.lam, level)
+
+    def _covariance(self, metric: str) -> Floats | None:
+        data, _ = self._done()
+        if metric != "accuracy":
+            return None
+        return accuracy_covariance(data, [self._chance(data, m) for m in range(data.models)], self.lam)

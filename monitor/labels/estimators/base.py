@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monitor.estimate.poisson_binomial import checked_level
-from monitor.labels.estimators.inputs import Bools, LabelledScores, checked_input, checked_scores
+from monitor.labels.estimators.inputs import (
+    Bools,
+    LabelledScores,
+    checked_input,
+    checked_scores,
+    effective_number,
+)
 from monitor.labels.estimators.metrics import METRICS
 from monitor.records import Floats
 from monitor.result import Reason, Result, Unknown
@@ -165,6 +171,55 @@ class LabelEstimator(ABC):
         asked = self._asked(metric, model, where)
         return asked if isinstance(asked, Unknown) else self._estimate(metric, *asked, level)
 
+    def contradicted(self, model: int = 0) -> bool:
+        """Whether labels contradict what the fit assumes of a model, so that it should not be published.
+
+        The agent's refits give `Unknown` in their place. Only `spe` looks for it today; False is no proof.
+
+        Parameters
+        ----------
+        model : int
+            Column of the scores, from 0.
+
+        Raises
+        ------
+        ValueError
+            There is no such model, or it is missing in every row.
+        RuntimeError
+            Nothing was fitted yet.
+        """
+        self._model(model)
+        return False
+
+    def covariance(self, metric: str) -> Floats | None:
+        """How the errors of all models' estimates of a metric over all rows go together.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+
+        Returns
+        -------
+        (M, M) float64 or None
+            NaN for a model whose metric is unknown; None where the estimator does not know it, which only
+            those do whose error is that of labels: `autoeval`, `rectified` and `labelled`, of accuracy.
+
+        Raises
+        ------
+        ValueError
+            The metric's name is not allowed.
+        RuntimeError
+            Nothing was fitted yet.
+        """
+        data, fitted = self._done()
+        _checked_metric(metric)
+        found = None if fitted.refused is not None else self._covariance(metric)
+        if found is None:
+            return None
+        place = np.argsort(data.model_order)
+        return found[np.ix_(place, place)]
+
     def predict(self, scores: ArrayLike) -> Floats:
         """Class probabilities of new rows under the fit.
 
@@ -238,8 +293,7 @@ class LabelEstimator(ABC):
         data, _ = self._done()
         if data.weights is None:
             return float(data.labelled.sum())
-        weight = data.weights[data.labelled]
-        return float(weight.sum() ** 2 / (weight @ weight)) if len(weight) else 0.0
+        return effective_number(data.weights[data.labelled])
 
     @abstractmethod
     def _fit(self, data: LabelledScores) -> Fitted:
@@ -252,6 +306,10 @@ class LabelEstimator(ABC):
     @abstractmethod
     def _predict(self, scores: Floats) -> Floats:
         """Class probabilities (m, K) of new rows, models in the fit's order."""
+
+    def _covariance(self, metric: str) -> Floats | None:
+        """As `covariance`, models in the fit's order."""
+        return None
 
     def _unfit(self, data: LabelledScores) -> Fitted | None:
         """The refused fit to rows from which nothing can be learnt."""
@@ -271,8 +329,7 @@ class LabelEstimator(ABC):
     def _asked(self, metric: str, model: int, where: ArrayLike | None) -> tuple[int, Bools] | Unknown:
         """Model and mask in the fit's order, or why the metric is unknown."""
         _, fitted = self._done()
-        if metric not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+        _checked_metric(metric)
         at, mask = self._model(model), self._where(where)
         if metric not in self.metrics:
             return Unknown(Reason.NOT_DEFINED)
@@ -316,3 +373,8 @@ class LabelEstimator(ABC):
                 f"{mask.dtype} of the shape {mask.shape}"
             )
         return mask[data.row_order]
+
+
+def _checked_metric(metric: str) -> None:
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")

@@ -138,6 +138,17 @@ def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
     return scaled
 
 
+def effective_number(weight: Floats) -> float:
+    """Rows of equal weight that would tell as much: (Σw)² / Σw² (L. Kish); 0 of none.
+
+    Examples
+    --------
+    >>> effective_number(np.array([1.0, 1.0, 4.0]))
+    2.0
+    """
+    return float(weight.sum() ** 2 / (weight @ weight)) if len(weight) else 0.0
+
+
 def votes(scores: Floats) -> Ints:
     """(n, M) most probable class of each model, the first of several; −1 where the model has no answer.
 

@@ -10,6 +10,7 @@ from monitor.estimate.proportion import wilson_interval
 from monitor.labels.estimators.base import Fitted, LabelEstimator
 from monitor.labels.estimators.inputs import Bools, LabelledScores
 from monitor.labels.estimators.metrics import METRICS, ModelRows, undefined
+from monitor.labels.estimators.powered import accuracy_covariance
 from monitor.records import Floats, Ints
 from monitor.result import Estimate, Reason, Result, Unknown
 
@@ -99,6 +100,12 @@ class Labelled(LabelEstimator):
             ends = self._bootstrapped(metric, value, view, weight, level)
         lower, upper = (float(np.clip(end, 0.0, 1.0)) for end in ends)
         return Estimate(value, min(lower, value), max(upper, value), level, len(rows))
+
+    def _covariance(self, metric: str) -> Floats | None:
+        data, fitted = self._done()
+        if metric != "accuracy":
+            return None
+        return accuracy_covariance(data, [fitted.posterior] * data.models, 0.0)  # at 0 nobody annotates
 
     def _ends(
         self, metric: str, value: float, labels: Ints, predicted: Ints, weight: Floats, level: float

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from monitor.estimate.proportion import wilson_interval
@@ -91,12 +94,84 @@ def accuracy_of(
     lam : float or None
     level : float
     """
-    known = data.labels[rows] >= 0
-    if not known.any():
+    if not (data.labels[rows] >= 0).any():
         return Unknown(Reason.NO_LABELS)
-    acted = data.predicted[rows, model]
-    expected = chance[rows, acted]
-    right = (acted == data.labels[rows])[known].astype(np.float64)
-    weights = None if data.weights is None else data.weights[rows][known]
-    population = expected[~known] if weights is None else expected
-    return powered_share(right, expected[known], population, weights, lam, level)
+    of = _Parts.of(data, rows, model, chance)
+    return powered_share(of.right, of.expected, of.population, of.weights, lam, level)
+
+
+def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: float | None) -> Floats:
+    """How the errors of all models' accuracies by `accuracy_of` go together.
+
+    Of each estimate, what each row adds to its error: w (δ − mean δ) / Σw of a labelled one with
+    δ = right − λ·expected, λ (expected − mean) / N of one that stands for the population. As in
+    `effective_trials` two rows more are taken in, here with each model right by a fair coin of its own: two
+    models of which one is right on all of a few labelled rows would seem to differ without error otherwise.
+
+    Parameters
+    ----------
+    data : LabelledScores
+    chances : sequence of (n, K) float64
+        The annotator's class probabilities of all rows, by model.
+    lam : float or None
+
+    Returns
+    -------
+    (M, M) float64
+        NaN for a model without a labelled row.
+
+    References
+    ----------
+    A. Agresti, Y. Min, *Simple improved confidence intervals for comparing matched proportions*, Statistics
+    in Medicine 24 (2005), for two rows more: half a row in each cell of two models' table.
+    """
+    of_labels, of_rows = np.zeros((data.rows, data.models)), np.zeros((data.rows, data.models))
+    share, lean = np.full(data.models, np.nan), np.zeros(data.models)
+    for model, chance in enumerate(chances):
+        rows = np.flatnonzero(data.present[:, model])
+        if not (data.labels[rows] >= 0).any():
+            continue
+        of = _Parts.of(data, rows, model, chance)
+        step, fresh, share[model], lean[model] = of.errors(lam)
+        of_labels[of.labelled_rows, model] = step
+        of_rows[of.population_rows, model] = fresh
+    coins = 2 * np.outer(share, share) * (0.25 * np.eye(data.models) + np.outer(lean, lean))
+    found: Floats = of_labels.T @ of_labels + of_rows.T @ of_rows + coins
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """What PPI is told of a model's accuracy: l labelled rows, p that stand for the population."""
+
+    right: Floats
+    expected: Floats
+    population: Floats
+    weights: Floats | None
+    labelled_rows: Ints
+    population_rows: Ints
+
+    @classmethod
+    def of(cls, data: LabelledScores, rows: Ints, model: int, chance: Floats) -> _Parts:
+        known = data.labels[rows] >= 0
+        acted = data.predicted[rows, model]
+        expected = chance[rows, acted]
+        right = (acted == data.labels[rows])[known].astype(np.float64)
+        weights = None if data.weights is None else data.weights[rows][known]
+        stand = ~known if weights is None else np.ones_like(known)
+        return cls(right, expected[known], expected[stand], weights, rows[known], rows[stand])
+
+    def errors(self, lam: float | None) -> tuple[Floats, Floats, float, float]:
+        """(l,) and (p,) what each row adds to the error; the weight of a coin's row, and its δ's distance."""
+        powered = prediction_powered(
+            self.right, self.expected, self.population, lam=lam, weights=self.weights
+        )
+        trust = float(powered.lam[0])
+        w = np.ones(len(self.right)) if self.weights is None else self.weights
+        heavy = float(w @ w / w.sum())
+        total = float(w.sum()) + 2 * heavy
+        delta, coin = self.right - trust * self.expected, 0.5 - trust * float(w @ self.expected / w.sum())
+        center = (float(w @ delta) + 2 * heavy * coin) / total
+        many = max(len(self.population), 1)
+        fresh = trust * (self.population - self.population.sum() / many) / many
+        return w * (delta - center) / total, fresh, heavy / total, coin - center

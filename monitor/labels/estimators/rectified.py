@@ -10,7 +10,7 @@ from scipy.special import expit, logit, stdtrit
 from monitor.labels.estimators.base import Fitted, LabelEstimator
 from monitor.labels.estimators.inputs import UNLABELLED, Bools, LabelledScores
 from monitor.labels.estimators.metrics import METRICS, ModelRows, undefined
-from monitor.labels.estimators.powered import accuracy_of
+from monitor.labels.estimators.powered import accuracy_covariance, accuracy_of
 from monitor.labels.estimators.ssme import SSME
 from monitor.records import Floats, Ints
 from monitor.result import Estimate, Reason, Result, Unknown
@@ -127,6 +127,10 @@ class Rectified(LabelEstimator):
             half /= value * (1.0 - value)
             lower, upper = (float(expit(logit(value) + side * half)) for side in (-1, 1))
         return Estimate(value, min(lower, value), max(upper, value), level, len(known))
+
+    def _covariance(self, metric: str) -> Floats | None:
+        data, _ = self._done()
+        return accuracy_covariance(data, [self._chance] * data.models, None) if metric == "accuracy" else None
 
     def _stepped(
         self, data: LabelledScores, model: int, rows: Ints, known: Ints

@@ -16,7 +16,8 @@ EPSILON = 1e-6
 """Scores are clipped to it from below before log ratios are taken, so that these stay within ±14."""
 
 EPOCHS = 50
-"""Most EM iterations (Shanmugam et al., section 4; their appendix E.3 says 1000, which changes nothing)."""
+"""Most EM iterations (Shanmugam et al., section 4). Their appendix E.3 says 1000: on the toxicity task no
+estimate of any run moves by more than 0.6 points (`python -m tests.fidelity.ssme epochs`)."""
 
 TOLERANCE = 1e-4
 """Largest change of a responsibility at which EM stops."""

@@ -93,13 +93,14 @@ def test_requests_are_no_answers_and_take_nobody_with_them(messages: bool) -> No
     events = [REQUEST, EVENT, REQUEST, label, *[REQUEST] * 9, {**EVENT, "id": "b"}]
     chunk = decoded(*events, messages=messages)
     assert (chunk.answers, chunk.labels_received, chunk.rejects) == (4, 1, ())
+    assert chunk.ignored == 11
     assert chunk.labels[0].key.tolist() == id_keys([f"{ID}:1"]).tolist() == [int(chunk.batches[0].key[1])]
 
 
 def test_a_message_that_is_a_batch_of_events_is_read() -> None:
     chunk = decoded([REQUEST, EVENT, {**EVENT, "id": "b"}], messages=True)
     assert chunk.batches[0].key.tolist() == id_keys([f"{ID}:0", f"{ID}:1", "b:0", "b:1"]).tolist()
-    assert chunk.rejects == ()
+    assert (chunk.rejects, chunk.ignored) == ((), 1)
 
 
 def test_constants_come_before_the_event_and_the_event_before_the_body() -> None:
@@ -124,21 +125,29 @@ def test_one_bad_row_takes_no_other_with_it() -> None:
     [
         ({"type": None}, "wrong_type", "$.type: expected the type of an event, such as org.kubeflow"),
         ({"id": ""}, "bad_id", "$.id: expected the text of an event's id, by which labels are joined"),
-        ({"data": None, "data_base64": "AAA="}, "wrong_type", "$.data_base64: expected a JSON object with"),
-        ({"data": "no JSON"}, "wrong_type", "$.data: expected a JSON object with predictions or outputs"),
-        ({"data": {"instances": []}}, "no_scores", "(Open Inference Protocol), got only instances"),
-        ({"data": {}}, "no_scores", "(Open Inference Protocol), got an empty object"),
+        (
+            {"data": None, "data_base64": "AAA="},
+            "wrong_type",
+            "$.data_base64: expected a response as JSON, as JSON with binary tensors behind it, or as",
+        ),
+        ({"data": "no JSON"}, "wrong_type", "ModelInferResponse, but it is no protobuf message"),
+        ({"data": {"instances": []}}, "no_scores", "with ndarray or tensor (Seldon), got only instances"),
+        ({"data": {}}, "no_scores", "with ndarray or tensor (Seldon), got an empty object"),
         ({"data": {"predictions": [1, 0]}}, "no_scores", "got whole numbers only, which are classes: let"),
-        ({"data": {"outputs": []}}, "no_scores", "one output of FP32 or FP64, the probabilities, got none"),
+        (
+            {"data": {"outputs": []}},
+            "no_scores",
+            "one output of FP16, FP32 or FP64, the probabilities, got none",
+        ),
         (
             {"data": {"outputs": [output(TWO), output(TWO, name="q")]}},
             "no_scores",
-            "$.data.outputs: expected one output of FP32 or FP64, the probabilities, got 2: p, q; have the",
+            "$.data.outputs: expected one output of FP16, FP32 or FP64, the probabilities, got 2: p, q; have",
         ),
         ({"data": {"outputs": [output(TWO, [1, 2, 2])]}}, "wrong_length", "expected the shape [rows] or"),
         ({"data": {"outputs": [output(TWO, [2, 0])]}}, "wrong_length", "expected the shape [rows] or"),
         ({"data": {"outputs": [output([0.5], [2, 2])]}}, "wrong_length", "expected 4 numbers, as the shape"),
-        ({"data": {"outputs": [output(None)]}}, "no_scores", "as an array; binary tensors are not read"),
+        ({"data": {"outputs": [output(None)]}}, "no_scores", "as an array or as binary data, got neither"),
         ({"inferenceservicename": None}, "no_model", "; an event gives it as inferenceservicename: let it"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_time_without_an_offset_is_refused_where_no_zone_is_given() -> None:
         (
             deep(ok=1.5),
             RejectReason.OUT_OF_RANGE,
-            "$.scores.ok: expected a number from 0 to 1, got 1.5; the mapping reads scores.ok at out[0].p",
+            "$.scores[0]: expected a number from 0 to 1, got 1.5; the mapping reads scores.ok at out[0].p",
         ),
         (
             {"req": {"uuid": "a"}, "net": "erm", "outs": []},
@@ -273,7 +273,11 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
         ({"format": "kserve", "id": "a"}, ".id: expected no path beside format: kserve, which knows where"),
         ({"format": "kserve", "class_scores": {"ok": "b"}}, ".class_scores.ok: expected no path beside"),
         ({"format": "kserve", "time_zone": "UTC"}, ".time: missing; time_unit and time_zone say how it is"),
-        ({"format": "seldon"}, ".format: expected one of kserve, got 'seldon'"),
+        ({"format": "seldon"}, ".format: expected one of kserve, cloudevents, got 'seldon'"),
+        (
+            {"format": "cloudevents"},
+            ".mapping: expected the path of at least one field, got none: leave mapping",
+        ),
         ({"idd": "a"}, ".idd: unknown key; did you mean 'id'?"),
     ],
 )
@@ -344,3 +348,29 @@ def test_the_example_of_the_page_is_read_as_it_says() -> None:
     assert (batch.scores.tolist(), batch.predicted.tolist()) == ([[0.12, 0.88]], [1])
     assert (batch.time.tolist(), batch.models) == ([1763632800.12], ("erm",))
     assert batch.groups["region"][0] == ("eu",)
+
+
+@pytest.mark.parametrize("others", [(), (TaskLayout("turned", ("toxic", "ok")),)])
+def test_scores_by_class_are_in_the_order_of_the_task_whatever_the_order_of_the_paths(
+    others: tuple[TaskLayout, ...],
+) -> None:
+    mapping = FieldMapping(
+        id="id", class_scores={"toxic": "p.t", "ok": "p.o"}, constants={"task": "toxicity", "model": "erm"}
+    )
+    rows = [{"id": str(i), "p": {"o": 1 - i / 10, "t": i / 10}} for i in range(10)]
+    rows[4]["p"] = {"o": 0.6}
+    data = b"\n".join(json.dumps(row).encode() for row in rows)
+    decoder = Decoder([LAYOUT, *others], "test", wire=MappedWire(mapping))
+    chunk = decoder.decode([RawBlock(data, "p", 0)])
+    kept = [i for i in range(10) if i != 4]
+    assert chunk.batches[0].scores[:, 1].tolist() == [i / 10 for i in kept]
+    assert [reject.reason.value for reject in chunk.rejects] == ["wrong_length"]
+    assert "toxic" in chunk.rejects[0].message
+
+
+@pytest.mark.parametrize(("label", "reason"), [({}, "no_scores"), ({"label": "truth"}, "no_label")])
+def test_a_record_with_an_id_alone_lost_its_label_only_where_labels_are_read(
+    label: dict[str, str], reason: str
+) -> None:
+    chunk = decode(FieldMapping(id="id", scores="p", **label), {"id": "a"})
+    assert [each.reason.value for each in chunk.rejects] == [reason]

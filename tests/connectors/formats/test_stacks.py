@@ -14,6 +14,7 @@ from connectors.formats.decoder import Decoder
 from connectors.formats.wires import wire_of
 from monitor.config import StdinSource
 from monitor.records import NO_ID, TaskLayout, id_keys
+from tests.posting import posting
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serving" / "stacks.md").read_text(encoding="utf-8")
 SAMPLES = dict(re.findall(r"```json (\w+)\n(.*?)\n```", PAGE, flags=re.DOTALL))
@@ -25,9 +26,21 @@ def test_each_sample_has_a_mapping() -> None:
         sorted(SAMPLES)
         == sorted(MAPPINGS)
         == [
-            *("bentoml", "kserve_events", "kserve_v1", "open_inference"),
+            *("bentoml", "cloudevents", "kserve_events", "kserve_v1"),
+            *("open_inference", "open_inference_rows", "seldon_events"),
         ]
     )
+
+
+def test_the_lines_of_a_python_service_post_an_answer(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    with posting(tmp_path / "spool") as posted:
+        assert "127.0.0.1:9108" in code
+        here = code.replace("127.0.0.1:9108", f"127.0.0.1:{posted.source.port}")
+        # Its scores are of the first task's classes; this listener has two tasks, so it must be named.
+        exec(here.replace('"id": request_id', '"task": "spam", "id": request_id'), {"request_id": "8231"})
+        (row,) = posted.taken()
+    assert (row["id"], row["model"], row["scores"]) == ("8231", "erm", [0.12, 0.88])
 
 
 @pytest.mark.parametrize("stack", MAPPINGS)
@@ -43,7 +56,7 @@ def test_a_sample_is_read_by_the_mapping_beside_it(stack: str) -> None:
     assert (batch.key[0] == NO_ID) == (stack == "kserve_v1")
     if stack == "bentoml":
         assert batch.time[0] == datetime.fromisoformat("2026-07-01T12:00:00.120+02:00").timestamp()
-    if stack == "kserve_events":
+    if stack in ("kserve_events", "seldon_events", "open_inference_rows"):
         assert batch.key.tolist() == id_keys(["8231:0"]).tolist()
-    if stack == "open_inference":
+    if stack.startswith("open_inference"):
         assert batch.versions == ("3",)

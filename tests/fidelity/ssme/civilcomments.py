@@ -11,7 +11,9 @@ import numpy as np
 from tests.fidelity.ssme.compare import FLOOR, SHOWN, Measured, measure
 from tests.fidelity.ssme.protocol import Pool
 
-MODELS = 7
+NAMES = ("CORAL", "ERM", "IRM", "ERM_seed1", "ERM_seed2", "IRM_seed1", "IRM_seed2")
+"""The models of the paper: the first columns of the file."""
+MODELS = len(NAMES)
 LABELS = (20, 50, 100)
 PERMUTATION_SEED = 20_261
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "civilcomments.npz"
@@ -39,10 +41,10 @@ def pool(half: Literal["development", "reporting"], data: Path = DATA, models: i
 
 
 def measured(
-    half: Pool, tags: Sequence[str], labels: Sequence[int], runs: int
+    half: Pool, tags: Sequence[str], labels: Sequence[int], runs: int, kept: Path | None = None
 ) -> Mapping[int, Mapping[str, Measured]]:
-    """All estimators at each number of labels."""
-    return {count: measure(half, tags, count, runs) for count in labels}
+    """All estimators at each number of labels; `kept` as in `measure`."""
+    return {count: measure(half, tags, count, runs, kept=kept) for count in labels}
 
 
 def error_table(found: Mapping[int, Mapping[str, Measured]], runs: int) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from monitor.labels import ESTIMATORS, METRICS
+from monitor.labels import ESTIMATORS, METRICS, LabelEstimator
 from monitor.records import Floats
 from monitor.result import Estimate
+from tests.fidelity.ssme.acquired import acquired
 from tests.fidelity.ssme.protocol import Pool, Run
 
 SHOWN = ("accuracy", "class_ece", "auroc", "average_precision")
@@ -67,9 +70,18 @@ def known_mean(values: Floats, axis: int | None) -> Floats:
 
 
 def measure(
-    pool: Pool, tags: Sequence[str], labelled: int, runs: int, seed: int = 0, intervals: bool = True
+    pool: Pool,
+    tags: Sequence[str],
+    labelled: int,
+    runs: int,
+    seed: int = 0,
+    intervals: bool = True,
+    kept: Path | None = None,
 ) -> Mapping[str, Measured]:
     """All estimators on the same runs.
+
+    An estimator that needs to know how its labels were drawn draws them itself from the run's rows, as
+    many, anew for each model.
 
     Parameters
     ----------
@@ -81,41 +93,92 @@ def measure(
         Of the first run; the next ones follow.
     intervals : bool
         False for values alone, which is some times faster.
+    kept : Path, optional
+        A folder in which each run's answers are looked for before it is made, and kept.
     """
     found: dict[str, list[tuple[Floats, Floats]]] = {tag: [] for tag in tags}
     for at in range(runs):
         run = pool.run(labelled, seed + at)
         for tag in tags:
-            found[tag].append(_asked(run, tag, at, intervals))
-    return {tag: _compared(pool.truth, answers) for tag, answers in found.items()}
+            if kept is None:
+                found[tag].append(_asked(run, tag, at, intervals))
+                continue
+            name = f"{pool.name}-{labelled}-{seed + at}-{tag}{'' if intervals else '-values'}"
+            found[tag].append(looked_up(kept / f"{name}.npz", partial(_asked, run, tag, at, intervals)))
+    return {tag: _compared(pool.truth, said) for tag, said in found.items()}
+
+
+def looked_up(path: Path, measured: Callable[[], tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """Two arrays out of a file; where there is none, they are measured and kept."""
+    if not path.exists():
+        first, second = measured()
+        unfinished = path.with_suffix(".part.npz")
+        np.savez(unfinished, first=first, second=second)
+        unfinished.replace(path)
+    with np.load(path) as file:
+        return file["first"], file["second"]
 
 
 def _asked(run: Run, tag: str, seed: int, intervals: bool) -> tuple[Floats, Floats]:
     """(len(METRICS), M, 3) values with their ends, and the two times."""
+    models = range(run.scores.shape[1])
+    if tag != FLOOR and "acquisition" in ESTIMATORS[tag].needs:
+        parts = [_asked_actively(run, tag, model, seed, intervals) for model in models]
+        said, seconds = zip(*parts, strict=True)
+        return np.concatenate(said, axis=1), np.sum(seconds, axis=0)
     labels = run.hidden if tag == FLOOR else run.labels
     began = time.perf_counter()
     fit = ESTIMATORS["labelled" if tag == FLOOR else tag](seed=seed).fit(run.scores, labels)
     fitted = time.perf_counter()
-    answers = np.full((len(METRICS), run.scores.shape[1], 3), np.nan)
-    for at, metric in enumerate(METRICS):
-        for model in range(run.scores.shape[1]):
+    said = answers(fit, models, intervals)
+    return said, np.array([fitted - began, time.perf_counter() - fitted])
+
+
+def _asked_actively(run: Run, tag: str, model: int, seed: int, intervals: bool) -> tuple[Floats, Floats]:
+    """As `_asked`, of one model, with labels that were drawn for it."""
+    labels, weights, acquisition = acquired(run, model, int((run.labels >= 0).sum()), seed)
+    began = time.perf_counter()
+    fit = ESTIMATORS[tag](seed=seed).fit(run.scores, labels, weights=weights, acquisition=acquisition)
+    fitted = time.perf_counter()
+    said = answers(fit, [model], intervals)
+    return said, np.array([fitted - began, time.perf_counter() - fitted])
+
+
+def answers(
+    fit: LabelEstimator, models: Sequence[int], intervals: bool, metrics: Sequence[str] = METRICS
+) -> Floats:
+    """(len(METRICS), models, 3) values with their ends; NaN where unknown or not asked.
+
+    Parameters
+    ----------
+    fit : LabelEstimator
+    models : sequence of int
+    intervals : bool
+        False for values alone, which is some times faster.
+    metrics : sequence of str
+        Those to ask for.
+    """
+    found = np.full((len(METRICS), len(models), 3), np.nan)
+    for metric in metrics:
+        at = METRICS.index(metric)
+        for column, model in enumerate(models):
             if intervals or not hasattr(fit, "point"):
                 answer = fit.estimate(metric, model)
                 if isinstance(answer, Estimate):
-                    answers[at, model] = answer.value, answer.lower, answer.upper
+                    found[at, column] = answer.value, answer.lower, answer.upper
             else:
                 value = fit.point(metric, model)
-                answers[at, model, 0] = value if isinstance(value, float) else np.nan
-    return answers, np.array([fitted - began, time.perf_counter() - fitted])
+                found[at, column, 0] = value if isinstance(value, float) else np.nan
+    return found
 
 
-def _compared(truth: Floats, answers: list[tuple[Floats, Floats]]) -> Measured:
-    values = np.stack([answer for answer, _ in answers])
+def _compared(truth: Floats, said: list[tuple[Floats, Floats]]) -> Measured:
+    values = np.stack([values for values, _ in said])
     inside = (values[..., 1] <= truth) & (truth <= values[..., 2])
     covered = np.where(np.isnan(values[..., 1]), np.nan, inside.astype(np.float64))
     return Measured(
         values[..., 0] - truth,
         covered,
         values[..., 2] - values[..., 1],
-        np.stack([seconds for _, seconds in answers]),
+        np.stack([seconds for _, seconds in said]),
     )

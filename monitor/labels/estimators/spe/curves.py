@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,6 +114,17 @@ class Rates:
         level = precision[np.arange(len(precision)), first]
         precision = np.where(reliable, precision, np.nan_to_num(level, nan=1.0)[:, None])
         return cls(falling, recall, false_positive, precision)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rates]) -> Rates:
+        """The draws of all parts, which have the same thresholds."""
+        return cls(
+            parts[0].thresholds,
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("recall", "false_positive", "precision")
+            ),
+        )
 
     def at_recall(self, recalls: Floats) -> Floats:
         """(d, r) precision at the highest threshold that reaches each recall; for a mixture, between two."""

@@ -14,6 +14,7 @@ from monitor.labels.estimators.inputs import Bools, LabelledScores
 from monitor.labels.estimators.posterior import PosteriorEstimator
 from monitor.labels.estimators.spe.curves import Rates
 from monitor.labels.estimators.spe.families import Family
+from monitor.labels.estimators.spe.misfit import LIMIT, labels_z
 from monitor.labels.estimators.spe.mixture import MixtureFit, fit_mixture
 from monitor.records import Floats, Ints
 from monitor.result import Reason, Unknown
@@ -122,7 +123,7 @@ class OneModel(PosteriorEstimator):
         if self.scope == "population":
             places = None if thresholds is None else _places(scores, thresholds)
             mixture = self.mixtures[self.place]
-            return Rates.of_mixture(mixture.pair, mixture.draws, places)
+            return Rates.joined([Rates.of_mixture(*part, places) for part in mixture.drawn])
         rng = self.rng(_LABEL_STREAM)
         drawn = np.stack([_drawn(p[None, rows], rng)[0] for p in self._draw_posteriors(rng)])
         positive = drawn[:, :, self._positive()]
@@ -153,16 +154,26 @@ class OneModel(PosteriorEstimator):
             self._mixture(data, rows, k, line) for k, line in zip(self._classes(data), known, strict=True)
         )
         effective = min(mixture.effective for mixture in self.mixtures)
-        flags: tuple[str, ...] = () if data.labelled[rows].any() else ("no labels",)
-        if effective < _FEW_DRAWS:
-            flags += ("few effective draws",)
+        chance = self._chances(data.scores[:, 0]).mean(axis=0)
+        against = self._against(data, chance)
+        told = {
+            "no labels": not data.labelled[rows].any(),
+            "few effective draws": effective < _FEW_DRAWS,
+            Reason.CONTRADICTED.value: against > LIMIT,
+        }
         return Fitted(
-            data.clamp(self._chances(data.scores[:, 0]).mean(axis=0)),
+            data.clamp(chance),
             converged=all(mixture.converged for mixture in self.mixtures),
             iterations=sum(mixture.iterations for mixture in self.mixtures),
-            flags=flags,
-            details={"effective_draws": effective},
+            flags=tuple(flag for flag, holds in told.items() if holds),
+            details={"effective_draws": effective, "labels_z": against},
         )
+
+    def _against(self, data: LabelledScores, chance: Floats) -> float:
+        """The largest |z| of the labels, a class against the rest; `chance` (n, K) is without them."""
+        rows = data.present[:, 0] & data.labelled
+        known, labels = chance[rows], data.labels[rows]
+        return max(abs(labels_z(known[:, k], (labels == k).astype(np.float64))) for k in self._classes(data))
 
     def _mixture(self, data: LabelledScores, rows: Bools, k: int, line: _Line) -> MixtureFit:
         raw = data.scores[rows, 0, k]
@@ -176,8 +187,8 @@ class OneModel(PosteriorEstimator):
         parts = []
         classes = (self._positive(),) if len(self.mixtures) == 1 else range(len(self.mixtures))
         for k, line, mixture in zip(classes, self._lines, self.mixtures, strict=True):
-            chance = mixture.pair.chance(mixture.draws, line(np.where(missing, 0.5, scores[:, k])))
-            chance[:, missing] = expit(mixture.draws[:, :1])
+            chance = mixture.chance(line(np.where(missing, 0.5, scores[:, k])))
+            chance[:, missing] = mixture.shares()
             parts.append(chance)
         if len(parts) == 1:
             both = [1.0 - parts[0], parts[0]] if self._positive() == 1 else [parts[0], 1.0 - parts[0]]

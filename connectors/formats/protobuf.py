@@ -1,0 +1,136 @@
+"""Open Inference responses as gRPC writes them: protobuf's wire format, as much of it as they need.
+
+The fields are those of `ModelInferResponse` in the protocol's `open_inference_grpc.proto`; the encoding is
+described at protobuf.dev/programming-guides/encoding. Seldon Core 2 keeps such messages in its topics.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
+_MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUTS, _RAW_OUTPUTS = 1, 2, 3, 5, 6
+_NAME, _DATATYPE, _SHAPE, _CONTENTS = 1, 2, 3, 5
+_FP32, _FP64, _TEXTS = 6, 7, 8
+
+
+def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
+    """A `ModelInferResponse`, as its JSON would be, and the tensors that stand apart as raw bytes.
+
+    Parameters
+    ----------
+    data : bytes
+
+    Returns
+    -------
+    body : dict
+        `model_name`, `model_version`, `id` and `outputs`, each with `name`, `datatype`, `shape` and, of
+        FP32, FP64 and BYTES that do not stand apart, `data`.
+    raw : list of bytes
+        One an output, or none.
+
+    Raises
+    ------
+    ValueError
+        The bytes are no such message, or one without outputs; the text goes on after "it".
+
+    Examples
+    --------
+    >>> contents = b"\\x3a\\x10" + struct.pack("<2d", 0.25, 0.75)
+    >>> output = b"\\x0a\\x01p\\x12\\x04FP64\\x1a\\x02\\x01\\x02\\x2a\\x12" + contents
+    >>> body, raw = infer_response(b"\\x0a\\x03erm\\x2a" + bytes([len(output)]) + output)
+    >>> body["model_name"], body["outputs"][0]["shape"], body["outputs"][0]["data"], raw
+    ('erm', [1, 2], [0.25, 0.75], [])
+    """
+    names = {_MODEL_NAME: "model_name", _MODEL_VERSION: "model_version", _ID: "id"}
+    body: dict[str, Any] = {"outputs": []}
+    raw: list[bytes] = []
+    for number, value in _fields(data):
+        if number in names:
+            body[names[number]] = _text(value)
+        elif number == _OUTPUTS:
+            body["outputs"].append(_output(_whole(value)))
+        elif number == _RAW_OUTPUTS:
+            raw.append(_whole(value))
+    if not body["outputs"]:
+        raise ValueError("is no ModelInferResponse: it has no outputs")
+    return {name: value for name, value in body.items() if value != ""}, raw
+
+
+def _output(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {"shape": []}
+    for number, value in _fields(data):
+        if number == _NAME:
+            found["name"] = _text(value)
+        elif number == _DATATYPE:
+            found["datatype"] = _text(value)
+        elif number == _SHAPE:
+            found["shape"] += [value] if isinstance(value, int) else _varints(value)
+        elif number == _CONTENTS:
+            found["data"] = _contents(_whole(value))
+    return found
+
+
+def _contents(data: bytes) -> list[Any]:
+    found: list[Any] = []
+    for number, value in _fields(data):
+        if number == _TEXTS:
+            found.append(_text(value))
+        elif number in (_FP32, _FP64):
+            kind, size = ("f", 4) if number == _FP32 else ("d", 8)
+            packed = _whole(value)
+            if len(packed) % size:
+                raise ValueError("has numbers that are cut off")
+            found += struct.unpack(f"<{len(packed) // size}{kind}", packed)
+    return found
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field: a varint as a whole number, anything else as its bytes."""
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        number, kind = key >> 3, key & 7
+        if number == 0 or kind not in (_VARINT, _EIGHT, _BYTES, _FOUR):
+            raise ValueError("is no protobuf message")
+        if kind == _VARINT:
+            value, place = _varint(data, place)
+            yield number, value
+            continue
+        length = {_EIGHT: 8, _FOUR: 4}.get(kind, 0)
+        if kind == _BYTES:
+            length, place = _varint(data, place)
+        if length > len(data) - place:
+            raise ValueError("is no protobuf message, or is cut off")
+        yield number, data[place : place + length]
+        place += length
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """A number, seven bits a byte and the lowest first, and the place after it."""
+    value = 0
+    for i, byte in enumerate(data[place : place + 10]):
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, place + i + 1
+    raise ValueError("is no protobuf message, or is cut off")
+
+
+def _varints(data: bytes) -> list[int]:
+    found, place = [], 0
+    while place < len(data):
+        value, place = _varint(data, place)
+        found.append(value)
+    return found
+
+
+def _whole(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("is no ModelInferResponse")
+    return value
+
+
+def _text(value: int | bytes) -> str:
+    return _whole(value).decode()  # a UnicodeDecodeError is a ValueError

@@ -1,0 +1,134 @@
+"""The second stage, on the executors: a unit's shares, in the order of the stream, through its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+from typing import Any
+
+from connectors.spark.job import ENDED_UNIT, LINES, Computing, Job, LineRow, Unit, as_arrow, packed, unpacked
+from monitor.engine import Engine, EngineSettings
+from monitor.line import Line, Stage
+from monitor.report import to_json
+from monitor.sharing import Begin, Share, joined
+from monitor.view import EngineView
+
+_ROWS_AT_ONCE = 8192  # as many as a read brings elsewhere: an engine's step costs some 0.3 ms
+_BYTES_AT_ONCE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a unit.
+
+    Parameters
+    ----------
+    unit : int
+    view : EngineView
+        Of its engine.
+    labelled : mapping
+        As `Engine.labelled` gives it.
+    windows, line_bytes : int
+        Lines that are no revisions; bytes of all lines.
+    """
+
+    unit: int
+    view: EngineView
+    labelled: Any
+    windows: int
+    line_bytes: int
+
+
+def compute_units(job: Any, computing: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """Lines of the units whose blocks come sorted by unit, split and number; for `mapInArrow`.
+
+    Parameters
+    ----------
+    job, computing : Broadcast of Job and of Computing
+    batches : iterator of pyarrow.RecordBatch
+        With the columns `unit`, `split`, `number` and `data`.
+    """
+    rows = chain.from_iterable(_rows(batch) for batch in batches)
+    by_unit = groupby(rows, key=lambda row: row[0])
+    lines = chain.from_iterable(
+        lines_of(job.value, computing.value, unit, ((row[1:]) for row in blocks)) for unit, blocks in by_unit
+    )
+    return as_arrow(lines, LINES, _BYTES_AT_ONCE)
+
+
+def _rows(batch: Any) -> Iterator[tuple[int, int, int, bytes]]:
+    units, splits, numbers = (batch.column(i).to_pylist() for i in range(3))
+    data = batch.column(3)
+    for i, place in enumerate(zip(units, splits, numbers, strict=True)):
+        yield (*place, data[i].as_py())
+
+
+def lines_of(
+    job: Job, computing: Computing, number: int, blocks: Iterable[tuple[int, int, bytes]]
+) -> Iterator[LineRow]:
+    """The lines of one unit, in their order, then what became of it.
+
+    Parameters
+    ----------
+    job : Job
+    computing : Computing
+    number : int
+        Of the unit.
+    blocks : iterable of (split, number, data)
+        In the order of the stream; those of one chunk in any.
+    """
+    unit = computing.units[number]
+    engine = settings_of(job.settings, unit).build()
+    tasks = list(job.settings.tasks)
+    windows = size = 0
+    for place, line in enumerate(_lines(engine, _steps(blocks, computing.begins))):
+        row = _row(line, tasks, place)
+        windows += not line.report.revision
+        size += len(row.line)
+        yield row
+    ended = Ended(number, engine.view(), engine.labelled(), windows, size)
+    yield LineRow(0, ENDED_UNIT, 0, 0, unit.task, unit.model or "", "", 0, packed(ended))
+
+
+def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
+    """What the engine of a unit is built from: its task, of whose models it knows its own only."""
+    task = settings.tasks[unit.task]
+    references = settings.references.get(unit.task, {})
+    if unit.model is not None:
+        task = task.model_copy(update={"models": {k: v for k, v in task.models.items() if k == unit.model}})
+        references = {k: v for k, v in references.items() if k == unit.model}
+    return replace(settings, tasks={unit.task: task}, references={unit.task: references})
+
+
+def _steps(
+    blocks: Iterable[tuple[int, int, bytes]], begins: Sequence[Begin]
+) -> Iterator[list[tuple[Share, Begin]]]:
+    """Shares to be taken at once: of whole chunks, and of so many that there are rows enough."""
+    pending: list[tuple[Share, Begin]] = []
+    rows = 0
+    for (split, _), of_chunk in groupby(blocks, key=lambda block: block[:2]):
+        if rows >= _ROWS_AT_ONCE:
+            yield pending
+            pending, rows = [], 0
+        for *_, data in of_chunk:
+            share: Share = unpacked(data)
+            pending.append((share, begins[split]))
+            rows += len(share)
+    if pending:
+        yield pending
+
+
+def _lines(engine: Engine, steps: Iterable[list[tuple[Share, Begin]]]) -> Iterator[Line]:
+    for step in steps:
+        yield from engine.take(joined(step, "spark"), 0.0)
+    yield from engine.end()
+
+
+def _row(line: Line, tasks: Sequence[str], number: int) -> LineRow:
+    place = line.place
+    ended = tasks.index(place.task) if place.stage == Stage.ENDED else 0
+    names = place.task, place.model, place.group
+    return LineRow(
+        place.sequence, int(place.stage), ended, place.closed_at, *names, number, to_json(line.report)
+    )

@@ -1,0 +1,220 @@
+"""What every executor of a replay is told, and the rows that stages hand to each other."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import pyarrow
+
+from connectors.spark.splits import Split
+from monitor.config import Config
+from monitor.engine import EngineSettings
+from monitor.sharing import Begin, Stretch
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A replay.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+        Of all tasks.
+    splits : tuple of Split
+        In the order of the stream.
+    """
+
+    config: Config
+    settings: EngineSettings
+    splits: tuple[Split, ...]
+
+
+class Kind(IntEnum):
+    """What a block holds."""
+
+    FACTS = 0
+    TIMES = 1
+    REJECTS = 2
+    SHARE = 3
+
+
+class Block(NamedTuple):
+    """A row of the first stage.
+
+    Parameters
+    ----------
+    kind : Kind
+    task, model, besides : str
+        As of `monitor.sharing.Share`; ``""`` for what is no share.
+    split : int
+    number : int
+        Of the chunk in the split: shares of one chunk belong together.
+    data : bytes
+    """
+
+    kind: int
+    task: str
+    model: str
+    besides: str
+    split: int
+    number: int
+    data: bytes
+
+
+BLOCKS = "kind int, task string, model string, besides string, split int, number int, data binary"
+"""The columns of `Block`, for Spark."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the driver must know of a split.
+
+    Parameters
+    ----------
+    stretch : Stretch
+    models : dict of (task, model) to [place, rows]
+        The place in the split of its first answer, and how many there are.
+    groups : dict of task to set of (model, group)
+        As far as they are no more than may be watched.
+    labels : Counter of task
+        Labels on their own or along with answers.
+    answers_rejected, labels_rejected : Counter of str
+        By reason.
+    first : list of str
+        The first messages.
+    received : int
+        Answers and labels, used or not.
+    largest : int
+        Bytes of the largest share.
+    ignored : int
+        Events without answers that were passed over.
+    newest : float
+        Of a stream: the largest time of a record, where it is no more than a day after that of its message.
+    """
+
+    stretch: Stretch = field(default_factory=Stretch)
+    models: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    groups: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    labels: Counter[str] = field(default_factory=Counter)
+    answers_rejected: Counter[str] = field(default_factory=Counter)
+    labels_rejected: Counter[str] = field(default_factory=Counter)
+    first: list[str] = field(default_factory=list)
+    received: int = 0
+    largest: int = 0
+    ignored: int = 0
+    newest: float = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one engine computes: one model of a task, or a whole task.
+
+    Parameters
+    ----------
+    task : str
+    model : str or None
+        None for a whole task.
+    rows : int
+        Answers.
+    """
+
+    task: str
+    model: str | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """What the second stage is told beside the job.
+
+    Parameters
+    ----------
+    units : tuple of Unit
+    begins : tuple of Begin
+        By split.
+    """
+
+    units: tuple[Unit, ...]
+    begins: tuple[Begin, ...]
+
+
+class LineRow(NamedTuple):
+    """A row of the second stage: a line of the reports, or what became of a unit (`ENDED_UNIT`).
+
+    The first seven columns are the order of the lines; `ended` is the number of the line's task in the
+    configuration where the input's end brought it, else 0.
+    """
+
+    sequence: int
+    stage: int
+    ended: int
+    closed_at: int
+    task: str
+    model: str
+    group: str
+    number: int
+    line: bytes
+
+
+LINES = (
+    "sequence long, stage int, ended int, closed_at long, task string, model string, "
+    "`group` string, number long, line binary"
+)
+"""The columns of `LineRow`, for Spark."""
+
+ENDED_UNIT = 9
+"""The `stage` of a row that tells what became of a unit."""
+
+
+def packed(value: Any) -> bytes:
+    """Something on its way from one of our processes to another."""
+    return pickle.dumps(value, protocol=5)
+
+
+def unpacked(data: bytes) -> Any:
+    """What `packed` was given."""
+    return pickle.loads(data)
+
+
+_TYPES = {
+    "int": pyarrow.int32(),
+    "long": pyarrow.int64(),
+    "string": pyarrow.string(),
+    "binary": pyarrow.binary(),
+}
+
+
+def as_arrow(rows: Iterable[Sequence[Any]], columns: str, each: int) -> Iterator[Any]:
+    """Rows as record batches of about so many bytes of their last column.
+
+    Parameters
+    ----------
+    rows : iterable of Block or LineRow
+    columns : str
+        `BLOCKS` or `LINES`.
+    each : int
+    """
+    pairs = [column.replace("`", "").split() for column in columns.split(", ")]
+    schema = pyarrow.schema([(name, _TYPES[kind]) for name, kind in pairs])
+    some, held = [], 0
+    for row in rows:
+        some.append(row)
+        held += len(row[-1])
+        if held >= each:
+            yield _batch(some, schema)
+            some, held = [], 0
+    if some:
+        yield _batch(some, schema)
+
+
+def _batch(rows: list[Sequence[Any]], schema: pyarrow.Schema) -> Any:
+    columns = zip(*rows, strict=True)
+    arrays = [pyarrow.array(column, one.type) for column, one in zip(columns, schema, strict=True)]
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)

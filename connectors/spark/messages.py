@@ -1,0 +1,145 @@
+"""The first stage of a stream, on the executors: a batch's messages, decoded and shared out by model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from connectors.base import RawMessages
+from connectors.formats.cloudevents import Headers
+from connectors.formats.columns import Places
+from connectors.formats.decoder import Decoder
+from connectors.formats.wires import wire_of
+from connectors.spark.job import BLOCKS, Block, Facts, Kind, as_arrow, packed
+from connectors.spark.reading import note, note_share
+from monitor.config import Config, KafkaSource
+from monitor.engine import EngineSettings, layouts
+from monitor.records import Chunk, Floats, Ints
+from monitor.sharing import Share, Sharing
+
+MESSAGES = (
+    "concat(topic, '-', partition) AS partition",
+    "offset",
+    "unix_millis(timestamp) AS milliseconds",
+    "value",
+    "headers",
+)
+"""What the stage is handed of each message: ``topic-3``, its offset, its time in Kafka, its bytes, and its
+headers where the source's mapping has a `format`."""
+
+_BYTES_AT_ONCE = 8 << 20
+_DAY = 86_400.0  # a time further ahead of its message is an error of the sender, and moves no other's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What every executor of a stream is told.
+
+    Parameters
+    ----------
+    config : Config
+    settings : EngineSettings
+        Of all tasks.
+    source : KafkaSource
+    """
+
+    config: Config
+    settings: EngineSettings
+    source: KafkaSource
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A share of some messages of one partition, n records, with where and when they stood in it.
+
+    Parameters
+    ----------
+    share : Share
+    offset : (n,) int64
+    stamp : (n,) float64
+        Seconds since the epoch: the largest time that Kafka holds of the partition's messages of this batch
+        up to the record's.
+    """
+
+    share: Share
+    offset: Ints
+    stamp: Floats
+
+    def __len__(self) -> int:
+        return len(self.share)
+
+    @property
+    def time(self) -> Floats:
+        """That of each record; one that names none has that of its message."""
+        named = self.share.records.time
+        return np.where(np.isnan(named), self.stamp, named)
+
+
+def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """Blocks of the messages whose columns are `MESSAGES`; for `mapInArrow`.
+
+    Parameters
+    ----------
+    stream : Broadcast of Stream
+    batches : iterator of pyarrow.RecordBatch
+    """
+    return as_arrow(blocks_of(stream.value, _pieces(batches)), BLOCKS, _BYTES_AT_ONCE)
+
+
+def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Iterator[Block]:
+    """Shares and rejects of pieces of partitions, then the facts of all.
+
+    Parameters
+    ----------
+    stream : Stream
+    pieces : iterator of (RawMessages, (n,) int64)
+        Messages, and the time of each in Kafka, milliseconds.
+    """
+    config = stream.config
+    known = layouts(config.tasks)
+    decoder = Decoder(known, stream.source.label, keep=config.keep_of_rejects, wire=wire_of(stream.source))
+    caps = {name: task.max_series for name, task in config.scored_tasks.items()}
+    facts = Facts()
+    newest: dict[str, int] = {}  # one task reads all of a partition that is in a batch
+    for number, (raw, times) in enumerate(pieces):
+        milliseconds = np.maximum.accumulate(np.maximum(times, newest.get(raw.partition, 0)))
+        newest[raw.partition] = int(milliseconds[-1])
+        chunk, places = decoder.decode_with_places([raw])
+        note(facts, chunk, "offset")
+        for part in _parts(chunk, places, np.asarray(raw.offsets, dtype=np.int64), milliseconds):
+            share, data = part.share, packed(part)
+            facts.newest = max(facts.newest, float(np.minimum(part.time, part.stamp + _DAY).max()))
+            note_share(facts, share, len(data), caps[share.task])
+            yield Block(Kind.SHARE, share.task, share.model, share.besides, 0, number, data)
+        if chunk.rejects and config.rejects:
+            rejects = [(reject, chunk.source) for reject in chunk.rejects]
+            yield Block(Kind.REJECTS, "", "", "", 0, number, packed(rejects))
+    yield Block(Kind.FACTS, "", "", "", 0, 0, packed(facts))
+
+
+def _pieces(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
+    for batch in batches:
+        names, offsets, times, values, *more = (column.to_pylist() for column in batch.columns)
+        at = 0
+        for name, same in groupby(names):
+            to = at + len(list(same))
+            held = [value or b"" for value in values[at:to]]  # a deleted one holds nothing
+            headers = [_headers(each) for each in more[0][at:to]] if more else None
+            raw = RawMessages(held, name, offsets[at:to], headers=headers)
+            yield raw, np.array(times[at:to], dtype=np.int64)
+            at = to
+
+
+def _headers(found: Any) -> Headers:
+    return [(each["key"], each["value"]) for each in found or ()]
+
+
+def _parts(chunk: Chunk, places: Places, offsets: Ints, milliseconds: Ints) -> Iterator[Part]:
+    for share in Sharing().share(chunk):
+        record = np.searchsorted(places.order, share.records.order, side="right") - 1
+        offset = places.position[record]
+        yield Part(share, offset, milliseconds[np.searchsorted(offsets, offset)] / 1000)

@@ -1,0 +1,217 @@
+"""Parquet at both ends: whether a file's columns can be used, and the reports' lines as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow
+import pyarrow.parquet
+from pyarrow import types
+
+from connectors.formats.table_files import open_parquet
+from connectors.formats.table_rows import is_column
+from monitor.errors import ConfigError, SinkError
+from monitor.export.reports import cannot_write
+
+_ROWS_AT_ONCE = 1000
+
+_TEXT: tuple[Callable[[Any], bool], ...] = (types.is_string, types.is_large_string)
+_NUMBER = (types.is_integer, types.is_floating, types.is_decimal, *_TEXT)  # text may be a number, as in CSV
+_NAME = (*_NUMBER, types.is_boolean)
+_TIME = (*_NUMBER, types.is_timestamp, types.is_date)
+
+_ALLOWED: Mapping[str, tuple[tuple[Callable[[Any], bool], ...], str]] = {
+    "scores.": (_NUMBER, "a number"),
+    "groups.": (_NAME, "text or a number"),
+    "confidence": (_NUMBER, "a number"),
+    "probability": (_NUMBER, "a number"),
+    "draw.round": (_NAME, "text or a number"),
+    **{f"draw.{field}": (_NUMBER, "a number") for field in ("number", "pool", "probability")},
+    "time": (_TIME, "a time, text or a number"),
+    "id": (_NAME, "text or a number"),
+    "task": (_NAME, "text"),
+    "model": (_NAME, "text"),
+    "version": (_NAME, "text"),
+    "prediction": (_NAME, "text or a number"),
+    "label": (_NAME, "text or a number"),
+    "correct": (_NAME, "true or false"),
+}
+
+
+def refuse_types(path: Path, mapped: Collection[str] = ()) -> None:
+    """Look at the columns of a Parquet file, so that hours of work are not begun for rows of rejects.
+
+    Parameters
+    ----------
+    path : Path
+        Any other file is passed over.
+    mapped : collection of str
+        The columns that a mapping reads, whose types are its own affair.
+
+    Raises
+    ------
+    ConfigError
+        A column is of a type of which no row can be used, or none is known.
+    SourceError
+        The file cannot be read as Parquet.
+    """
+    if path.suffix.lower() != ".parquet" or mapped:
+        return
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+    known = [column for column in schema if is_column(column.name)]
+    if not known:
+        raise ConfigError(
+            f"{path}: none of its columns is known ({', '.join(schema.names)}); name them as docs/records.md "
+            "says, or write a mapping"
+        )
+    for column in known:
+        _refuse_type(path, column)
+
+
+def _refuse_type(path: Path, column: Any) -> None:
+    if column.name == "scores":
+        allowed: tuple[Callable[[Any], bool], ...] = (*_NUMBER, _is_list_of_numbers)
+        what = "a list of numbers, or a number"
+    else:
+        prefix = next((name for name in ("scores.", "groups.") if column.name.startswith(name)), column.name)
+        allowed, what = _ALLOWED.get(prefix, ((), ""))
+    found = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if allowed and not types.is_null(found) and not any(is_one(found) for is_one in allowed):
+        raise ConfigError(
+            f"{path}: its column {column.name} is of type {column.type}, of which no row can be used; "
+            f"expected {what}; cast it, or rename the column if it means something else"
+        )
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    if types.is_struct(kind):
+        return all(any(is_one(field.type) for is_one in _NUMBER) for field in kind)
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(lists) and any(is_one(kind.value_type) for is_one in _NUMBER)
+
+
+_TEXTS, _REAL, _WHOLE, _FLAG = pyarrow.string(), pyarrow.float64(), pyarrow.int64(), pyarrow.bool_()
+_MOMENT = pyarrow.timestamp("ms", tz="UTC")
+
+
+def _list_of(**fields: Any) -> Any:
+    return pyarrow.list_(pyarrow.struct(list(fields.items())))
+
+
+_RANK = pyarrow.struct({"best": _WHOLE, "worst": _WHOLE})
+_ESTIMATE = {
+    "metric": _TEXTS,
+    "estimator": _TEXTS,
+    "value": _REAL,
+    "lower": _REAL,
+    "upper": _REAL,
+    "level": _REAL,
+    "size": _WHOLE,
+    "labels": _WHOLE,
+    "rank": _RANK,
+    "rank_chi_square": _RANK,
+    "unknown": _TEXTS,
+}
+
+SCHEMA = pyarrow.schema(
+    {
+        "task": _TEXTS,
+        "model": _TEXTS,
+        "group": _TEXTS,
+        "version": _TEXTS,
+        "window": _WHOLE,
+        "revision": _WHOLE,
+        "size": _WHOLE,
+        "closed_by": _TEXTS,
+        "start_time": _MOMENT,
+        "end_time": _MOMENT,
+        "calibration": pyarrow.struct(
+            {"method": _TEXTS, "version": _WHOLE, "foreign": _FLAG, "interval": _TEXTS}
+        ),
+        "estimates": _list_of(**_ESTIMATE),
+        "classes": _list_of(**({"class": _TEXTS} | _ESTIMATE)),
+        "charts": _list_of(
+            metric=_TEXTS,
+            center=_REAL,
+            lower=_REAL,
+            upper=_REAL,
+            rules=pyarrow.list_(_TEXTS),
+            out_of_control=_FLAG,
+        ),
+        "objectives": _list_of(metric=_TEXTS, floor=_REAL, ceiling=_REAL, state=_TEXTS),
+        "positions": pyarrow.map_(_TEXTS, pyarrow.list_(_WHOLE)),
+        "rebaselined": _list_of(metric=_TEXTS, reason=_TEXTS),
+        "untrusted": _list_of(
+            metric=_TEXTS,
+            evidence=_REAL,
+            labels=_WHOLE,
+            on_probation=_FLAG,
+            bias=_REAL,
+            lower=_REAL,
+            upper=_REAL,
+            level=_REAL,
+            rows=_WHOLE,
+        ),
+    }
+)
+"""A window's line as columns, named as there; what a line leaves out is null."""
+
+
+class WindowTable:
+    """Writes lines of the reports as a Parquet file.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    SinkError
+        It cannot be written, from any method.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._ours():
+            self._writer = pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd")
+        self._rows: list[dict[str, Any]] = []
+
+    def __enter__(self) -> WindowTable:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+            with self._ours():
+                self._writer.close()
+        else:
+            with suppress(OSError):  # what went wrong is told already
+                self._writer.close()
+
+    def add(self, line: bytes) -> None:
+        """Take a line, as `monitor.report.to_json` wrote it."""
+        row = msgspec.json.decode(line)
+        row["start_time"], row["end_time"] = map(datetime.fromisoformat, (row["start_time"], row["end_time"]))
+        row["positions"] = list(row["positions"].items())
+        self._rows.append(row)
+        if len(self._rows) >= _ROWS_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            with self._ours():
+                self._writer.write_batch(pyarrow.RecordBatch.from_pylist(self._rows, SCHEMA))
+            self._rows = []
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SinkError(cannot_write(str(self._path), error)) from error

@@ -1,0 +1,83 @@
+"""The arenas: how models stand that are compared in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from scipy.special import expit
+
+from monitor.arena.standing import ModelStanding, Standing
+from monitor.arena.view import ArenaView
+from monitor.export.page.words import moment, percent, rank_words, table, text
+from monitor.result import Estimate, TooFew
+
+_WORDS = {
+    "both": "by humans and the judge",
+    "judge": "by the judge alone",
+    "human": "by humans alone",
+    "none": "by nobody yet",
+}
+
+
+def arenas(views: Iterable[ArenaView]) -> Iterator[str]:
+    """Every arena with its models, the best first."""
+    for one in views:
+        yield f'<section class="series"><h2>Arena {text(one.task)}</h2><p class="soft">{_progress(one)}</p>'
+        if one.standing is not None:
+            yield from _table(one.task, one.standing)
+        yield "</section>"
+
+
+def _progress(one: ArenaView) -> str:
+    pending = f"{one.pending:,} of {one.window_size:,} comparisons in the open window"
+    if one.standing is None or one.window_end_time is None:
+        return f"no window closed yet · {pending}"
+    decided = ", ".join(
+        f"{one.standing.comparisons[name]:,} {words}"
+        for name, words in _WORDS.items()
+        if one.standing.comparisons.get(name)
+    )
+    return (
+        f"window {one.windows_closed - 1:,} to {moment(one.window_end_time)} · {pending} · rests on "
+        f"comparisons decided {decided}{_worth(one.standing)}"
+    )
+
+
+def _worth(standing: Standing) -> str:
+    if not standing.effective_comparisons:
+        return ""
+    return (
+        f" · they tell as much as {standing.effective_comparisons:,.0f} by humans alone "
+        f"(weight of the judge {standing.judge_weight:.2f})"
+    )
+
+
+def _table(task: str, standing: Standing) -> Iterator[str]:
+    heads = ("Model", "Rank", "Coefficient", f"Wins against {standing.reference}", "Decided by humans")
+    ranked = sorted(standing.models, key=_place)
+    yield from table(f"Models of {task}", heads, (_row(one, standing.reference) for one in ranked))
+    level = percent(standing.rank_level)
+    yield f'<p class="soft">The ranks hold all at once at {level} %, the coefficients each by itself.</p>'
+
+
+def _place(one: ModelStanding) -> tuple[bool, float]:
+    found = one.coefficient
+    return (False, -found.value) if isinstance(found, Estimate) else (True, 0.0)
+
+
+def _row(one: ModelStanding, reference: str) -> str:
+    head = f'<tr><th scope="row">{text(one.model)}</th>'
+    found = one.coefficient
+    if not isinstance(found, Estimate):
+        n = f"{found.n:,}" if isinstance(found, TooFew) else ""
+        return f'{head}<td></td><td class="soft">{text(found.reason)}</td><td></td><td>{n}</td></tr>'
+    head = f"{head}<td>{rank_words(one.rank, one.rank_chi_square)}</td>"
+    if one.model == reference:
+        return f"{head}<td>0, the reference</td><td></td><td>{found.n:,}</td></tr>"
+    ends = f"{found.lower:.2f} to {found.upper:.2f}"
+    wins = " to ".join(percent(float(expit(end))) for end in (found.lower, found.upper))
+    return (
+        f'{head}<td>{found.value:.2f} <span class="nowrap">({ends})</span></td>'
+        f'<td>{percent(float(expit(found.value)))} % <span class="nowrap">({wins})</span></td>'
+        f"<td>{found.n:,}</td></tr>"
+    )

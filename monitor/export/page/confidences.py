@@ -1,0 +1,144 @@
+"""How a model's confidences are spread, and how right answers of each confidence turned out to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from monitor.confidences import BIN_NAMES, CurvePoint, Distributions
+from monitor.estimate.hajek import WeightedCounts, hajek
+from monitor.export.page.words import percent, said, table, text
+from monitor.export.svg_marks import number
+from monitor.result import Estimate, Result
+
+LEVEL = 0.95
+"""Of the intervals of shares in the curve."""
+
+_HEADS = ("Confidence", "#Answers", "Share of answers", "#Labelled", "#Mean confidence", "Right")
+_SIDE, _LEFT, _TOP = 220, 44, 12  # the plot is a square, so that its diagonal is one
+_BAR_WIDTH = 100
+_BLUE, _INK, _QUIET, _FAINT = "#0072b2", "#222222", "#5c5c5c", "#e6e6e6"
+
+
+def confidences(name: str, key: str, found: Distributions) -> Iterator[str]:
+    """Folded away below a model: a row a bin, and the calibration curve as a picture; nothing before answers.
+
+    Parameters
+    ----------
+    name : str
+        Of the model, as it came.
+    key : str
+        An id for what can be unfolded.
+    found : Distributions
+    """
+    answers = sum(found.confidence.counts)
+    if not answers:
+        return
+    points = {point.name: point for point in found.current.points}
+    labelled = sum(found.current.labelled)
+    yield f'<details id="{key}"><summary>{text(f"Confidences of {name}")}: {answers:,} answers'
+    yield f", {labelled:,} labelled</summary>" if labelled else "</summary>"
+    yield from table(f"Confidences of {name}", _HEADS, _rows(found, points, answers))
+    if points:
+        yield _picture(name, [_Mark(point, _right(point)) for point in points.values()])
+    yield f'<p class="soft">{_note(found, labelled)}</p></details>'
+
+
+def _rows(found: Distributions, points: dict[str, CurvePoint], answers: int) -> Iterator[str]:
+    for name, count in zip(BIN_NAMES, found.confidence.counts, strict=True):
+        point = points.get(name)
+        low, high = (f"{100 * float(end):g}" for end in name.split("-"))
+        labels = ["", "", ""]
+        if point is not None:
+            labels = [f"{point.labelled:,}", f"{percent(point.confidence)} %", said(_right(point))]
+        yield (
+            f'<tr><th scope="row" class="nowrap">{low} to {high} %</th><td class="number">{count:,}</td>'
+            f'<td class="nowrap">{_bar(count / answers)} {percent(count / answers)} %</td>'
+            f'<td class="number">{labels[0]}</td><td class="number">{labels[1]}</td><td>{labels[2]}</td></tr>'
+        )
+
+
+def _note(found: Distributions, labelled: int) -> str:
+    if not labelled:
+        before = sum(found.curve.labelled)
+        so_far = f" ({before:,} of an earlier calibration or version)" if before else ""
+        return f"No labelled answer yet whose confidence is of the calibration in force{so_far}."
+    return (
+        "Answers are those of all windows since the start; labelled ones those whose confidence is of the "
+        f"calibration in force, with intervals of {percent(LEVEL)} %. Where right ones are fewer than the "
+        "mean confidence says, the model is surer than it should be."
+    )
+
+
+def _right(point: CurvePoint) -> Result:
+    return hajek(WeightedCounts(point.labelled, point.correct), LEVEL)
+
+
+def _bar(share: float) -> str:
+    width = number(_BAR_WIDTH * share)
+    return (
+        f'<svg class="bar" width="{_BAR_WIDTH}" height="10" aria-hidden="true">'
+        f'<rect width="{_BAR_WIDTH}" height="10" fill="{_FAINT}"/>'
+        f'<rect width="{width}" height="10" fill="{_BLUE}"/></svg>'
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    point: CurvePoint
+    right: Result
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of the interval."""
+        share = self.right
+        return (share.lower, share.upper) if isinstance(share, Estimate) else (self.point.right,) * 2
+
+
+def _picture(name: str, marks: Sequence[_Mark]) -> str:
+    """Share of right answers over mean confidence; on the diagonal the confidences are right."""
+    low = min(min(mark.point.confidence, mark.ends[0]) for mark in marks)
+    low = min(math.floor(10 * low) / 10, 0.9)
+    words = "; ".join(
+        f"confidence {percent(mark.point.confidence)} %, right {percent(mark.point.right)} %"
+        for mark in marks
+    )
+    bottom, right = _TOP + _SIDE, _LEFT + _SIDE
+    drawn = [
+        f'<path d="M{_LEFT} {bottom}L{right} {_TOP}" stroke="{_QUIET}" stroke-dasharray="4 4" fill="none"/>',
+        f'<rect x="{_LEFT}" y="{_TOP}" width="{_SIDE}" height="{_SIDE}" stroke="{_QUIET}" fill="none"/>',
+        *_axes(low),
+        *(_drawn(mark, low) for mark in marks),
+    ]
+    return (
+        f'<svg class="curve" viewBox="0 0 {right + 24} {bottom + 40}" width="{right + 24}" '
+        f'height="{bottom + 40}" role="img" aria-label="{text(f"Calibration curve of {name}: {words}")}">'
+        f"{''.join(drawn)}</svg>"
+    )
+
+
+def _axes(low: float) -> Iterator[str]:
+    style = f'font-size="11" fill="{_QUIET}"'
+    bottom, middle = _TOP + _SIDE, _LEFT + _SIDE / 2
+    for at in (low, (1 + low) / 2, 1.0):
+        x, y = _place(at, at, low)
+        yield f'<text x="{x}" y="{bottom + 16}" text-anchor="middle" {style}>{100 * at:.0f} %</text>'
+        yield f'<text x="{_LEFT - 6}" y="{y}" dy="4" text-anchor="end" {style}>{100 * at:.0f} %</text>'
+    yield f'<text x="{number(middle)}" y="{bottom + 34}" text-anchor="middle" {style}>mean confidence</text>'
+    yield f'<text x="{_LEFT + 6}" y="{_TOP + 14}" {style}>share right</text>'
+
+
+def _drawn(mark: _Mark, low: float) -> str:
+    x, y = _place(mark.point.confidence, mark.point.right, low)
+    (_, bottom), (_, top) = (_place(low, end, low) for end in mark.ends)
+    return (
+        f'<path d="M{x} {bottom}V{top}" stroke="{_INK}" fill="none"/>'
+        f'<circle cx="{x}" cy="{y}" r="4" fill="{_BLUE}"/>'
+    )
+
+
+def _place(confidence: float, right: float, low: float) -> tuple[str, str]:
+    """Pixels of a point, across and down."""
+    scale = _SIDE / (1 - low)
+    return number(_LEFT + (confidence - low) * scale), number(_TOP + (1 - right) * scale)

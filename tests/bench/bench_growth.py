@@ -1,0 +1,325 @@
+"""How cost grows with rows, models, windows, groups and labels: time, memory, disk, scrapes, exponents.
+
+    python -m tests.bench.bench_growth [--only rows models] [--small] [--results FILE]
+
+Each point is a process of its own: columns of random answers go through the engine in chunks of 8,192, as
+from the decoder (whose time, in proportion to the rows, is in `bench_replay`), and after every 64 chunks what
+changed is committed to a store. Four models, windows of 500, one group a row where there are groups, 5 % of
+the answers labelled half a million answers later (with fewer rows: after half of them), accuracy and
+calibration error with predictive intervals on a reference of 3,000 rows, unless the axis says otherwise.
+Refits run in a process of their own and are not in it (`bench_refit`).
+
+Time is the processor's, in microseconds an answer, without the start. Memory is the most that was resident
+beyond the imports. An exponent is the slope from the last point but one to the last, of all the time (not a
+row's), in logarithms: 1 is in proportion, 0 flat. With `--results` finished points are kept in that file and
+not measured again, so that a run can be cut short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from monitor.commands.process import one_heap, tune_collector
+from monitor.config import Task
+from monitor.engine import Engine, EngineSettings
+from monitor.export import exposition
+from monitor.export.prometheus import registry
+from monitor.records import Batch, Chunk, LabelBatch, mix
+from monitor.reference import Reference
+from monitor.report import WindowReport
+from monitor.store import Store
+from monitor.view import AgentView
+from tests.streams import CLASSES, confidences
+
+OUTPUT = Path(__file__).parent / "output" / "growth.txt"
+CHUNK = 8192
+COMMIT_CHUNKS = 64
+LATE = 500_000
+REFERENCE_ROWS = 3000
+DISTINCT = 1 << 16  # scores that are drawn, then used in turn
+
+
+@dataclass(frozen=True)
+class Load:
+    """What one point puts on the engine.
+
+    Parameters
+    ----------
+    rows, models, window, groups : int
+        `groups` is how many values the one watched group has, 0 for none.
+    labelled : float
+        Share of the answers.
+    """
+
+    rows: int = 2_000_000
+    models: int = 4
+    window: int = 500
+    groups: int = 0
+    labelled: float = 0.05
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What it took: seconds of processor, bytes; `lines` are of windows and of their revisions."""
+
+    start: float
+    engine: float
+    store: float
+    memory: int
+    disk: int
+    scrape: float
+    scraped: int
+    lines: int
+    series: int
+
+
+AXES: Mapping[str, Sequence[Load]] = {
+    "rows": [Load(rows=rows) for rows in (1_000_000, 5_000_000, 20_000_000)],
+    "models": [Load(models=models) for models in (1, 10, 100, 1000)],
+    "window": [Load(rows=1_000_000, window=window) for window in (100, 1000, 10_000, 100_000)],
+    "groups": [Load(rows=400_000, models=1, groups=groups) for groups in (1, 10, 100, 500)],
+    "labelled": [Load(rows=400_000, labelled=share) for share in (0.0, 0.01, 0.05, 0.2, 1.0)],
+}
+_FLAT = 0.1
+"""An exponent below this is taken for none."""
+_FAR = 1000
+"""Times the largest point: beyond it nothing can be said."""
+
+SMALL: Mapping[str, Sequence[Load]] = {
+    "rows": [Load(rows=rows, labelled=0.2) for rows in (20_000, 60_000)],
+    "groups": [Load(rows=20_000, models=1, window=100, groups=groups) for groups in (2, 8)],
+}
+WALLS = {
+    "engine": ("one core keeps up with 100,000 answers/s", 10e-6),
+    "memory": ("resident memory reaches 1 GiB", float(1 << 30)),
+    "scrape": ("a scrape takes Prometheus's 10 s", 10.0),
+    "disk": ("the store takes 10 GB", 10e9),
+}
+
+
+def task(load: Load) -> Task:
+    """The task of a point."""
+    return Task(
+        classes=CLASSES,
+        window={"size": load.window, "min_size": min(load.window, 50), "max_age_seconds": 1e9},
+        metrics=["accuracy", "ece"],
+        models={f"m{model}": {} for model in range(load.models)},
+        groups=["region"] if load.groups else [],
+        max_series=100_000,
+    )
+
+
+def references(load: Load) -> dict[str, Reference]:
+    """Of each model, and of each of its groups, drawn from the scores themselves."""
+    rng = np.random.default_rng(1)
+    found = {}
+    for model in range(load.models):
+        score = confidences(rng, REFERENCE_ROWS)
+        truth = (rng.random(REFERENCE_ROWS) < score).astype(np.int64)
+        both = np.stack([1 - score, score], axis=1)
+        rows = np.arange(REFERENCE_ROWS)
+        groups = {f"region={g}": rows[rows % load.groups == g] for g in range(load.groups)}
+        found[f"m{model}"] = Reference(both, both.argmax(axis=1), truth, rows.astype(float), "", groups)
+    return found
+
+
+def chunks(load: Load) -> Iterator[Chunk]:
+    """The stream; labels come in the chunk in which they are due, behind its answers."""
+    score = confidences(np.random.default_rng(0), DISTINCT)
+    late = min(LATE, load.rows // 2) // CHUNK * CHUNK
+    models = tuple(f"m{model}" for model in range(load.models))
+    values = tuple(str(group) for group in range(load.groups))
+    for first in range(0, load.rows, CHUNK):
+        number = np.arange(first, min(first + CHUNK, load.rows))
+        n, zeros = len(number), np.zeros(len(number), dtype=np.int64)
+        own = score[number % DISTINCT]
+        both = np.stack([1 - own, own], axis=1)
+        request = number // load.models
+        batch = Batch(
+            "t", both, both.argmax(axis=1), number % load.models, models, zeros, ("",),
+            1.7e9 + number / 1e4, mix((request + 1).astype(np.uint64)), np.full(n, -1),
+            {"region": (values, request % load.groups)} if load.groups else {},
+            np.arange(n), zeros, number,
+        )  # fmt: skip
+        labels = _labels(load, number - late, score, n) if first >= late and load.labelled else None
+        told = () if labels is None else (labels,)
+        count = 0 if labels is None else len(labels)
+        yield Chunk("bench", (batch,), told, (), ("p",), {"p": first + n}, n, count)
+
+
+def _labels(load: Load, number: np.ndarray, score: np.ndarray, order: int) -> LabelBatch | None:
+    """One a request, which reaches every model's answer; drawn by the score of the first."""
+    request = np.unique(number // load.models)
+    request = request[mix(request.astype(np.uint64) ^ np.uint64(1 << 60)) % 1000 < 1000 * load.labelled]
+    if not len(request):
+        return None
+    chance = score[request * load.models % DISTINCT]
+    truth = (mix(request.astype(np.uint64) + np.uint64(7)) % 10_000 < 10_000 * chance).astype(np.int64)
+    n = len(request)
+    key = mix((request + 1).astype(np.uint64))
+    every = np.full(n, np.nan)
+    return LabelBatch("t", key, truth, np.full(n, -1), (), every, every, order + np.arange(n))
+
+
+def measure(load: Load, folder: Path) -> Cost:
+    """Run one point in this process."""
+    bare = _resident()
+    began = time.process_time()
+    engine = EngineSettings({"t": task(load)}, {"t": references(load)}).build()
+    start, spent, stored = time.process_time() - began, 0.0, 0.0
+    store, reports = Store(folder / "state"), []
+    lines = 0
+    for number, chunk in enumerate(chunks(load)):
+        before = time.process_time()
+        reports += engine.absorb(chunk, 1.7e9 + number)
+        after = time.process_time()
+        spent += after - before
+        if number % COMMIT_CHUNKS == COMMIT_CHUNKS - 1:
+            lines += len(reports)
+            stored += _commit(store, engine, reports)
+    lines += len(reports)
+    stored += _commit(store, engine, reports)
+    store.close()
+    view = engine.view()
+    times, text = [], b""
+    metrics = registry(lambda: AgentView(engine=view, ready=True), 10_000_000)
+    for _ in range(3):
+        before = time.process_time()
+        text = exposition.text(metrics)
+        times.append(time.process_time() - before)
+    disk = sum(path.stat().st_size for path in (folder / "state").iterdir())
+    return Cost(
+        start, spent, stored, _resident() - bare, disk, min(times), len(text), lines, len(view.series)
+    )
+
+
+def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
+    """Save what changed, forget the reports; the processor's seconds."""
+    before = time.process_time()
+    store.commit(engine.changes(), reports)
+    engine.confirm()
+    reports.clear()
+    return time.process_time() - before
+
+
+def _resident() -> int:
+    """The most that this process ever held, bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def exponent(before: float, after: float, from_: float, to: float) -> float:
+    """Of a cost that grew so while its cause did; NaN where a cause or a cost is 0."""
+    if min(before, after, from_, to) <= 0:
+        return math.nan
+    return math.log(after / before) / math.log(to / from_)
+
+
+def table(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
+    """The points of one axis, the exponents of their last step, and where the first wall stands."""
+    name = {"rows": "rows", "models": "models", "window": "window", "groups": "groups"}.get(axis, "labels")
+    head = f"{name:>12}  start s  us/answer  store us  memory MB  store MB  scrape ms  scrape KB     lines"
+    found = [head]
+    for load, cost in points:
+        value = getattr(load, axis)
+        at = f"{value:12.0%}" if axis == "labelled" else f"{value:12,}"
+        found.append(
+            f"{at} {cost.start:8.2f} {1e6 * cost.engine / load.rows:10.2f}"
+            f" {1e6 * cost.store / load.rows:9.2f}"
+            f" {cost.memory / 1e6:10,.0f} {cost.disk / 1e6:9,.0f} {1e3 * cost.scrape:10.1f}"
+            f" {cost.scraped / 1e3:10,.1f} {cost.lines:9,}"
+        )
+    (before, was), (after, now) = points[-2:]
+    causes = getattr(before, axis), getattr(after, axis)
+    kinds = {"start": "start", "time": "engine", "memory": "memory", "store": "disk", "scrape": "scrape"}
+    slopes = {kind: exponent(getattr(was, of), getattr(now, of), *causes) for kind, of in kinds.items()}
+    said = ", ".join(f"{kind} {slope:.2f}" for kind, slope in slopes.items() if not math.isnan(slope))
+    return [*found, f"    exponents of the last step: {said}", *_walls(axis, points)]
+
+
+def _walls(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
+    """Which of the walls is hit first, going on as in the last step."""
+    (before, was), (after, now) = points[-2:]
+    low, high = float(getattr(before, axis)), float(getattr(after, axis))
+    reached = []
+    for of, (what, limit) in WALLS.items():
+        each = [(getattr(was, of), before), (getattr(now, of), after)]
+        one, other = (cost / load.rows if of == "engine" else cost for cost, load in each)
+        slope = exponent(one, other, low, high)
+        place = high * (limit / other) ** (1 / slope) if slope > _FLAT else math.inf
+        most = 1.0 if axis == "labelled" else _FAR * high
+        if one >= limit:
+            reached.append((low, f"{what}: at {low:,g} or before"))
+        elif place <= most:
+            reached.append((place, f"{what}: at about {float(f'{place:.2g}'):,.0f}"))
+    first = min(reached, default=(0.0, "none in sight"))
+    return [f"    first wall: {first[1]}"]
+
+
+def run_point(load: Load) -> Cost:
+    """Measure a point in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.bench_growth", "--point", json.dumps(asdict(load))]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # as the commands set it
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    return Cost(**json.loads(done.stdout))
+
+
+def run(axes: Mapping[str, Sequence[Load]], kept: Path | None = None) -> str:
+    """Every axis in turn; with `kept`, what is in that file is not measured again."""
+    known: dict[str, Cost] = {}
+    if kept is not None and kept.exists():
+        for line in kept.read_text(encoding="utf-8").splitlines():
+            load, cost = json.loads(line)
+            known[json.dumps(load)] = Cost(**cost)
+    found = []
+    for axis, loads in axes.items():
+        points = []
+        for load in loads:
+            key = json.dumps(asdict(load))
+            if key not in known:
+                known[key] = run_point(load)
+                if kept is not None:
+                    with kept.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps([asdict(load), asdict(known[key])]) + "\n")
+            points.append((load, known[key]))
+        found += [*table(axis, points), ""]
+        print("\n".join(found[-len(points) - 4 :]), flush=True)
+    return "\n".join(found)
+
+
+def main() -> None:
+    """Measure, print, and keep the table where every axis was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=sorted(AXES), metavar="AXIS", help=", ".join(AXES))
+    parser.add_argument("--small", action="store_true", help="a few seconds: does it run, and grow?")
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        one_heap()
+        tune_collector()
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(asdict(measure(Load(**json.loads(options.point)), Path(folder)))))
+        return
+    axes = SMALL if options.small else AXES
+    text = run({axis: axes[axis] for axis in options.only or axes}, options.results)
+    if not options.only and not options.small:
+        OUTPUT.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

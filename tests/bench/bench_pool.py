@@ -1,0 +1,135 @@
+"""What a fit on a large score pool takes: of the engine's thread, of the refit's process, of memory.
+
+    python -m tests.bench.bench_pool [--requests 100000 1000000 10000000]
+
+Requests answered by two models, 2,000 of them labelled; `ssme.fit_rows` is at its default of 20,000 and
+`ssme.max_rows` at the pool. Each size is a process of its own. "Choosing" is what the engine waits for: from
+the answers of the label join to the job's rows. "Fit" is `ssme` with the intervals of accuracy and AUROC.
+Times are the processor's; memory is what the answers take, and how much more was ever resident for the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from monitor.labels.columns import Matches, answer_columns, answer_keys, model_code
+from monitor.labels.pool import ScorePool, ScorePoolSettings
+from monitor.labels.table import KeyedRing
+from monitor.records import mix
+from monitor.refit.fit import refit
+from monitor.refit.job import RefitJob
+from tests.streams import confidences
+
+OUTPUT = Path(__file__).parent / "output" / "pool.txt"
+MODELS = ("a", "b")
+SIZES = (100_000, 1_000_000, 10_000_000)
+LABELLED = 2000
+FIT_ROWS = 20_000
+BLOCK = 100_000
+
+
+def filled(requests: int) -> tuple[ScorePool, KeyedRing]:
+    """The pool over a join's answers, as they would stand there."""
+    ring = KeyedRing(answer_columns(1, len(MODELS)), requests * len(MODELS))
+    settings = ScorePoolSettings(MODELS, 2, requests, FIT_ROWS, LABELLED, horizon_days=30.0)
+    rng = np.random.default_rng(0)
+    for first in range(0, requests, BLOCK):
+        number = np.arange(first, min(first + BLOCK, requests))
+        ids = mix((number + 1).astype(np.uint64))
+        for m, model in enumerate(MODELS):
+            score = confidences(rng, len(number))
+            scores = np.stack([1 - score, score], axis=1)
+            values = {
+                "id": ids, "scores": scores, "predicted": scores.argmax(axis=1),
+                "label": np.full(len(ids), -1), "time": number.astype(float),
+                "sequence": number, "series": np.full((len(ids), 1), m),
+            }  # fmt: skip
+            ring.add(answer_keys(ids, np.full(len(ids), model_code(model))), values)
+    return settings.build(ring), ring
+
+
+def label(pool: ScorePool, requests: int) -> None:
+    """Label some requests, by the answers of the first model."""
+    number = np.arange(LABELLED) * (requests // LABELLED)
+    ids = mix((number + 1).astype(np.uint64))
+    zeros = np.zeros(LABELLED, dtype=np.int64)
+    truth = (np.random.default_rng(1).random(LABELLED) < 0.9).astype(np.int64)
+    columns = dict.fromkeys(Matches.__dataclass_fields__, zeros)
+    columns |= {"id": ids, "label": truth, "weight": np.ones(LABELLED)}
+    pool.add(Matches(**columns), zeros)
+
+
+def measure(requests: int) -> dict[str, float]:
+    """One size, in this process."""
+    pool, ring = filled(requests)
+    label(pool, requests)
+    resident = _peak()
+    began = time.process_time()
+    rows = pool.rows(np.arange(len(MODELS)))
+    chosen, put_together = time.process_time() - began, _peak() - resident
+    job = RefitJob(
+        "t", 1, 0, rows.time, MODELS, 1, np.asarray(rows.scores), rows.labels, rows.predicted, rows.weights,
+        ("ssme",), ("accuracy", "auroc"), 0.95, 1, False, pool_rows=rows.pool,
+    )  # fmt: skip
+    began = time.process_time()
+    done = refit(job)
+    fit = time.process_time() - began
+    assert done.refused is None, done.refused
+    return {
+        "rows": done.rows, "labelled": done.labelled, "pool": done.pool_rows, "widening": done.widening,
+        "choosing": chosen, "fit": fit, "answers": ring.nbytes, "chosen": put_together,
+        "job": _peak() - resident,
+    }  # fmt: skip
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def line(requests: int) -> str:
+    """The table's line of one size, measured in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.bench_pool", "--one", str(requests)]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    found = json.loads(done.stdout)
+    return (
+        f"{requests:12,} {found['pool']:12,} {found['rows']:8,} {found['labelled']:8,}"
+        f" {1e3 * found['choosing']:12,.0f} {found['fit']:7.2f} {found['answers'] / 1e6:12,.0f}"
+        f" {found['chosen'] / 1e6:12,.0f} {found['job'] / 1e6:8,.0f} {found['widening']:9.1%}"
+    )
+
+
+def main() -> None:
+    """Measure and print; keep it where no sizes were given."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--requests", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one)))
+        return
+    lines = [
+        "    requests  said to be     rows labelled  choosing ms   fit s   answers MB  choosing MB  with fit"
+        "     wider"
+    ]
+    print(lines[0])
+    for requests in options.requests:
+        lines.append(line(requests))
+        print(lines[-1], flush=True)
+    if tuple(options.requests) == SIZES:
+        OUTPUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Memory of `replay --engine spark` where one model has nine answers in ten, beside models of equal shares.
+
+    python -m tests.bench.bench_spark_skew [--millions 1 2 4]
+
+The file of `bench_replay` on two executors of one core and 1 GiB each (`local-cluster[2,1,1024]`): either
+each of four models answers as often, or one answers 27 times in 30 and the other three once each; in the last
+two lines every tenth answer brings its label. Memory is the most that was ever resident (`VmHWM`): of the
+driver's Python, of its Java, which is this cluster's master and workers too, of an executor's Java, and of
+an executor's Python, each the largest of its kind. Each run is a process of its own. A line says how many
+rows the largest unit of work had, which one core computes.
+
+Below stands what one core makes of the work, in rows a second of processor time and without Spark: of
+reading, decoding and sharing out, which are spread over all cores, and of one model's engine, which is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from connectors.spark.computing import lines_of
+from connectors.spark.job import Computing, Job, Kind, Unit, unpacked
+from connectors.spark.planning import rows_of
+from connectors.spark.reading import blocks_of
+from connectors.spark.splits import splits_of
+from monitor.commands.daemon import engine_settings
+from monitor.commands.process import one_thread_for_matrices
+from monitor.commands.replay_spark import OnSpark, replay_on_spark
+from monitor.configfile import load_config
+from monitor.sharing import begins
+from tests.bench.bench_replay import MODELS, write_inputs
+from tests.services.spark_cluster import descendants, is_executor, words_of
+
+MIB = 1 << 20
+ALIKE = MODELS
+SKEWED = (*MODELS[1:], *MODELS[:1] * 27)
+EVERY_TENTH = 10
+KINDS = ("driver", "its Java", "executor", "its Python")
+
+LABELS_ROWS = 200_000
+
+Item = TypeVar("Item")
+
+
+class Peaks:
+    """The most that was ever resident of the largest process of each of `KINDS`, in bytes."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = defaultdict(int)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.2):
+            for pid in descendants(os.getpid()):
+                kind = _kind(pid)
+                self.found[kind] = max(self.found[kind], _most(pid))
+
+    def stop(self) -> dict[str, int]:
+        self._over.set()
+        self._thread.join()
+        return self.found
+
+
+def _kind(pid: int) -> str:
+    words = words_of(pid)
+    if pid == os.getpid():
+        return "driver"
+    if b"pyspark.daemon" in words:
+        return "its Python"
+    return "executor" if is_executor(pid) else "its Java" if b"SparkSubmit" in words else "other"
+
+
+def _most(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
+
+
+def on_spark(folder: Path) -> dict[str, float]:
+    """Peaks, and seconds with Spark's start."""
+    peaks, began = Peaks(), time.perf_counter()
+    where = OnSpark("local-cluster[2,1,1024]")
+    done = replay_on_spark(str(folder / "config.yaml"), [folder / "stream.ndjson"], folder / "out", where)
+    wall = time.perf_counter() - began
+    told = next((note.partition(":")[0].partition(", ")[0] for note in done.notes), "")
+    return {"wall": wall, **peaks.stop(), "note": told}
+
+
+def of_one_core(folder: Path) -> str:
+    """Rows a second of reading, and of one model's engine."""
+    one_thread_for_matrices()
+    config = load_config(str(folder / "config.yaml"))
+    splits = tuple(splits_of(folder / "stream.ndjson"))
+    job = Job(config, engine_settings(config, event_time=True), splits)
+    blocks, reading = _timed(block for number in range(len(splits)) for block in blocks_of(job, number))
+    facts = [unpacked(block.data) for block in blocks if block.kind == Kind.FACTS]
+    times = [unpacked(block.data) for block in blocks if block.kind == Kind.TIMES]
+    rows = rows_of(facts)
+    (task, model), most = max(rows.items(), key=lambda item: item[1])
+    starts = tuple(begins([each.stretch for each in facts], times.__getitem__))
+    own = [block[4:] for block in blocks if block.kind == Kind.SHARE and block.model == model]
+    computing = Computing((Unit(task, model, most),), starts)
+    lines, engine = _timed(lines_of(job, computing, 0, own))
+    size = sum(len(block.data) for block in blocks if block.kind == Kind.SHARE) / sum(rows.values())
+    return (
+        f"one core reads, decodes and shares out {sum(rows.values()) / reading:,.0f} rows/s, and computes "
+        f"{most / engine:,.0f} rows/s of one model ({most:,} rows, {len(lines) - 1:,} lines); "
+        f"{size:.0f} bytes a row are moved"
+    )
+
+
+def of_labels(folder: Path) -> str:
+    """What is moved of answers, and of labels."""
+    lines = [f"{'models, labels of answers':31}{'bytes/answer':>14}{'of labels':>11}"]
+    for models in (4, 40):
+        for every in (10, 1):
+            write_inputs(folder, LABELS_ROWS, [f"m{i}" for i in range(models)], every)
+            config = load_config(str(folder / "config.yaml"))
+            (split,) = splits_of(folder / "stream.ndjson", 1 << 40)
+            job = Job(config, engine_settings(config, event_time=True), (split,))
+            moved = {True: 0, False: 0}
+            for block in blocks_of(job, 0):
+                if block.kind == Kind.SHARE:
+                    moved[block.model == ""] += len(block.data) * (1 if block.model else models - 1)
+            title = f"{models}, {100 // every} %"
+            lines.append(f"{title:31}{moved[False] / LABELS_ROWS:14,.0f}{moved[True] / LABELS_ROWS:11,.0f}")
+    return "\n".join(lines)
+
+
+def _timed(items: Iterable[Item]) -> tuple[list[Item], float]:
+    began = time.process_time()
+    found = list(items)
+    return found, time.process_time() - began
+
+
+RUNS: dict[str, Callable[[Path], object]] = {"spark": on_spark, "core": of_one_core, "labels": of_labels}
+
+
+def measured(run: str, folder: Path) -> object:
+    """One of `RUNS`, in a process of its own."""
+    words = [sys.executable, "-m", "tests.bench.bench_spark_skew", "--run", run, "--folder", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--millions", type=float, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--run", choices=RUNS)
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    if asked.run:
+        print(json.dumps(RUNS[asked.run](asked.folder)))
+        return
+    print(f"{'':31}" + "".join(f"{kind:>11}" for kind in KINDS) + "     wall   (memory in MiB)")
+    most = max(asked.millions)
+    loads = [(millions, 0) for millions in asked.millions] + [(most, EVERY_TENTH)]
+    for millions, labels in loads:
+        for name, answering in (("alike", ALIKE), ("90 % of one", SKEWED)):
+            with tempfile.TemporaryDirectory() as folder:
+                write_inputs(Path(folder), round(millions * 1e6), answering, labels)
+                found = measured("spark", Path(folder))
+                title = f"{millions:g} million, {name}{', labels' if labels else ''}"
+                figures = "".join(f"{found[kind] / MIB:11,.0f}" for kind in KINDS)
+                print(f"{title:31}{figures}{found['wall']:8.0f} s {found['note']}", flush=True)
+                if (millions, labels, name) == (asked.millions[0], 0, "90 % of one"):
+                    core = measured("core", Path(folder))
+    print(core)
+    with tempfile.TemporaryDirectory() as folder:
+        print(measured("labels", Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

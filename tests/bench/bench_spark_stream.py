@@ -1,0 +1,188 @@
+"""A topic through `run --engine spark` beside one agent, `run`, on the same topic.
+
+    python -m tests.bench.bench_spark_stream [--messages 400000] [--batch 100000]
+
+A real broker on this machine holds the predictions of `bench_replay`, four models, each in a partition of
+its own. Spark has one executor of one core and 1 GiB (`local-cluster`), so that it computes with one core, as
+the agent does; the driver's threads use the other where it is idle. Wall seconds begin as the command says
+that it runs, and end as the last window is written (the agent) or the last message committed (Spark); other
+load on the machine makes them, and so the messages a second, say little. Processor seconds are of all
+processes of the command, from its start to its end. Memory is the largest that is resident, looked at ten
+times a second, Java and Pythons together: of the agent, or of driver and executor. Each must give the same
+windows, or the bench fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from tests.bench.bench_replay import MODELS, write_inputs
+from tests.services.process import stop
+from tests.services.spark_cluster import descendants, executors, kafka_jars
+from tests.spark.messages import by_model
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka import KafkaProducer
+
+    from tests.services.kafka_broker import KafkaBroker
+
+TOPIC = "bench"
+MIB = 1 << 20
+SECONDS = 900
+
+
+@dataclass
+class Cost:
+    """What a run took: seconds, and bytes of the agent or the driver, and of the executor."""
+
+    wall: float = 0.0
+    processor: float = 0.0
+    memory: int = 0
+    executor: int = 0
+
+
+def fill(broker: KafkaBroker, folder: Path) -> None:
+    """Each model's predictions to its partition."""
+    broker.create_topic(TOPIC, len(MODELS), **{"retention.ms": "-1"})
+    producer = KafkaProducer(bootstrap_servers=broker.address, linger_ms=20, batch_size=1 << 18)
+    with (folder / "stream.ndjson").open("rb") as file:
+        for i, line in enumerate(file):
+            producer.send(TOPIC, line.rstrip(), partition=i % len(MODELS))
+    producer.flush()
+    producer.close()
+
+
+def configured(folder: Path, broker: KafkaBroker, **source: Any) -> Path:
+    """The configuration of `bench_replay` over the topic; JSON is YAML."""
+    kafka = {"kind": "kafka", "brokers": [broker.address], "topics": [TOPIC], **source}
+    path = folder / "agent.yaml"
+    path.write_text(
+        (folder / "config.yaml").read_text()
+        + f"sources: {json.dumps([kafka])}\nreports: {{path: windows.ndjson}}\n"
+        + "export: {listen: '127.0.0.1:0'}\n"
+    )
+    return path
+
+
+def measured(words: list[str], log: Path, done: Callable[[], bool]) -> Cost:
+    """Run a command until it is done, then end it."""
+    cost = Cost()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with log.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-m", "monitor.cli", *words], stdout=file, stderr=file)
+    try:
+        while b"Running: metrics on port" not in log.read_bytes():
+            _look(process, cost, log)
+        began = time.perf_counter()
+        while not done():
+            _look(process, cost, log)
+            assert time.perf_counter() < began + SECONDS, log.read_text()[-3000:]
+        cost.wall = time.perf_counter() - began
+        process.send_signal(signal.SIGTERM)
+        process.wait(120)
+    finally:
+        stop(process, kill=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost.processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cost
+
+
+def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
+    """A tenth of a second on, with the memory that is held."""
+    time.sleep(0.1)
+    assert process.poll() is None, log.read_text()[-3000:]
+    of_executors = {pid for each in executors(process.pid) for pid in descendants(each)}
+    rest = set(descendants(process.pid)) - of_executors
+    cost.memory = max(cost.memory, sum(map(_resident, rest)))
+    cost.executor = max(cost.executor, sum(map(_resident, of_executors)))
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
+
+
+def agent(folder: Path, broker: KafkaBroker, lines: int, **source: Any) -> tuple[Cost, Any]:
+    """`run` in one process, and its windows."""
+    found = folder / "windows.ndjson"
+    found.unlink(missing_ok=True)
+
+    def done() -> bool:
+        return found.exists() and found.read_bytes().count(b"\n") >= lines
+
+    words = ["run", str(configured(folder, broker, **source))]
+    cost = measured(words, folder / "log", done)
+    return cost, by_model([json.loads(line) for line in found.read_bytes().splitlines()])
+
+
+def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tuple[Cost, Any]:
+    """`run --engine spark`, and its windows."""
+    state, out = folder / "state", folder / "out"
+
+    def done() -> bool:
+        path = state / "committed.json"
+        return path.exists() and json.loads(path.read_bytes())["received"] >= messages
+
+    words = ["run", str(configured(folder, broker)), "--engine", "spark", "--checkpoint", str(state)]
+    words += ["--out", str(out), "--batch", str(batch), "--every", "0", "--master", "local-cluster[1,1,1024]"]
+    for setting in (f"spark.jars={kafka_jars()}", "spark.executor.memory=1g"):
+        words += ["--spark-conf", setting]
+    cost = measured(words, folder / "log", done)
+    files = sorted(out.glob("windows-*.parquet"))
+    return cost, by_model(row for file in files for row in pyarrow.parquet.read_table(file).to_pylist())
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--batch", type=int, default=100_000)
+    asked = parser.parse_args()
+    lines = len(MODELS) * (asked.messages // len(MODELS) // 500)
+    with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker:
+        folder = Path(name)
+        write_inputs(folder, asked.messages)
+        fill(broker, folder)
+        runs: dict[str, Callable[[], tuple[Cost, Any]]] = {
+            "one agent": lambda: agent(folder, broker, lines, group="python"),
+            "one agent, confluent": lambda: agent(folder, broker, lines, group="native", driver="confluent"),
+            "Spark, one executor": lambda: on_spark(folder, broker, asked.messages, asked.batch),
+        }
+        print(
+            f"{'':<21} {'wall s':>7} {'messages/s':>11} {'processor s':>12} {'MiB':>6} {'executor MiB':>13}"
+        )
+        expected = None
+        for run, work in runs.items():
+            cost, found = work()
+            expected = expected or found
+            assert found == expected, f"{run}: other windows than those of one agent"
+            print(
+                f"{run:<21} {cost.wall:7.1f} {asked.messages / cost.wall:11,.0f} {cost.processor:12.1f} "
+                f"{cost.memory / MIB:6.0f} {cost.executor / MIB:13.0f}",
+                flush=True,
+            )
+    print(
+        f"{asked.messages:,} messages, {len(MODELS)} partitions, batches of {asked.batch:,}; "
+        f"{lines:,} windows, the same from each"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The same work by this package."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from monitor import Estimate
+from monitor.calibration import Calibration, IsotonicCalibrator
+from monitor.estimate import (
+    CLASSIFICATION_METRICS,
+    average_confidence_many,
+    calibration_error,
+    classification_estimates,
+)
+from monitor.labels import ESTIMATORS
+from monitor.records import Floats
+from tests.bench.rivals.stopwatch import measured, tell
+
+LEVEL = 0.95
+Intervals = dict[str, list[list[float]]]
+
+
+def main(path: str, rounds: int) -> None:
+    arrays = np.load(path)
+    window = int(arrays["window"])
+    reference, scores = two_columns(arrays["reference_scores"]), two_columns(arrays["analysis_scores"])
+    truth, labels = arrays["reference_labels"], arrays["analysis_labels"].reshape(-1, window)
+
+    def fit() -> Calibration:
+        return IsotonicCalibrator().fit(reference, reference.argmax(axis=1), truth)
+
+    def accuracy(fitted: Calibration) -> Floats:
+        chances, acted = fitted.apply(scores), scores.argmax(axis=1)
+        return average_confidence_many(chances[np.arange(len(acted)), acted].reshape(-1, window), LEVEL)
+
+    def eight(fitted: Calibration) -> Intervals:
+        chances = fitted.apply(scores).reshape(-1, window, 2)
+        raw = scores.reshape(-1, window, 2)
+        found: Intervals = {metric: [] for metric in (*CLASSIFICATION_METRICS, "ece")}
+        for mine, given in zip(chances, raw, strict=True):
+            acted = given.argmax(axis=1)
+            for metric, each in classification_estimates(
+                mine, acted, CLASSIFICATION_METRICS, LEVEL, positive=1, ranking=given
+            ).items():
+                found[metric].append(ends(each))
+            error = calibration_error(given.max(axis=1), mine[np.arange(window), acted], level=LEVEL)
+            found["ece"].append(ends(error.result))
+        return found
+
+    def labelled(_: object) -> Intervals:
+        found: Intervals = {"accuracy": [], "auroc": [], "average_precision": []}
+        for given, known in zip(scores.reshape(-1, window, 1, 2), labels, strict=True):
+            fitted = ESTIMATORS["labelled"]().fit(given, known)
+            for metric, kept in found.items():
+                kept.append(ends(fitted.estimate(metric, 0, level=LEVEL)))
+        return found
+
+    tell(
+        {
+            "accuracy": measured(fit, accuracy, lambda found: {"accuracy": found[:, 1:].tolist()}, rounds),
+            "eight": measured(fit, eight, dict, rounds),
+            "labelled": measured(lambda: None, labelled, dict, rounds),
+        }
+    )
+
+
+def two_columns(p: Floats) -> Floats:
+    """Of both classes."""
+    return np.column_stack([1 - p, p])
+
+
+def ends(found: object) -> list[float]:
+    """Of an estimate; NaN where it is unknown."""
+    return [found.lower, found.upper] if isinstance(found, Estimate) else [np.nan, np.nan]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

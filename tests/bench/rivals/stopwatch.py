@@ -1,0 +1,61 @@
+"""What every script measures, in the standard library and numpy alone: other environments run it too."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass
+class Measured:
+    """What some work cost, and what it said.
+
+    Parameters
+    ----------
+    fit : float
+        Seconds of the processor, in all threads: what else the machine does changes them less.
+    estimate : float
+        Seconds over all windows, the best round.
+    megabytes : float
+        What the process grew by at most.
+    intervals : dict of str to list
+        By metric, a window's lower and upper end; empty where the library gives none.
+    """
+
+    fit: float
+    estimate: float
+    megabytes: float
+    intervals: dict[str, list[list[float]]] = field(default_factory=dict)
+
+
+def peak() -> float:
+    """The process's largest resident memory so far, in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measured(
+    fit: Callable[[], Any],
+    estimate: Callable[[Any], Any],
+    intervals: Callable[[Any], dict[str, list[list[float]]]],
+    rounds: int,
+) -> Measured:
+    """Fit once, estimate so many times, and read the intervals off the last."""
+    before = peak()
+    began = time.process_time()
+    fitted = fit()
+    took = time.process_time() - began
+    best, found = float("inf"), None
+    for _ in range(rounds):
+        began = time.process_time()
+        found = estimate(fitted)
+        best = min(best, time.process_time() - began)
+    return Measured(took, best, peak() - before, intervals(found))
+
+
+def tell(results: dict[str, Measured]) -> None:
+    """Print them for the process that asked."""
+    print(json.dumps({name: asdict(result) for name, result in results.items()}))

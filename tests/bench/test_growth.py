@@ -1,0 +1,46 @@
+"""The bench of growth: one small point, and what it says of several."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.bench.bench_growth import AXES, Cost, Load, exponent, measure, table
+
+
+def test_a_point_closes_its_windows_and_gives_labels_to_every_models_answers(tmp_path: Path) -> None:
+    load = Load(rows=40_000, models=2, window=200, groups=4, labelled=0.2)
+    cost = measure(load, tmp_path)
+    assert cost.series == 2 * (1 + 4)
+    assert cost.lines > 2 * 40_000 // 200, "a model's windows, its groups', and revisions by labels"
+    assert cost.disk > 1_000_000
+    assert min(cost.start, cost.engine, cost.store, cost.scrape) > 0
+
+
+def test_an_exponent_is_the_slope_in_logarithms() -> None:
+    assert exponent(2.0, 16.0, 10.0, 100.0) == pytest.approx(math.log10(8))
+    assert math.isnan(exponent(1.0, 2.0, 0.0, 0.01))
+
+
+def test_the_first_wall_is_the_nearest_one() -> None:
+    small = Cost(1.0, 1.0, 0.1, 100_000_000, 50_000_000, 0.1, 1000, 10, 1)
+    large = replace(small, scrape=1.0, memory=1_000_000_000)
+    axis = [Load(models=10), Load(models=100)]
+    lines = table("models", list(zip(axis, (small, large), strict=True)))
+    assert "memory 1.00" in lines[-2]
+    assert lines[-1] == "    first wall: resident memory reaches 1 GiB: at about 110"
+    flat = table("models", list(zip(axis, (small, small), strict=True)))
+    assert flat[-1] == "    first wall: none in sight"
+    slow = table(
+        "models", list(zip(axis, (replace(small, engine=10.0), replace(small, engine=40.0)), strict=True))
+    )
+    assert slow[-1] == "    first wall: one core keeps up with 100,000 answers/s: at about 32"
+
+
+def test_each_axis_changes_one_thing() -> None:
+    for axis, loads in AXES.items():
+        assert len({replace(load, **{axis: 1}) for load in loads}) == 1
+        assert len({getattr(load, axis) for load in loads}) == len(loads)

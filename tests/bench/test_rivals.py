@@ -1,0 +1,39 @@
+"""The comparison with other libraries, short and without them: its arrays, its judge, our part."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, asked, powered, realised, share_and_width
+
+WINDOWS = 12
+
+
+def test_our_part_says_an_interval_of_each_window_and_they_hold_most_of_what_came(tmp_path: Path) -> None:
+    given = arrays(WINDOWS)
+    path = tmp_path / "arrays.npz"
+    np.savez(path, **given)
+    found = asked(sys.executable, "ours", path, rounds=1)
+    assert set(found) == {"accuracy", "eight", "labelled"}
+    assert set(found["eight"].intervals) == {*SHOWN, "ece"}
+    assert all(each.estimate > 0 for each in found.values())
+    for metric, truth in realised(given).items():
+        assert truth.shape == (WINDOWS,)
+        share, width = share_and_width(found["eight"].intervals[metric], truth)
+        # Of 12 windows of a 95 % interval, fewer than 9 inside has a chance of 1 in 400.
+        assert share >= 100 * 9 / WINDOWS, metric
+        assert 0 < width < 100 * 4 / np.sqrt(WINDOW), metric
+
+
+def test_the_judge_counts_windows_inside_and_the_mean_width() -> None:
+    ends = [[0.4, 0.6], [0.7, 0.9], [np.nan, np.nan], [0.5, 0.5]]
+    share, width = share_and_width(ends, np.array([0.6, 0.65, 0.5, 0.5]))
+    assert (round(share, 1), round(width, 1)) == (66.7, 13.3)
+
+
+def test_the_comparison_with_ppi_python_is_of_the_same_numbers() -> None:
+    (line,) = powered()
+    assert float(line.rsplit(" ", 1)[1]) < 1e-8, line

@@ -1,0 +1,33 @@
+"""Fixtures of the HTTP source's tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.http import spool as spool_module
+from tests.posting import Posted, posting
+
+
+@pytest.fixture
+def posted(tmp_path: Path) -> Iterator[Posted]:
+    with posting(tmp_path / "spool") as made:
+        yield made
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Holds every sync of a spool until it is set."""
+    real, leave = spool_module._sync, threading.Event()
+    leave.set()
+
+    def slow(file: int) -> None:
+        leave.wait(10)
+        real(file)
+
+    monkeypatch.setattr(spool_module, "_sync", slow)
+    yield leave
+    leave.set()

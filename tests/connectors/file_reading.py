@@ -1,0 +1,56 @@
+"""Helpers of the file source's tests: a source that is open, and all that it gives."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+
+import zstandard
+
+from connectors.base import EndOfSource, Raw, RawBlock
+from connectors.files import FileSource
+from monitor.records import TaskLayout
+
+LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
+
+
+def line(number: int) -> bytes:
+    return b'{"id": "r%05d", "model": "erm", "scores": [0.25, 0.75]}\n' % number
+
+
+def lines(first: int, last: int) -> bytes:
+    return b"".join(map(line, range(first, last)))
+
+
+@contextlib.contextmanager
+def opened(path, positions=None, **settings):
+    source = FileSource(path, **settings)
+    source.open(positions or {})
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def read_all(source: FileSource) -> list[Raw]:
+    found: list[Raw] = []
+    with contextlib.suppress(EndOfSource):
+        drain(source, found)
+    return found
+
+
+def drain(source: FileSource, found: list[Raw]) -> None:
+    """Read until an error comes."""
+    while True:
+        found += source.read(0.0)
+
+
+def text(raws: list[Raw]) -> bytes:
+    assert all(isinstance(raw, RawBlock) for raw in raws), raws
+    return b"".join(raw.data for raw in raws)
+
+
+def compressed(kind: str, data: bytes) -> bytes:
+    if kind == ".gz":
+        return gzip.compress(data)
+    return zstandard.ZstdCompressor().compress(data) if kind == ".zst" else data

@@ -1,0 +1,236 @@
+"""The file source while its file changes: growth, rotation, pipes, and how far behind it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from connectors.base import EndOfSource
+from connectors.files import FileSource
+from monitor.errors import SourceError
+from tests.connectors.file_reading import line, lines, opened, read_all, text
+from tests.services.process import wait_until
+
+
+def test_a_followed_file_is_waited_for_and_read_as_it_grows(tmp_path):
+    path = tmp_path / "p.ndjson"
+    with opened(path, follow=True) as source:
+        assert not source.up
+        assert source.read(0.0) == []
+        with path.open("ab", buffering=0) as file:
+            file.write(line(0) + line(1)[:20])
+            assert text(source.read(0.0)) == line(0)
+            assert source.up
+            assert source.read(0.0) == []
+            file.write(line(1)[20:])
+            [raw] = source.read(0.0)
+    assert (raw.data, raw.start) == (line(1), len(line(0)))
+
+
+def test_a_followed_file_is_read_on_from_its_position(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 10))
+    position = len(lines(0, 4))
+    with opened(path, {str(path): position}, follow=True) as source:
+        [raw] = source.read(0.0)
+    assert (raw.start, raw.data) == (position, lines(4, 10))
+
+
+@pytest.mark.parametrize("position", [len(lines(0, 4)) - 5, 10_000])
+def test_a_position_where_no_line_ends_belongs_to_another_file(tmp_path, position):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 10))
+    with opened(path, {str(path): position}, follow=True) as source:
+        assert text(source.read(0.0)) == lines(0, 10)
+
+
+def test_a_renamed_file_is_read_to_its_end_before_the_new_one(tmp_path):
+    path = tmp_path / "p.ndjson"
+    with path.open("ab", buffering=0) as old, opened(path, follow=True, settle_seconds=0.0) as source:
+        old.write(lines(0, 3))
+        assert text(source.read(0.0)) == lines(0, 3)
+        path.rename(tmp_path / "p.ndjson.1")
+        old.write(line(3))  # the writer has not noticed yet
+        path.write_bytes(lines(10, 12))
+        assert text(source.read(0.0)) == line(3)
+        [raw] = source.read(0.5)
+    assert (raw.data, raw.start) == (lines(10, 12), 0)
+
+
+def test_a_half_line_at_the_end_of_a_renamed_file_is_not_lost(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(line(0) + b'{"id":')
+    with opened(path, follow=True, settle_seconds=0.0) as source:
+        first = source.read(0.0)
+        path.rename(tmp_path / "p.ndjson.1")
+        path.write_bytes(line(1))
+        second, third = source.read(0.5), source.read(0.5)
+    assert [text(raws) for raws in (first, second, third)] == [line(0), b'{"id":', line(1)]
+
+
+def test_a_renamed_file_is_given_time_to_settle(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(line(0))
+    with opened(path, follow=True, settle_seconds=3600.0) as source:
+        assert text(source.read(0.0)) == line(0)
+        path.rename(tmp_path / "p.ndjson.1")
+        path.write_bytes(line(1))
+        assert source.read(0.05) == []
+        with (tmp_path / "p.ndjson.1").open("ab") as old:
+            old.write(line(2))
+        assert text(source.read(0.0)) == line(2)
+
+
+def test_a_removed_file_is_held_until_another_takes_its_place(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(line(0))
+    with opened(path, follow=True, settle_seconds=0.0) as source:
+        assert text(source.read(0.0)) == line(0)
+        path.unlink()
+        assert source.read(0.0) == []
+        path.write_bytes(line(1))
+        assert text(source.read(0.5)) == line(1)
+
+
+def test_a_followed_file_that_stays_away_is_an_error_until_it_is_there(tmp_path):
+    path = tmp_path / "p.ndjson"
+    with opened(path, follow=True, settle_seconds=0.0, missing_seconds=0.0) as source:
+        for _ in range(2):
+            with pytest.raises(SourceError) as caught:
+                source.read(0.0)
+            assert str(caught.value) == f"There is no file {path}; it is waited for."
+        path.write_bytes(line(0))
+        assert text(source.read(0.0)) == line(0)
+        path.rename(tmp_path / "moved")
+        with pytest.raises(SourceError) as caught:
+            source.read(0.0)
+        assert str(caught.value) == f"There is no longer a file {path}; it is waited for."
+        with (tmp_path / "moved").open("ab") as old:
+            old.write(line(1))
+        assert text(source.read(0.0)) == line(1), "its writer may not have noticed"
+        path.write_bytes(line(2))
+        assert text(source.read(0.5)) == line(2)
+        assert source.read(0.0) == []
+
+
+def test_a_named_pipe_is_read_until_its_last_writer_closes_it(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with opened(path) as source:
+        assert source.up
+        assert source.read(0.0) == [], "no writer has come yet, which is not the end"
+        with path.open("wb", buffering=0) as writer:
+            writer.write(line(0) + line(1)[:9])
+            assert text(source.read(5.0)) == line(0)
+            writer.write(line(1)[9:] + b'{"id": 2}')
+            assert text(source.read(5.0)) == line(1)
+            assert source.read(0.0) == []
+        assert text(source.read(5.0)) == b'{"id": 2}'
+        assert not source.up
+        assert source.lag is None
+        with pytest.raises(EndOfSource):
+            source.read(0.0)
+
+
+def test_what_a_pipe_cannot_do_is_said(tmp_path):
+    for name in ("pipe", "pipe.csv"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(SourceError, match=r"pipe is a pipe, which is read until it is closed; leave follow"):
+        FileSource(tmp_path / "pipe", follow=True).open({})
+    with pytest.raises(SourceError, match=r"pipe\.csv is a pipe, .*only plain NDJSON.*; make it a file"):
+        FileSource(tmp_path / "pipe.csv").open({})
+
+
+def test_a_truncated_file_is_begun_again_and_that_is_said(tmp_path, caplog):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 5))
+    with opened(path, follow=True) as source:
+        assert text(source.read(0.0)) == lines(0, 5)
+        with path.open("r+b") as file:
+            file.truncate(0)
+        assert source.read(0.0) == []
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{path}: it is shorter than what was read of it, so it was cut or written anew: it is read from "
+            "its start. What it repeats counts once where it has an id."
+        ]
+        with path.open("ab") as file:
+            file.write(lines(7, 9))
+        [raw] = source.read(0.0)
+    assert (raw.data, raw.start) == (lines(7, 9), 0)
+
+
+def test_lag_is_about_the_records_that_are_left(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 60_000))
+    with opened(path) as source:
+        assert source.lag is None
+        [raw] = source.read(0.0)
+        assert source.lag == 60_000 - raw.data.count(b"\n")
+        read_all(source)
+        assert source.lag == 0
+    assert source.lag is None
+
+
+@contextlib.contextmanager
+def asked_meanwhile(source: FileSource) -> Iterator[list[object]]:
+    """Another thread asks for `up` and `lag` all the while, as scrapes do; gives what it was answered."""
+    answers: list[object] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                source.up  # noqa: B018 - that it answers is what is tested
+                answers.append(source.lag)
+            except Exception as error:  # noqa: BLE001 - none may come out
+                answers.append(error)
+
+    thread = threading.Thread(target=ask)
+    pause = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # as many changes of thread between two steps as can be had
+    thread.start()
+    try:
+        yield answers
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(pause)
+
+
+def wait_until_answered(answers: list[object], expected: object) -> None:
+    """Wait for an answer that is newer than this call."""
+    begun = len(answers)
+    wait_until(lambda: expected in answers[begun:], 10.0, f"lag is {expected}", pause=0.0)
+
+
+def test_lag_may_be_asked_for_while_the_file_is_rotated(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 20))
+    with opened(path, follow=True, settle_seconds=0.0) as source, asked_meanwhile(source) as answers:
+        for number in range(200):
+            assert text(source.read(1.0)) == lines(0, 20)
+            wait_until_answered(answers, 0)
+            path.rename(tmp_path / f"p.ndjson.{number}")
+            path.write_bytes(lines(0, 20))
+            assert source.read(0.0) == []
+    assert set(answers) == {0, None}
+
+
+def test_lag_may_be_asked_for_while_the_file_is_closed(tmp_path):
+    path = tmp_path / "p.ndjson"
+    path.write_bytes(lines(0, 20))
+    for follow in (False, True):
+        source = FileSource(path, follow=follow)
+        with asked_meanwhile(source) as answers:
+            for _ in range(200):
+                source.open({})
+                assert text(source.read(0.0)) == lines(0, 20)
+                wait_until_answered(answers, 0)
+                source.close()
+                wait_until_answered(answers, None)
+        assert set(answers) == {0, None}

@@ -1,0 +1,165 @@
+"""The bounds on posts: their time, size and number, room, quota, and who may write what."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from connectors.http import conversation
+from connectors.http import spool as spool_module
+from tests.posting import SECRET, Posted, head, label, posting, rest_of, row, status_of
+from tests.services.process import wait_until
+
+# --- bounds ---------------------------------------------------------------------------------------------
+
+
+def test_a_head_and_a_body_must_come_in_time(tmp_path: Path) -> None:
+    with posting(tmp_path / "spool", read_seconds=0.3) as posted:
+        with posted.connect() as silent:
+            assert rest_of(silent) == b"", "who says nothing is let go"
+        assert status_of(posted.raw(b"POST /v1/labels HT")) == 408
+        answer = posted.raw(head(content_length="100") + b"[")
+        assert status_of(answer) == 408
+        assert b"The body did not come within 0.3 s; send it faster, or in smaller posts" in answer
+        with posted.connect() as drip:
+            drip.sendall(head(content_length="100"))
+            began = time.monotonic()
+            for _ in range(100):
+                try:
+                    drip.sendall(b" ")
+                except OSError:
+                    break
+                time.sleep(0.02)
+            assert time.monotonic() - began < 1.9, "a byte now and then does not count as in time"
+
+
+def test_an_idle_connection_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "IDLE_SECONDS", 0.2)
+    with posting(tmp_path / "spool") as posted:
+        data = json.dumps(row(1)).encode()
+        assert posted.raw(head(content_length=str(len(data))) + data).count(b"HTTP/1.1 202") == 1
+
+
+def test_no_more_than_so_many_posts_are_held(tmp_path: Path, held: threading.Event) -> None:
+    with posting(tmp_path / "spool", max_requests=2) as posted:
+        held.clear()
+        answers: list[int] = []
+        url = f"http://127.0.0.1:{posted.source.port}/v1/predictions"
+        threads = [
+            threading.Thread(target=lambda: answers.append(httpx.post(url, json=row(1)).status_code))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: posted.source._posts._in_memory == 2, 10, "both posts wait for the disk")  # type: ignore[union-attr]
+        answer = posted.post(row(2))
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert answer.json()["error"] == "2 posts are being taken already; send this one again"
+        held.set()
+        for thread in threads:
+            thread.join()
+        assert answers == [202, 202]
+        assert posted.post(row(3)).status_code == 202
+
+
+def test_a_full_spool_sheds_says_when_to_come_back_and_counts(tmp_path: Path) -> None:
+    spool = {"path": str(tmp_path / "spool"), "max_bytes": 1_000_000}
+    with posting(tmp_path, spool=spool, max_body_bytes=250_000) as posted:
+        rows = [row(i, padding="x" * 1900) for i in range(100)]
+        statuses = [posted.post(rows).status_code for _ in range(7)]
+        assert statuses == [202] * 5 + [429] * 2
+        answer = posted.post(rows)
+        assert answer.headers["retry-after"] == "5"
+        assert answer.json() == {"error": "There is no room until something is used; nothing was taken"}
+        assert posted.source.shed == 300
+        labels = [label(i, padding="x" * 1900) for i in range(110)]
+        assert posted.post(labels, "/v1/labels").status_code == 429
+        assert (posted.source.shed, posted.source.labels_shed) == (300, {"spam": 110, "ham": 0})
+        lines = posted.lines()
+        assert len(lines) == 500
+        posted.source.absorbed({"spool": sum(len(line) + 1 for line in lines)})
+        assert posted.post(rows).status_code == 202
+
+
+def test_a_disk_that_does_not_take_it_is_told_and_recovered_from(
+    posted: Posted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    real = spool_module._sync
+    monkeypatch.setattr(spool_module, "_sync", fails)
+    answer = posted.post(row(1))
+    assert (answer.status_code, answer.json()) == (
+        503,
+        {"error": "The disk did not take the rows; send them again"},
+    )
+    monkeypatch.setattr(spool_module, "_sync", real)
+    assert posted.post(row(2)).status_code == 202
+    assert posted.taken() == [row(2)]
+
+
+def test_what_fails_here_is_counted_with_the_refused(posted: Posted) -> None:
+    workers = posted.source._workers
+    assert workers is not None
+    workers.shutdown()  # so that a body which is too large to be decoded at once fails
+    answer = posted.post([row(1, padding="x" * 70_000)])
+    assert (answer.status_code, answer.json()) == (500, {"error": "This failed here; the log says why"})
+    assert posted.source.refused[500] == 1
+    assert posted.post(row(2)).status_code == 202
+
+
+def test_a_task_over_its_quota_waits_and_others_do_not(tmp_path: Path) -> None:
+    with posting(tmp_path / "spool", rows_per_second=10) as posted:
+        assert posted.post([row(i) for i in range(60)]).status_code == 202
+        answer = posted.post(row(61))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
+        assert answer.json() == {"error": "More than 10 rows a second of a task; nothing was taken"}
+        assert posted.post(row(1, task="ham")).status_code == 202
+        assert posted.source.shed == 1
+        assert len(posted.taken()) == 61
+
+
+# --- who may --------------------------------------------------------------------------------------------
+
+
+def test_a_token_may_write_its_tasks_and_no_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with posting(tmp_path / "spool", tokens=[{"token": SECRET, "tasks": ["spam"]}]) as posted:
+        for authorization in ("", "Bearer wrong-token-0123456789", f"Basic {SECRET}"):
+            answer = posted.post(row(1), authorization=authorization)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        bearer = f"Bearer {SECRET}"
+        assert posted.post(row(1), authorization=bearer).status_code == 202
+        answer = posted.post([row(2), row(3, task="ham")], authorization=bearer)
+        assert answer.status_code == 403
+        assert answer.json() == {"error": "This token may write spam, not ham; nothing was taken"}
+        bad = row(4, task="ham", scores=[3, 3])
+        assert posted.post(bad, authorization=bearer).status_code == 403
+        assert posted.post(row(5, task="eggs"), authorization=bearer).status_code == 400
+        wait_until(lambda: posted.source.lag == 2, 5, "the rows are kept")
+        assert [each["id"] for each in posted.taken()] == ["1", "5"]
+    assert "wrong-token" not in caplog.text
+    assert SECRET not in caplog.text
+    assert SECRET not in repr(posted.settings)
+
+
+def test_a_body_without_a_token_is_not_read(tmp_path: Path) -> None:
+    with (
+        posting(tmp_path / "spool", tokens=[{"token": SECRET}]) as posted,
+        posted.connect() as connection,
+    ):
+        connection.sendall(head(content_length="1000000"))
+        assert status_of(rest_of(connection)) == 401
+
+
+def test_refusals_are_logged_once_and_then_counted(posted: Posted, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(5):
+        posted.post(b"")
+    assert caplog.text.count("http: a request of 127.0.0.1 was answered 400: The body is empty") == 1

@@ -1,0 +1,90 @@
+"""What is packaged: the source distribution is the whole tree; a wheel made of it has what commands need."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import DaemonProcess, configuration
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of what git tracks, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    builder = folder / "builder"
+    venv.create(builder, with_pip=True)
+    python = builder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "hatchling"], check=True, timeout=300)
+    build = "import sys; from hatchling.build import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([python, "-c", build, folder], cwd=ROOT, check=True, timeout=300, capture_output=True)
+    [archive] = folder.glob("blindsight-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def installed(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel that is made from it; what it depends on is this environment's."""
+    target = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, unpacked]
+    subprocess.run(words, check=True, timeout=300)
+    return target
+
+
+def blindsight(installed: Path, *arguments: str | Path) -> list[str | Path]:
+    return ["env", f"PYTHONPATH={installed}", sys.executable, "-m", "monitor.cli", *arguments]
+
+
+@pytest.mark.slow
+def test_the_source_distribution_has_every_file_that_git_tracks(unpacked: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout: what it should hold is not known")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+    packed = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
+    assert set(listed.stdout.splitlines()) - packed == set()
+    assert not [name for name in packed if re.search(r"\.pyc$|(^|/)(state|\.venv)/", name)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["version"], "blindsight "),
+        (["schema"], '"$defs"'),
+        (["check", "config.example.yaml"], "The configuration is valid."),
+        (["rules", "config.example.yaml"], "alert: BlindsightObjectiveBreached"),
+        (["rules", "--format", "operator"], "kind: PrometheusRule"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_wheel_made_from_it_has_what_a_command_needs(
+    installed: Path, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    shutil.copy(ROOT / "config.example.yaml", tmp_path)
+    words = blindsight(installed, *arguments)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
+
+
+@pytest.mark.slow
+def test_its_daemon_serves_the_page_with_the_files_that_it_asks_for(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").touch()
+    config = configuration(sources=[{"kind": "file", "path": "in.ndjson", "follow": True}])
+    program = [str(word) for word in blindsight(installed, "run", tmp_path / "config.yaml")]
+    with DaemonProcess(tmp_path, config, program=program) as daemon:
+        page = daemon.get("/")[1]
+        assets = set(re.findall(r'(?:src|href)="(assets/[^"]+)"', page))
+        assert len(assets) >= 2
+        assert [daemon.get(f"/{name}")[0] for name in assets] == [200] * len(assets)

@@ -1,0 +1,156 @@
+"""What the cases of alerts are made of: timelines, their series, and what promtool is asked of them.
+
+A timeline is a text with a letter a minute: ``H`` healthy, ``S`` sick, ``x`` a failed scrape (Prometheus
+marks every series stale), ``.`` no sample at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import yaml
+
+from tests.services.prometheus_server import promtool_test_rules
+
+Values = Callable[[str], list[float | None]]
+
+
+"""Samples of a series for the letters of a timeline; None where it has none."""
+
+
+def gauge(healthy: float | None, sick: float | None) -> Values:
+    """One value in health, another one in sickness."""
+    return lambda letters: [sick if letter in "Sx." else healthy for letter in letters]
+
+
+def counter(healthy: float, sick: float) -> Values:
+    """So much more each minute; whole numbers."""
+
+    def values(letters: str) -> list[float | None]:
+        total, found = 0.0, list[float | None]()
+        for letter in letters:
+            total += sick if letter in "Sx." else healthy
+            found.append(float(int(total + 1e-9)))
+        return found
+
+    return values
+
+
+def piling(healthy: float, a_minute: float) -> Values:
+    """A queue: it grows in sickness, and is empty again at once in health."""
+
+    def values(letters: str) -> list[float | None]:
+        now, found = healthy, list[float | None]()
+        for letter in letters:
+            now = now + a_minute if letter in "Sx." else healthy
+            found.append(now)
+        return found
+
+    return values
+
+
+def only_healthy(values: Values) -> Values:
+    """Not there in sickness."""
+    return lambda letters: [
+        value if letter == "H" else None for value, letter in zip(values(letters), letters, strict=True)
+    ]
+
+
+def stopped_clock(letters: str) -> list[float | None]:
+    """Seconds since the start, which stand still in sickness."""
+    now, found = 0.0, list[float | None]()
+    for minute, letter in enumerate(letters):
+        now = now if letter in "Sx." else 60.0 * minute
+        found.append(now)
+    return found
+
+
+def states(name: str, who: str, healthy: str, sick: str, *others: str) -> dict[str, Values]:
+    """A set of 0 and 1."""
+    every = dict.fromkeys([healthy, sick, *others])
+    return {
+        f'{name}{{{who},state="{state}"}}': gauge(float(state == healthy), float(state == sick))
+        for state in every
+    }
+
+
+@dataclass(frozen=True)
+class Case:
+    """One alert with one cause.
+
+    Parameters
+    ----------
+    alert, severity : str
+    labels : mapping
+        Its identity, beside name and severity.
+    description : str
+        What it says when it begins to fire.
+    series : mapping of selector to Values
+    healthy : int
+        Minutes before it goes wrong.
+    fires : int
+        Minutes after that, within which it must fire; and not in the minute before.
+    blip : int
+        So many minutes of it must not fire.
+    recovers : int or None
+        Minutes of health after which it no longer fires.
+    lives_on : int
+        Minutes without any data after which it still fires.
+    ends : int or None
+        Minutes without any data after which it no longer fires; None where that is what it is about.
+    """
+
+    alert: str
+    severity: str
+    labels: Mapping[str, str]
+    description: str
+    series: Mapping[str, Values]
+    healthy: int
+    fires: int
+    blip: int
+    recovers: int | None
+    lives_on: int
+    ends: int | None
+    scrapes: bool = field(default=True)
+
+    @property
+    def id(self) -> str:
+        """For pytest."""
+        return "-".join([self.alert, *self.labels.values()])
+
+    def identity(self) -> dict[str, str]:
+        """All labels of the alert."""
+        return {"severity": self.severity, "job": "blindsight", **self.labels}
+
+
+def samples(case: Case, timeline: str) -> list[dict[str, str]]:
+    """`input_series` of promtool."""
+    return [
+        {"series": series, "values": " ".join(map(_sample, values(timeline), timeline))}
+        for series, values in case.series.items()
+    ]
+
+
+def _sample(value: float | None, letter: str) -> str:
+    if letter == "x":
+        return "stale"
+    return "_" if letter == "." or value is None else f"{value:g}" if abs(value) < 1e6 else repr(value)
+
+
+def firing(alert: str, identity: Mapping[str, str]) -> str:
+    """The series that Prometheus keeps of a firing alert."""
+    labels = {"alertname": alert, "alertstate": "firing", **identity}
+    return "ALERTS{" + ",".join(f'{key}="{value}"' for key, value in sorted(labels.items())) + "}"
+
+
+def judged(rules: str, series: list[dict[str, str]], tests: Mapping[str, object]) -> list[str]:
+    """What promtool finds wrong."""
+    case = {"interval": "1m", "input_series": series, **tests}
+    return promtool_test_rules(rules, yaml.safe_dump({"evaluation_interval": "1m", "tests": [case]}))
+
+
+def asked(expression: str, minute: int, *expected: str) -> dict[str, object]:
+    """One `promql_expr_test`: these series and no others, each with the value 1."""
+    found = [{"labels": each, "value": 1} for each in expected]
+    return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": found}

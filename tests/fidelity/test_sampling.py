@@ -1,0 +1,30 @@
+"""The table of samples in short: two pools of 4,000 requests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.fidelity.sampling import KEPT, cost, measured
+
+
+def test_a_sample_gives_about_what_the_whole_does_and_says_what_it_costs() -> None:
+    found = measured(range(2), rows=4000, labelled=100, sizes=(1000,))
+    whole, taken = (np.mean(found[name], axis=0) for name in ("the whole", "stratified 1,000"))
+    assert whole[2:4].tolist() == [0.0, 0.0]
+    assert taken[2] < 1.0, "points of accuracy; the standard error of 1,000 rows drawn evenly is 0.9"
+    assert abs(taken[6]) < 20, "per cent of the width"
+    assert taken[8] < whole[8]
+
+
+def test_what_a_sample_is_told_to_cost_is_what_samples_differ_by() -> None:
+    """Three standard errors of a variance of six samples of each of two pools."""
+    found = cost(2, rows=4000, labelled=100, many=600, samples=6, seeds=2)
+    assert abs(found.told - found.measured) < 3 * found.error
+    assert found.told < 0.6 * found.evenly
+    assert 0 < found.told_wider < 10
+
+
+def test_the_kept_table_is_of_a_run_in_full() -> None:
+    text = KEPT.read_text(encoding="utf-8")
+    assert "means over 4 pools" in text
+    assert all(f"stratified {size}" in text for size in ("1,000", "3,000", "10,000"))

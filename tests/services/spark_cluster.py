@@ -1,0 +1,166 @@
+"""Spark for tests: whether this machine can run it, a standalone master with workers, killing an executor."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from xml.etree import ElementTree
+
+from tests.services.kafka_broker import fetched
+from tests.services.process import ServiceUnavailable, answers, free_ports, started, stop, tail, wait_until
+
+KAFKA_POM = Path(__file__).with_name("spark-kafka.xml")
+START_SECONDS = 120
+_EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+def check_spark() -> None:
+    """Raise `ServiceUnavailable` where Spark cannot run."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise ServiceUnavailable("Spark needs pyspark: pip install '.[spark]'")
+    if shutil.which("java") is None:
+        raise ServiceUnavailable("Spark needs `java` 17: run .ci/install-services.sh")
+
+
+_LACKING = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
+
+
+def kafka_jars() -> str:
+    """The jars with which Spark reads Kafka, fetched by Maven where they are not there yet; for `spark.jars`.
+
+    Raises
+    ------
+    ServiceUnavailable
+        Maven is missing, or they cannot be fetched.
+    """
+    version = ElementTree.parse(KAFKA_POM).findtext("{*}properties/{*}spark.version")
+    folder = fetched(KAFKA_POM, Path.home() / ".cache" / "blindsight-test" / f"spark-kafka-{version}")
+    return ",".join(str(path) for path in sorted(folder.iterdir()) if path.name.startswith(_LACKING))
+
+
+class SparkCluster:
+    """A standalone master and workers of one core and 1 GiB each, on 127.0.0.1; to be entered.
+
+    Parameters
+    ----------
+    workers : int
+
+    Raises
+    ------
+    ServiceUnavailable
+        pyspark or Java is missing.
+    """
+
+    def __init__(self, workers: int = 2) -> None:
+        check_spark()
+        self._workers = workers
+        self._folder = Path(tempfile.mkdtemp(prefix="blindsight-spark-"))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.port, self._page, *self._pages = free_ports(2 + workers)
+
+    @property
+    def master(self) -> str:
+        """Its address, for `--master`."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> SparkCluster:
+        try:
+            words = ["master.Master", "--host", "127.0.0.1", "--port", str(self.port)]
+            self._start("master", [*words, "--webui-port", str(self._page)], lambda log: answers(self.port))
+            for number, page in enumerate(self._pages):
+                words = ["worker.Worker", self.master, "--host", "127.0.0.1", "-c", "1", "-m", "1g"]
+                words += ["-d", str(self._folder), "--webui-port", str(page)]
+                self._start(f"worker-{number}", words, lambda log: "Successfully registered" in tail(log, 50))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start(self, name: str, words: Sequence[str], ready: Callable[[Path], bool]) -> None:
+        import pyspark
+
+        home = Path(str(pyspark.__file__)).parent
+        log = self._folder / f"{name}.log"
+        settings = {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        java = ["env", *(f"{key}={value}" for key, value in settings.items()), f"{home}/bin/spark-class"]
+        words = [*java, f"org.apache.spark.deploy.{words[0]}", *words[1:]]
+        process = started(f"Spark's {name}", words, log, lambda: ready(log), START_SECONDS)
+        self._processes.append(process)
+
+    def close(self) -> None:
+        """End the workers, then the master."""
+        for process in reversed(self._processes):
+            stop(process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def executors(ancestor: int) -> list[int]:
+    """The process ids of executors among the descendants of a process."""
+    return [pid for pid in descendants(ancestor) if is_executor(pid)]
+
+
+def descendants(ancestor: int) -> list[int]:
+    """A process and all that it has started, and they, as far as they are there."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError, IndexError):
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                children.setdefault(int(parent), []).append(int(folder.name))
+    found = [ancestor]
+    for pid in found:  # which grows meanwhile
+        found += children.get(pid, [])
+    return found
+
+
+def pythons(ancestor: int) -> list[int]:
+    """The process ids of the Pythons that run tasks: those that Spark's own Python has forked."""
+    daemons = [pid for pid in descendants(ancestor) if b"pyspark.daemon" in words_of(pid)]
+    return [pid for daemon in daemons[:1] for pid in descendants(daemon)[1:]]
+
+
+def is_executor(pid: int) -> bool:
+    """Whether a process is the Java of an executor."""
+    words = words_of(pid)
+    return _EXECUTOR in words and words.split(b"\0")[0].endswith(b"java")
+
+
+def words_of(pid: int) -> bytes:
+    """The command line of a process, its words ended by NUL; nothing of one that is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def kill_an_executor() -> int:
+    """Kill one of this process's executors, as soon as there is one; its process id."""
+    wait_until(lambda: bool(executors(os.getpid())), START_SECONDS, "an executor is there")
+    pid = executors(os.getpid())[0]
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def kill_a_python() -> int:
+    """Kill one of the Pythons that run tasks of this process, as soon as there is one; its process id."""
+    wait_until(lambda: bool(pythons(os.getpid())), START_SECONDS, "a Python runs a task", pause=0.01)
+    pid = pythons(os.getpid())[0]
+    os.kill(pid, signal.SIGKILL)
+    return pid

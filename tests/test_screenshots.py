@@ -1,0 +1,45 @@
+"""The pictures of the documentation: as their command takes them they hold the whole chart."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from tests.screenshots import CONFIDENCES, DOCS, PICTURES, agent, take
+from tests.services.browser import Browser
+
+
+def size(picture: Path) -> tuple[int, int]:
+    """Width and height, from the head of a PNG."""
+    data = picture.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+def test_the_pictures_hold_the_whole_chart(browser: Browser, tmp_path: Path) -> None:
+    with agent() as origin:
+        take(browser, origin, tmp_path)
+        for name, settings in PICTURES.items():
+            with browser.tab(origin, **settings) as tab:
+                tab.page.goto(origin + "/")
+                said = tab.page.locator("figure .readout").first
+                tab.page.locator("figure").first.scroll_into_view_if_needed()
+                said.wait_for()
+                tab.page.evaluate("scrollTo(0, 0)")
+                box = said.bounding_box()
+            width, height = size(tmp_path / name)
+            assert width == settings["viewport"]["width"]
+            assert height > box["y"] + box["height"], "the words below the chart are its end"
+    light, dark = ((tmp_path / f"page-{scheme}.png").read_bytes() for scheme in ("light", "dark"))
+    assert light != dark
+    assert size(tmp_path / CONFIDENCES)[1] > 500, "a table of ten rows, and a picture"
+
+
+def test_those_in_the_documentation_are_of_these_widths_and_are_shown() -> None:
+    shown = (DOCS / "page.md").read_text(encoding="utf-8")
+    for name, settings in PICTURES.items():
+        width, height = size(DOCS / name)
+        assert width == settings["viewport"]["width"]
+        assert height > 1000, "a chart begins some 750 pixels from the top"
+    assert [name for name in (*PICTURES, CONFIDENCES) if f"]({name})" not in shown] == []
