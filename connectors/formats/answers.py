@@ -139,7 +139,8 @@ def _batch(
     versions: tuple[str, ...] = ("",)
     version = np.zeros_like(owner)
     if said.version is not None:
-        versions, version = encode([said.version[i] for i in owner.tolist()])
+        alone = len(owner) == len(said.version) and bool((owner == np.arange(len(owner))).all())
+        versions, version = encode(said.version if alone else [said.version[i] for i in owner.tolist()])
     predicted, key = said.acted[owner], places.key[record]
     label = _once_a_record(said.label[owner], owner, key)
     probability = np.full(len(owner), np.nan)

@@ -94,7 +94,10 @@ def check_names(names: Sequence[str | None], path: Callable[[int], str], faults:
 
 def encode_versions(values: Sequence[str | int | float | None], faults: Faults) -> list[str]:
     """Versions as text, ``""`` where there is none."""
-    texts = ["" if value is None else text_of(value) for value in values]
+    if set(map(type, values)) == {str}:
+        texts: list[str] = list(values)  # type: ignore[arg-type]
+    else:
+        texts = ["" if value is None else text_of(value) for value in values]
     if max(map(len, texts), default=0) > MAX_NAME:
         for row, text in enumerate(texts):
             if len(text) > MAX_NAME:

@@ -3,6 +3,7 @@
 A real broker on this machine holds messages of 141 bytes, one prediction each, in three partitions.
 Every stage reads the whole topic in a group of its own: the library's bare poll, then the source, then the
 source with the decoder, then with the engine behind it; first over kafka-python, then over confluent-kafka.
+The garbage collector is set as the daemon sets it.
 librdkafka fetches ahead in threads of its own, so that it uses a second core where one is idle; so the
 processor's time of all threads is printed beside the rate. Both are the best of several rounds, because only
 other processes can make a round slower.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 from connectors.base import Raw, RawMessages
 from connectors.formats.decoder import Decoder
+from monitor.commands.process import tune_collector
 from monitor.config import Calibration, Task
 from monitor.config import KafkaSource as KafkaSettings
 from monitor.engine import EngineSettings, layouts
@@ -158,6 +160,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     count = arguments.messages
+    tune_collector()
     found = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
