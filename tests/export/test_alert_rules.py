@@ -89,6 +89,18 @@ def test_only_a_breached_objective_and_dead_agents_page() -> None:
     assert critical == ["BlindsightObjectiveBreached", "BlindsightAgentDown"]
 
 
+def test_all_agents_down_mutes_every_alert_on_models_and_no_other_but_each_agents() -> None:
+    """By the shipped example: an alert on models that it does not name would tell old news all night."""
+    example = yaml.safe_load((ROOT / "deploy/alertmanager/alertmanager.yml").read_text(encoding="utf-8"))
+    down = ['alertname = "BlindsightAgentDown"', 'severity = "critical"']
+    rules = [rule for rule in example["inhibit_rules"] if rule["source_matchers"] == down]
+    first = [rule["target_matchers"][0].partition('"')[2].removesuffix('"') for rule in rules]
+    muted = {name for name in NAMES for expression in first if re.fullmatch(expression, name)}
+    models = {alert.name for group in rule_groups(RuleSettings())[:1] for alert in group.alerts}
+    assert "BlindsightModelUnranked" in models
+    assert muted == models | {"BlindsightNoWindowClosed", "BlindsightAgentDown"}
+
+
 def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
     assert sorted(path.stem for path in RUNBOOKS.iterdir()) == NAMES
     assert len(NAMES) == 13

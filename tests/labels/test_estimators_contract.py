@@ -30,7 +30,7 @@ from tests.labels.contract import (
 
 
 def test_the_registry_knows_each_estimator_by_its_tag() -> None:
-    assert {
+    assert set(ESTIMATORS) == {
         "ssme",
         "ssme_paper",
         "ensemble",
@@ -39,9 +39,12 @@ def test_the_registry_knows_each_estimator_by_its_tag() -> None:
         "majority_vote",
         "dawid_skene",
         "bayesian_calibration",
+        "autoeval",
+        "active_testing",
+        "rectified",
         "ssme_flow",
         "spe",
-    } <= set(ESTIMATORS)
+    }
     assert all(estimator.tag == tag and estimator.__doc__ for tag, estimator in ESTIMATORS.items())
     assert all(estimator.metrics <= set(METRICS) for estimator in ESTIMATORS.values())
 

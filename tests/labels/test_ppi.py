@@ -206,6 +206,39 @@ def test_autoeval_holds_what_it_says_with_few_labels(annotator, picked: bool) ->
     assert inside / 400 >= 0.95 - 0.033
 
 
+def test_another_model_annotates_and_so_do_chances_given_apart() -> None:
+    """By hand, from the rows as they were given: the fit keeps rows and models in an order of its own."""
+    scores, labels, _, _ = toy(1, 60)
+    known, right = labels >= 0, (scores[:, 0].argmax(axis=1) == labels).astype(float)
+    apart = np.random.default_rng(5).dirichlet([1.0, 1.0], 1000)
+    found = {}
+    for name, annotator, chance in (("model", 1, scores[:, 1]), ("apart", apart, apart)):
+        expected = chance[np.arange(1000), scores[:, 0].argmax(axis=1)]
+        by_hand = prediction_powered(right[known], expected[known], expected[~known])
+        answer = AutoEval(annotator=annotator).fit(scores, labels).estimate("accuracy", 0)
+        assert isinstance(answer, Estimate)
+        assert answer.value == pytest.approx(by_hand.value[0], abs=EXACT)
+        found[name] = (answer.value, answer.upper - answer.lower)
+        order = np.random.default_rng(6).permutation(1000)
+        moved = annotator[order] if isinstance(annotator, np.ndarray) else 0
+        models = [0, 1] if isinstance(annotator, np.ndarray) else [1, 0]
+        fit = AutoEval(annotator=moved).fit(scores[order][:, models], labels[order])
+        same = fit.estimate("accuracy", models.index(0))
+        assert isinstance(same, Estimate)
+        assert (same.value, same.lower) == pytest.approx((answer.value, answer.lower), abs=EXACT)
+    assert len({value for value, _ in found.values()}) == 2
+    assert found["model"][1] < found["apart"][1], "noise tells less than another model"
+
+
+def test_where_the_annotating_model_did_not_answer_the_mean_of_the_others_does() -> None:
+    scores, labels, _, _ = toy(2, 60)
+    scores[::3, 1] = np.nan
+    there = np.where(np.isnan(scores[:, 1]), scores[:, 0], scores[:, 1])
+    found = [AutoEval(annotator=by).fit(scores, labels).estimate("accuracy", 0) for by in (1, there)]
+    assert found[0] == found[1]
+    assert isinstance(found[0], Estimate)
+
+
 def test_few_labels_picked_where_the_annotator_is_unsure_hold_less_and_we_say_so() -> None:
     inside = 0
     for seed in range(400):
