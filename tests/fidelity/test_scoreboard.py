@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 
@@ -63,3 +64,12 @@ def test_intervals_that_assume_a_random_sample_and_no_more_hold_the_accuracy() -
     rows = kept_rows("accuracy")
     for tag in ("ssme", "labelled", "autoeval", "rectified", "active_testing"):
         assert not any("**" in cell for cell in rows[tag]), tag
+
+
+def test_what_is_told_of_the_flow_is_what_the_table_says() -> None:
+    errors = [float(kept_rows("accuracy")["ssme_flow"][at]) for at in (0, 3, 6)]
+    told = re.search(r"they are ([\d.]+), ([\d.]+) and ([\d.]+) points", ESTIMATORS["ssme_flow"].__doc__ or "")
+    assert told is not None
+    assert [float(each) for each in told.groups()] == [round(error, 1) for error in errors]
+    page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
+    assert f"it is {round(errors[0], 1)} points off with 20 labels" in page

@@ -36,7 +36,7 @@ class SSMEFlow(PosteriorEstimator):
     that the classifiers' mean says which is which, and that labelled rows were picked at random. **A
     flexible map can carry any split of the rows into the mixture**: the likelihood does not tell them
     apart, the start does, and EM may drift from it: on seven real classifiers a map trained for 5 passes
-    instead of 300 left the accuracies 28 points off; at the settings here they are 4.9, 4.1 and 3.5 points
+    instead of 300 left the accuracies 28 points off; at the settings here they are 4.5, 4.0 and 3.4 points
     off with 20, 50 and 100 labels, twice as far as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper
     prints no such row for that task). Its interval carries the sampling of the rows alone, so it says nothing
     of that. One score of two classes has nothing to couple: the map is then the identity, and this a plain
