@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _talks_to_processes(item: pytest.Item) -> bool:
-    """Whether a test waits for other programs, ours among them: its module takes something of tests.services."""
+    """Whether a test waits for other programs: its module takes something of tests.services."""
     module = getattr(item, "module", None)
     taken = (getattr(value, "__module__", None) or "" for value in vars(module).values()) if module else ()
     return any(item.get_closest_marker(marker) for marker in NEEDS.keys() - {"shared_data"}) or any(

@@ -68,7 +68,9 @@ def test_intervals_that_assume_a_random_sample_and_no_more_hold_the_accuracy() -
 
 def test_what_is_told_of_the_flow_is_what_the_table_says() -> None:
     errors = [float(kept_rows("accuracy")["ssme_flow"][at]) for at in (0, 3, 6)]
-    told = re.search(r"they are ([\d.]+), ([\d.]+) and ([\d.]+) points", ESTIMATORS["ssme_flow"].__doc__ or "")
+    told = re.search(
+        r"they are ([\d.]+), ([\d.]+) and ([\d.]+) points", ESTIMATORS["ssme_flow"].__doc__ or ""
+    )
     assert told is not None
     assert [float(each) for each in told.groups()] == [round(error, 1) for error in errors]
     page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")

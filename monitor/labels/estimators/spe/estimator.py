@@ -65,8 +65,8 @@ class SPE(LabelEstimator):
     they are few beside the unlabelled rows. On seven toxicity classifiers it is 9 points off with 20 labels
     (`tests/fidelity/SCOREBOARD.md`), and 1.5 on scores of the likeliest families there
     (`python -m tests.fidelity.spe_form`). Labels that lie too far from it are flagged ("labels contradict the
-    fit", `details["labels_z"]`: see `monitor.labels.estimators.spe.misfit`), there 56 to 86 % of the models; refits
-    then give `Unknown` for those (`contradicted`). That no labels contradict it is no proof. Of
+    fit", `details["labels_z"]`: see `monitor.labels.estimators.spe.misfit`), there 56 to 86 % of the models;
+    refits then give `Unknown` for those (`contradicted`). That no labels contradict it is no proof. Of
     scores that are of the families, the AUROC's intervals of 95 % hold 86 to 94 %
     (`python -m tests.fidelity.spe_digits`). Rows may be picked for labelling by their score, since the fit is
     conditional on it; where they are picked by anything else the estimate is biased, and `weights` are not
