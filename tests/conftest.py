@@ -86,12 +86,12 @@ def kafka_driver(request: pytest.FixtureRequest) -> Driver:
 
 
 @pytest.fixture(scope="session")
-def kafka_brokers() -> Iterator[Callable[[Driver], KafkaBroker]]:
-    """A broker for the tests of each driver, started when the first of them asks."""
+def kafka_brokers() -> Iterator[Callable[[Driver, bool], KafkaBroker]]:
+    """A broker for the tests of each driver, started when the first asks; another for those tried again."""
     with ExitStack() as stack:
 
         @cache
-        def broker(driver: Driver) -> KafkaBroker:
+        def broker(driver: Driver, again: bool) -> KafkaBroker:
             return stack.enter_context(_or_skip(KafkaBroker))
 
         yield broker
@@ -99,13 +99,13 @@ def kafka_brokers() -> Iterator[Callable[[Driver], KafkaBroker]]:
 
 @pytest.fixture
 def kafka_broker(
-    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver], KafkaBroker]
+    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver, bool], KafkaBroker]
 ) -> KafkaBroker:
     """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
     driver: Driver = DRIVERS[0]
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
-    return kafka_brokers(driver)
+    return kafka_brokers(driver, getattr(request.node, "execution_count", 1) > 1)
 
 
 @pytest.fixture(scope="module")

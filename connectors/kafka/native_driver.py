@@ -254,9 +254,10 @@ class NativeDriver(Driver):
         values: list[bytes | None] = []
         offsets: list[int] = []
         headers: list[Headers] = []
+        events: list[Message] = []
         for message in messages:
             if message.error() is not None:
-                self._judge(message)
+                events.append(message)
                 continue
             key = message.topic(), message.partition()
             if key != last:
@@ -272,6 +273,9 @@ class NativeDriver(Driver):
             if name in self._mine and name not in self._revoked and name in self._places:
                 found.append(Polled(name, values, offsets, headers=headers if self.with_headers else None))
                 self._places[name] = offsets[-1] + 1
+        for event in events:
+            # After the messages: the end of a log may lie behind the last of them.
+            self._judge(event)
         return found
 
     def _judge(self, message: Message) -> None:

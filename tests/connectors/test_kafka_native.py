@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as NativeError
 from kafka import KafkaConsumer
 from kafka import errors as kafka_errors
@@ -15,6 +15,7 @@ from kafka import errors as kafka_errors
 from connectors.kafka import KafkaSource
 from connectors.kafka.choice import checked_options
 from connectors.kafka.errors import explain, passes
+from connectors.kafka.native_driver import NativeDriver
 from connectors.kafka.native_errors import translated
 from connectors.kafka.native_options import OURS, PROPERTIES, REFUSED, native_options
 from connectors.kafka.options import DEFAULTS
@@ -204,6 +205,31 @@ def test_one_group_may_hold_both_libraries_while_agents_are_moved_over(kafka_bro
     assert sorted(every) == list(range(sent))
     assert workers[1].reader.count > 2_000, "it shared, and then had all"
     assert [worker.source.counts for worker in workers] == [SourceCounts()] * 2
+
+
+def test_the_end_behind_a_transactions_marker_is_reached_with_the_last_messages(
+    kafka_broker: KafkaBroker,
+) -> None:
+    kafka_broker.create_topic("transacted", 1)
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "transactional.id": "writer"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in range(3):
+        producer.produce("transacted", b"%d" % i)
+    producer.commit_transaction(30)
+    options = settings_at(kafka_broker.address)
+    driver = NativeDriver(native_options(options, checked_options(options)), ["transacted"])
+    driver.assign({"transacted-0": 0})
+    polled = driver.poll(0.0, 100)
+    time.sleep(2)  # the messages and the event behind them are then there at once
+    polled += driver.poll(10.0, 100)
+    assert [list(part.offsets) for part in polled] == [[0, 1, 2]]
+    assert driver.position("transacted-0") == driver.ends(["transacted-0"], "latest", 10)["transacted-0"] == 4
+    driver.close(5)
+
+
+def settings_at(address: str) -> KafkaSettings:
+    return KafkaSettings(kind="kafka", driver="confluent", brokers=(address,), topics=("transacted",))
 
 
 def until(done: Any, seconds: float = 30) -> None:
