@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from monitor.durable import put, sync_folder
 from monitor.errors import RequestError
 
 FOLDER = "requests"
@@ -109,7 +110,7 @@ class RequestFolder:
         number = f"{int(asked * 1e9):020d}-{secrets.token_hex(4)}"
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._write(f"{number}.json", written)
+            put(self._of(number, "json"), written)
         except OSError as error:
             raise RequestError(
                 f"{self.path} cannot be written: {error.strerror}; run this as the user whom the agent "
@@ -160,14 +161,14 @@ class RequestFolder:
 
     def answer(self, number: str, answer: Answer) -> None:
         """Leave an answer for the command that waits, and drop answers that nobody came for."""
-        self._write(f"{number}.done", msgspec.json.encode({"done": answer.done, "text": answer.text}))
+        put(self._of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
         self._bound("*.done")
 
     def remove(self, number: str) -> None:
         """Take a request away for good."""
         with suppress(FileNotFoundError):
             self._of(number, "json").unlink()
-        self._sync()
+        sync_folder(self.path)
 
     def put_aside(self, number: str) -> None:
         """Rename a request that is none to `….refused`, for whoever wants to look."""
@@ -190,23 +191,6 @@ class RequestFolder:
 
     def _of(self, number: str, ending: str) -> Path:
         return self.path / f"{number}.{ending}"
-
-    def _write(self, name: str, content: bytes) -> None:
-        draft = self.path / f".{name}"
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(file, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(file)
-        draft.replace(self.path / name)
-        self._sync()
-
-    def _sync(self) -> None:
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _bound(self, pattern: str) -> None:
         for path in sorted(self.path.glob(pattern))[:-_KEPT]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from connectors.http.segment import FRAME_BYTES, Segment, damaged, measure, pack, segments_in, unpack
+from monitor.durable import put
 from monitor.errors import SourceError
 
 
@@ -71,20 +72,5 @@ def _erase_from(segment: Segment, is_gone: Callable[[bytes], bool]) -> int:
     if place < len(data):
         raise damaged(segment, place)
     if erased:
-        _replace(segment.path, b"".join(parts))
+        put(segment.path, b"".join(parts))
     return erased
-
-
-def _replace(path: Path, data: bytes) -> None:
-    draft = path.with_suffix(".erasing")
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "wb") as opened:
-        opened.write(data)
-        opened.flush()
-        os.fsync(file)
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

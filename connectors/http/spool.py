@@ -21,6 +21,7 @@ from typing import NamedTuple
 from connectors.http.mark import Mark
 from connectors.http.segment import FRAME_BYTES, Segment, measure, name_of, pack, segments_in
 from connectors.http.spool_reader import SpoolReader, Stretch
+from monitor.durable import sync_folder
 from monitor.errors import BlindsightError, SourceError
 
 log = logging.getLogger("blindsight")
@@ -273,7 +274,7 @@ class Spool:
         file = os.open(path, flags, 0o600)
         try:
             os.fsync(file)
-            self._sync_folder()
+            sync_folder(self.folder)
         except OSError:
             os.close(file)
             raise
@@ -282,13 +283,6 @@ class Spool:
         with self._changed:
             self._segments = [segment for segment in self._segments if segment.path != path]
             self._segments.append(Segment(path, start, start))
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def _close_file(self) -> None:
         if self._file is not None:

@@ -13,8 +13,6 @@ writes before that bears its number: a batch that was cut short writes the same 
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -25,6 +23,7 @@ import msgspec
 
 from connectors.spark.job import Facts, Unit
 from monitor.config import Config
+from monitor.durable import put
 from monitor.errors import ClusterError, ConfigError
 from monitor.export.reports import cannot_write
 from monitor.store.codec import pack, unpack
@@ -103,6 +102,11 @@ class Committed:
     marks: dict[str, tuple[int, int]] = field(default_factory=dict)
     clock: float | None = None
     turn: int = 0
+
+    @property
+    def states(self) -> dict[tuple[str, str | None], str]:
+        """The files of the units, by task and model."""
+        return {(one.task, one.model): one.state for one in self.units}
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,27 +303,3 @@ def _save(path: Path, data: bytes) -> None:
             f"--checkpoint: {cannot_write(str(path), error)}. What is committed is whole: the next start "
             "goes on from there"
         ) from error
-
-
-def put(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all, also after a loss of power."""
-    number, aside = tempfile.mkstemp(dir=path.parent, prefix=".unfinished-")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        place(Path(aside), path)
-    except BaseException:
-        Path(aside).unlink(missing_ok=True)
-        raise
-
-
-def place(aside: Path, path: Path) -> None:
-    """Give a finished file its name, and make that last."""
-    aside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

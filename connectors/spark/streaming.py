@@ -160,7 +160,7 @@ class Steps:
     ) -> tuple[Committed, list[Unit], dict[tuple[str, str], int]]:
         """What will be committed but for the states, units with records, and the answers that are used."""
         before = self.ledger.committed
-        known = {(one.task, one.model): one.state for one in before.units}
+        known = before.states
         rows = dict(sorted(rows_of(facts).items()))
         dropped = _beyond(self.stream, rows, known)
         rows = {name: count for name, count in rows.items() if name not in dropped}
@@ -180,7 +180,7 @@ class Steps:
     def _stepping(self, new: Committed, touched: Sequence[Unit]) -> Stepping:
         """What executors are told: units that have records, then those to which only time has come."""
         before = self.ledger.committed
-        known = {(one.task, one.model): one.state for one in before.units}
+        known = before.states
         named = {(unit.task, unit.model) for unit in touched}
         clock = -math.inf if new.clock is None else new.clock
         units = [*touched, *(unit for unit in _due(before, clock) if (unit.task, unit.model) not in named)]

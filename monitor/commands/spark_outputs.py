@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from connectors.build import build_reports_topic
 from monitor.config import Config
+from monitor.durable import place, put
 from monitor.errors import ConfigError, SinkError
 from monitor.export.destination import Followed, Mark, Row
 from monitor.export.rejects import reject_line
@@ -63,7 +64,6 @@ class OutFolder:
         SinkError
             The disk did not take them.
         """
-        from connectors.spark.ledger import place, put
         from connectors.spark.tables import WindowTable
 
         path = self._folder / name_of(batch.number, batch.turn)

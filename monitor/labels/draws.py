@@ -138,9 +138,7 @@ class Draws:
         rounds, first, many = np.unique(self.ring["round"][kept], return_index=True, return_counts=True)
         chosen = rounds[np.lexsort((first, many >= FEWEST_DRAWS))[-1]]
         own = np.flatnonzero(self.ring["round"][kept] == chosen)
-        own = own[
-            np.unique(self.ring["number"][kept[own]], return_index=True)[1]
-        ]  # two rows of a number: the first
+        own = own[np.unique(self.ring["number"][kept[own]], return_index=True)[1]]  # the first of a number
         found = Round.none(len(ids))
         found.number[at[own]] = self.ring["number"][kept[own]]
         found.probability[at[own]] = self.ring["probability"][kept[own]]

@@ -85,11 +85,7 @@ def test_it_is_the_scatter_of_the_estimates(make, trials: int, labelled: int) ->
         c = fit.covariance("accuracy")
         told[trial] = c[0, 0] + c[1, 1] - 2 * c[0, 1], c[1, 1] + c[2, 2] - 2 * c[1, 2]
     for pair, at in (((0, 1), 0), ((1, 2), 1)):
-        ratio = (
-            float(np.sqrt(told[:, at].mean()) / np.ptp(values[:, pair], axis=1, keepdims=True).std())
-            if 0
-            else (float(np.sqrt(told[:, at].mean())) / float((values[:, pair[0]] - values[:, pair[1]]).std()))
-        )
+        ratio = float(np.sqrt(told[:, at].mean()) / (values[:, pair[0]] - values[:, pair[1]]).std())
         allowed = 3 / np.sqrt(2 * trials)
         assert 1.0 - allowed <= ratio <= 1.25 + allowed, (pair, ratio)
     assert told[:, 1].mean() < 0.7 * told[:, 0].mean(), "models that err alike are told apart more easily"

@@ -19,7 +19,7 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
-from connectors.spark.job import ENDED_UNIT, Block, Computing, Facts, Job, Kind, Unit, unpacked  # noqa: E402
+from connectors.spark.job import ENDED_UNIT, Computing, Facts, Job, Kind, Unit, unpacked  # noqa: E402
 from connectors.spark.planning import notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
 from connectors.spark.session import check_ready, meaning, refuse_java, settings_from  # noqa: E402
@@ -31,6 +31,7 @@ from monitor.configfile import load_config  # noqa: E402
 from monitor.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
 from monitor.sharing import begins  # noqa: E402
 from tests.daemon import ndjson  # noqa: E402
+from tests.spark.routing import wanted  # noqa: E402
 from tests.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402
 
 
@@ -50,14 +51,6 @@ def in_parts(config: Path, splits: Sequence[Split]) -> tuple[list[bytes], list[U
     ]
     lines = sorted((row for row in rows if row.stage != ENDED_UNIT), key=lambda row: row[:8])
     return [row.line for row in lines], units
-
-
-def wanted(block: Block, unit: Unit) -> bool:
-    if block.kind != Kind.SHARE or block.task != unit.task:
-        return False
-    if unit.model is None:
-        return block.besides == ""
-    return unit.model == block.model or (block.model == "" and block.besides != unit.model)
 
 
 def one_process(config: Path, files: Sequence[Path], out: Path) -> list[bytes]:

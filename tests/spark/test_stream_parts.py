@@ -31,6 +31,7 @@ from monitor.errors import ClusterError, ConfigError
 from monitor.view import LabelOutcome
 from tests.daemon import command
 from tests.spark.messages import Message, by_model, in_batches, messages, one_engine, stream_config
+from tests.spark.routing import wanted
 from tests.spark.streams import TASKS, records
 from tests.test_sharing import MODELS
 
@@ -54,14 +55,6 @@ def blocks_in(stream: Stream, batch: Sequence[Message], each: int) -> list[Block
         ]
         found += blocks_of(stream, iter(pieces))
     return found
-
-
-def wanted(block: Block, unit: Unit) -> bool:
-    if block.kind != Kind.SHARE or block.task != unit.task:
-        return False
-    if unit.model is None:
-        return block.besides == ""
-    return unit.model == block.model or (block.model == "" and block.besides != unit.model)
 
 
 @pytest.mark.parametrize("each", [7, 10**6])

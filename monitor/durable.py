@@ -1,0 +1,57 @@
+"""Files that are whole or not there, whatever is killed and when."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def put(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, in place of any of that name.
+
+    It is written aside, under one name, so that two must not write the same file at once.
+
+    Parameters
+    ----------
+    path : Path
+    data : bytes
+
+    Raises
+    ------
+    OSError
+        It cannot be written; what was there before is still there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "mark"
+    >>> put(path, b"7")
+    >>> path.read_bytes(), [each.name for each in path.parent.iterdir()]
+    (b'7', ['mark'])
+    """
+    aside = path.with_name(f".{path.name}.unfinished")
+    try:
+        number = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(number)
+        place(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def place(aside: Path, path: Path) -> None:
+    """Give a file that is on the disk its name, for good; both are in one folder."""
+    aside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a folder's names are on the disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

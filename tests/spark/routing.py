@@ -1,0 +1,14 @@
+"""Which blocks Spark's shuffle brings to which unit, said once more in this process."""
+
+from __future__ import annotations
+
+from connectors.spark.job import Block, Kind, Unit
+
+
+def wanted(block: Block, unit: Unit) -> bool:
+    """Whether a block goes to the task that computes a unit."""
+    if block.kind != Kind.SHARE or block.task != unit.task:
+        return False
+    if unit.model is None:
+        return block.besides == ""
+    return unit.model == block.model or (block.model == "" and block.besides != unit.model)
