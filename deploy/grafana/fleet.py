@@ -1,4 +1,4 @@
-"""The dashboard `fleet`: every task and model at a glance, the worst first; feeds, sinks and agents below."""
+"""The dashboard `fleet`: every task and model at a glance, the worst first; feeds, agents, arenas below."""
 
 from __future__ import annotations
 
@@ -259,6 +259,42 @@ def _versions() -> list[Any]:
     ]
 
 
+def _arenas() -> list[Any]:
+    """Of all arenas: the variables `task` and `model` hold what has windows of answers."""
+    ranked = {"metric": "coefficient"}
+    parts = {
+        "coefficient": f"avg by (task, model) ({series('arena_coefficient', AGENT)})",
+        "lower": f"min by (task, model) ({series('arena_coefficient_lower', AGENT)})",
+        "upper": f"max by (task, model) ({series('arena_coefficient_upper', AGENT)})",
+        "best rank": f"min by (task, model) ({series('rank_best', AGENT, **ranked)})",
+        "worst rank": f"max by (task, model) ({series('rank_worst', AGENT, **ranked)})",
+    }
+    values = {f"Value #{letter}": name for letter, name in zip("ABCDE", parts, strict=True)}
+    standing = sheet(
+        "Models compared in pairs",
+        "Bradley-Terry coefficient of each model of an arena, the log of its odds against the reference "
+        "model, with its interval, and the ranks that it may have, 1 the best, all at once with 90 %.",
+        "none",
+        [Query(expression) for expression in parts.values()],
+        {"task": "arena", "model": "model"} | values,
+        (12, 8),
+    ).sort_by([TableSortByFieldState().display_name("best rank")])
+    for name in ("coefficient", "lower", "upper"):
+        standing = standing.override_by_name(name, [models.DynamicConfigValue("decimals", 2)])
+    return [standing, _unranked()]
+
+
+def _unranked() -> Any:
+    return sheet(
+        "Models without a rank, and why",
+        "Models of arenas without a coefficient: most often, humans decided too few comparisons of them.",
+        "none",
+        [Query(f"max by (task, model, reason) ({series('arena_unknown', AGENT)}) == 1")],
+        {"task": "arena", "model": "model", "reason": "reason"},
+        (12, 8),
+    )
+
+
 def fleet() -> tuple[dashboard.Dashboard, dict[str, str]]:
     """The dashboard, and no annotation."""
     metrics = "label_values(blindsight_estimate_ratio{%s}, %s)"
@@ -268,6 +304,12 @@ def fleet() -> tuple[dashboard.Dashboard, dict[str, str]]:
         variable("metric", "Metric", metrics % (TASKS, "metric"), several=False, first="accuracy"),
         variable("estimator", "Estimator", estimators, several=False, first="average_confidence"),
     ]
-    rows = {"Now": [*_figures(), _table()], "Over time": _over_time(), "Feed": _feed(), "Agents": _agents()}
+    rows = {
+        "Now": [*_figures(), _table()],
+        "Over time": _over_time(),
+        "Feed": _feed(),
+        "Agents": _agents(),
+        "Arenas": _arenas(),
+    }
     description = "All tasks and models that Blindsight watches, the worst first."
     return assembled(TITLE, UID, description, chosen, rows), {}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.daemon import DaemonProcess, command, configuration, ndjson
 from tests.services.prometheus_server import PrometheusServer
-from tests.streams import CLASSES, Record
+from tests.streams import CLASSES, Record, compared
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 WITHIN_SECONDS = 60.0
@@ -84,7 +84,15 @@ def settings(folder: Path) -> dict[str, Any]:
         store={"path": "state"},
     )
     found["tasks"]["three"] = three
+    found["tasks"]["chat"] = {"kind": "arena", "window": {"size": 200}}
     return found
+
+
+def comparisons() -> list[Record]:
+    """Two windows of an arena, of whose models one was hardly compared: it has no rank."""
+    pairs = compared(np.random.default_rng(4), 400, models=("alpha", "beta", "gamma"))
+    new = {"model_a": "alpha", "model_b": "delta", "judge_winner": "model_b"}
+    return [row | {"task": "chat"} | (new if i % 100 == 0 else {}) for i, row in enumerate(pairs)]
 
 
 def dashboard(name: str) -> dict[str, Any]:
@@ -124,7 +132,7 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
         assert printed.returncode == 0, printed.stderr
         server = prometheus([f"127.0.0.1:{daemon.port}"], rules=printed.stdout)
         server.wait_for("blindsight_build_info")
-        add(requests(0, 1000))
+        add([*comparisons(), *requests(0, 1000)])
         server.wait_for('blindsight_state{task="t",state="in_control"} == 1', WITHIN_SECONDS)
         server.wait_for("blindsight_refit_last_success_timestamp_seconds", WITHIN_SECONDS)
         more = [*requests(1000, 1500, wrong=True), *requests(1000, 10)]
@@ -199,6 +207,20 @@ def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert severities["c"] < severities["a"]
 
     curve_is_that_of_the_labels(scraped)
+
+    # The arena's table: who wins most has the largest coefficient, and the one hardly compared has a reason.
+    standing = [e for panel, e in expressions("fleet") if panel == "Models compared in pairs"]
+    values = [
+        {s["metric"]["model"]: float(s["value"][1]) for s in scraped.query(filled(e))} for e in standing
+    ]
+    coefficient, lower, upper, best, worst = values
+    assert set(coefficient) == {"alpha", "beta", "gamma"}
+    assert max(coefficient, key=lambda name: coefficient[name]) == "gamma"
+    assert all(lower[name] <= coefficient[name] <= upper[name] for name in coefficient)
+    assert best["gamma"] == 1
+    assert all(best[name] <= worst[name] <= 3 for name in coefficient)
+    [why] = [e for panel, e in expressions("fleet") if panel == "Models without a rank, and why"]
+    assert [s["metric"]["model"] for s in scraped.query(filled(why))] == ["delta"]
 
     # The cells of the confusion matrix are shares of all answers, and its diagonal is the accuracy.
     cells = [
