@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
+from connectors.formats.explain import is_unicode
 from connectors.formats.structs import ARENA_FIELDS, Fault, Faults, Record, without
 from monitor.records import Floats, Ints, Keys, Reject
 
@@ -170,7 +171,7 @@ class RejectList:
 
     def unread(self, records_before: int, reject: Reject) -> None:
         """Add what could not be read at all."""
-        self._found.append(((records_before, 0), self._keep(reject)))
+        self._found.append(((records_before, 0), self._keep(_quotable(reject))))
 
     def add(self, record: int, fault: Fault, answers: int, task: str) -> None:
         """Add a record that was read, or one of its answers; `task` is "" where that is the fault."""
@@ -181,7 +182,7 @@ class RejectList:
         if self._hint is not None:
             message += self._hint(record, raw, fault, task)
         reject = Reject(reason, message, raw, partition, position, answers, task)
-        self._found.append(((record, 1), self._keep(reject)))
+        self._found.append(((record, 1), self._keep(_quotable(reject))))
 
     def add_all(self, faults: Faults, chosen: Ints, weight: Ints, task: Callable[[int], str]) -> None:
         """Add faults of whole records; `chosen` gives the record of each row of `faults`."""
@@ -192,3 +193,10 @@ class RejectList:
     def in_order(self) -> tuple[Reject, ...]:
         """All of them, in the order of the records."""
         return tuple(reject for _, reject in sorted(self._found, key=lambda item: item[0]))
+
+
+def _quotable(reject: Reject) -> Reject:
+    """With a message that can be printed and written: it may quote a text that no UTF-8 can hold."""
+    if is_unicode(reject.message):
+        return reject
+    return replace(reject, message=reject.message.encode("utf-8", "replace").decode())

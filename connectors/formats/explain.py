@@ -91,7 +91,7 @@ def explain_text(record: bytes, error: Exception) -> Fault:
             )
         where = f"at character {bad.pos}: {bad.msg}"
         return RejectReason.MALFORMED, f"$: not JSON {where}; send one whole JSON object a line"
-    found = explain_value(value)
+    found = explain_value(value) or text_fault(value)
     if found is not None:
         return found
     if isinstance(error, msgspec.ValidationError):
@@ -111,6 +111,48 @@ def explain_value(value: object) -> Fault | None:
         if fault is not None:
             return fault
     return _literal_fault(value, "$")
+
+
+def text_fault(value: object, path: str = "$") -> Fault | None:
+    """The first text in a tree that holds half of a surrogate pair, as Python's json module reads it.
+
+    No UTF-8 can hold it, so neither can an id, a label of Prometheus or the store.
+
+    Examples
+    --------
+    >>> text_fault({"id": "a\\ud83d"})[1]
+    '$.id: text with half of a surrogate pair, as cutting it within a character leaves; send whole characters'
+    """
+    pending = [(value, path)]
+    while pending:
+        value, path = pending.pop()
+        if isinstance(value, dict):
+            pending.extend((x, path + step(name)) for name, x in reversed(value.items()))
+            value = "".join(map(str, value))
+        elif isinstance(value, list):
+            pending.extend((x, f"{path}[{i}]") for i, x in reversed(list(enumerate(value))))
+        if isinstance(value, str) and not is_unicode(value):
+            message = (
+                "text with half of a surrogate pair, as cutting it within a character leaves; "
+                "send whole characters"
+            )
+            return RejectReason.ENCODING, f"{path}: {message}"
+    return None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold a text.
+
+    Examples
+    --------
+    >>> is_unicode("caf\u00e9"), is_unicode("\\ud83d")
+    (True, False)
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _field_fault(name: str, given: Any) -> Fault | None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from connectors.formats.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
-from connectors.formats.explain import explain_text, explain_value
+from connectors.formats.explain import explain_text, explain_value, text_fault
 from connectors.formats.responses import row_scores
 from connectors.formats.structs import Fault, Record
 from connectors.formats.tensors import read_body
@@ -178,6 +178,9 @@ class KserveWire:
             **{name: value for name, value in told.items() if value is not None},
             **self._constants,
         }
+        fault = text_fault({**shared, "id": id_})
+        if fault is not None:
+            return [fault]
         named = isinstance(id_, str) and bool(id_)
         return [_record(shared, f"{id_}:{row}" if named else None, each) for row, each in enumerate(scores)]
 
@@ -218,5 +221,5 @@ def _record(shared: Mapping[str, Any], id_: str | None, scores: object) -> Recor
     value = {name: each for name, each in value.items() if each is not None}
     try:
         return msgspec.convert(value, Record)
-    except (msgspec.ValidationError, RecursionError) as error:
-        return explain_value(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+        return explain_value(value) or text_fault(value) or (RejectReason.WRONG_TYPE, f"$: {error}")

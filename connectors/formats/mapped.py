@@ -18,7 +18,7 @@ import msgspec
 
 from connectors.base import RawTable
 from connectors.formats.cloudevents import Headers, event, http_attributes, kafka_attributes
-from connectors.formats.explain import explain_text, explain_value
+from connectors.formats.explain import explain_text, explain_value, text_fault
 from connectors.formats.maptimes import time_reader
 from connectors.formats.structs import Fault, Record
 from connectors.formats.wire import ERRORS, Outcome
@@ -144,6 +144,9 @@ class MappedWire:
     def record(self, value: object) -> Record | Fault:
         """The record that a decoded value is."""
         shaped = self.shaped(value)
+        fault = text_fault(shaped)
+        if fault is not None:
+            return fault[0], fault[1] + self.note(fault[1])
         try:
             return self._timed([msgspec.convert(shaped, Record)])[0]
         except (msgspec.ValidationError, RecursionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 
 import numpy as np
 
@@ -98,6 +99,11 @@ def encode_versions(values: Sequence[str | int | float | None], faults: Faults) 
         texts: list[str] = list(values)  # type: ignore[arg-type]
     else:
         texts = ["" if value is None else text_of(value) for value in values]
+        for row, value in enumerate(values):
+            if isinstance(value, float) and not isfinite(value):
+                message = f"$.version: expected a string or a number, got {shown(value)}"
+                faults.add(row, RejectReason.NOT_A_NUMBER, message)
+                texts[row] = ""
     if max(map(len, texts), default=0) > MAX_NAME:
         for row, text in enumerate(texts):
             if len(text) > MAX_NAME:

@@ -19,7 +19,7 @@ import numpy as np
 
 from connectors.base import RawTable
 from connectors.formats.draws import DRAW_FIELDS
-from connectors.formats.explain import explain_value
+from connectors.formats.explain import explain_value, is_unicode
 from connectors.formats.structs import Reading, Record
 from monitor.records import Reject, RejectReason
 
@@ -78,7 +78,7 @@ def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectRea
     if broken is not None:
         return RejectReason.MALFORMED, f"$: {broken}"
     for name, value in row.items():
-        if isinstance(value, str) and not _is_unicode(value):
+        if isinstance(value, str) and not is_unicode(value):
             return RejectReason.ENCODING, f"$.{name}: not UTF-8; send UTF-8"
     try:
         return msgspec.convert(row, Record)
@@ -89,17 +89,9 @@ def _one(row: dict[str, object], broken: str | None) -> Record | tuple[RejectRea
 def _has_surrogates(columns: Mapping[str, list[object]]) -> bool:
     """Whether any text holds bytes that were not UTF-8 (Python keeps those as lone surrogates)."""
     return not all(
-        _is_unicode("".join(value for value in column if isinstance(value, str)))
+        is_unicode("".join(value for value in column if isinstance(value, str)))
         for column in columns.values()
     )
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _rows(columns: Mapping[str, list[object]]) -> list[dict[str, object]]:

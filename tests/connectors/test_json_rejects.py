@@ -37,6 +37,9 @@ WRONG = [
      "$.scores: expected probabilities that sum to 1 within 0.001, got a sum of 1.02"),
     (answer(scores={"ok": 0.5, "toxik": 0.5}), "unknown_class",
      '$.scores: task toxicity has no class "toxik"; its classes are ok, toxic; did you mean toxic?'),
+    (answer(extra=["a\ud83d"]), "encoding",
+     "$.extra[0]: text with half of a surrogate pair, as cutting it within a character leaves; "
+     "send whole characters"),
     (answer(prediction="spam"), "unknown_class",
      '$.prediction: task toxicity has no class "spam"; its classes are ok, toxic'),
     (answer(label=3), "unknown_class", "$.label: task toxicity has no class 3; its classes are ok, toxic"),

@@ -174,6 +174,27 @@ def test_no_output_raises(value: dict[str, Any]) -> None:
     assert chunk.answers >= 2
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inferenceservicename": "\ud83d"},
+        {"time": "\ud83d"},
+        {"id": "\ud83d"},
+        {"data": {"predictions": TWO, "model_version": "\ud83d"}},
+        {"data": {"predictions": [["\ud83d", 1]] * 2}},
+        {"data": {"predictions": [{"ok\ud83d": 0.5, "toxic": 0.5}] * 2}},
+        {"data": {"\ud83d": TWO}},
+        {"data": {"outputs": [output(TWO, name="\ud83d"), output(TWO)]}},
+    ],
+)
+def test_half_of_a_surrogate_pair_is_told_and_takes_nobody_with_it(change: dict[str, Any]) -> None:
+    chunk = decoded({**EVENT, **change}, EVENT)
+    used = sum(map(len, chunk.batches))
+    assert (used, chunk.answers) == (2, used + sum(reject.answers for reject in chunk.rejects))
+    assert all(reject.message.isprintable() and reject.message.encode() for reject in chunk.rejects)
+    assert chunk.rejects
+
+
 def test_broken_json_is_malformed() -> None:
     wire = KserveWire(FieldMapping(format="kserve"))
     chunk = Decoder([LAYOUT], "test", wire=wire).decode([RawBlock(b'{"specversion": "1.0", \n', "p", 0)])

@@ -168,6 +168,41 @@ def test_what_is_wrong_is_said_by_the_path_that_was_looked_at(
     assert message in reject.message
 
 
+@pytest.mark.parametrize("keep", ["whole", "redacted"])
+@pytest.mark.parametrize(
+    ("place", "field", "path"),
+    [
+        ({"i": "a\ud83d"}, "$.id", "i"),
+        ({"m": "\ud83d"}, "$.model", "m"),
+        ({"g": "\ude00"}, "$.groups.region", "g"),
+        ({"l": "ok", "p": None, "d": {"round": "\ud83d"}}, "$.draw.round", "d"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_told_and_takes_nobody_with_it(
+    place: Any, field: str, path: str, keep: Any
+) -> None:
+    mapping = FieldMapping(id="i", model="m", scores="p", groups={"region": "g"}, label="l", draw="d")
+    good = {"i": "a", "m": "erm", "p": 0.5, "unread": "\ud83d"}
+    chunk = decode(mapping, good, good | place, good, keep=keep)
+    (reject,) = chunk.rejects
+    assert (reject.reason, len(chunk.batches[0])) == (RejectReason.ENCODING, 2)
+    assert reject.message.startswith(f"{field}: text with half of a surrogate pair, as cutting it within a ")
+    assert reject.message.endswith(f" at {path}")
+
+
+def test_a_version_that_is_no_number_is_no_version() -> None:
+    mapping = FieldMapping(model="m", scores="p", version="v")
+    chunk = decode(mapping, *({"m": "erm", "p": 0.5, "v": v} for v in (1.5, float("nan"), float("inf"))))
+    assert chunk.batches[0].versions == ("1.5",)
+    assert [(reject.reason, reject.message) for reject in chunk.rejects] == [
+        (
+            RejectReason.NOT_A_NUMBER,
+            f"$.version: expected a string or a number, got {got}; the mapping reads version at v",
+        )
+        for got in ("nan", "inf")
+    ]
+
+
 def test_a_field_without_a_path_is_told_to_be_given_one() -> None:
     (reject,) = decode(FieldMapping(scores="p"), {"p": 0.5, "model": "erm"}).rejects
     assert reject.message.endswith("; the mapping names no path of model: give one, or constants.model")
