@@ -79,8 +79,8 @@ class Desk:
             try:
                 request = self._folder.read(number)
             except RequestError as error:
-                log.warning("A request was refused: %s.", error)
-                self._folder.answer(number, Answer(False, f"{error}."))
+                log.warning("A request was refused: %s", _sentence(error))
+                self._folder.answer(number, Answer(False, _sentence(error)))
                 self._folder.put_aside(number)
                 continue
             engine.answered[number] = self._act(engine, request)
@@ -94,7 +94,7 @@ class Desk:
                 raise RequestError(_unknown(request.kind, list(self._handlers)))
             answer = Answer(True, handler(engine, request))
         except RequestError as error:
-            answer = Answer(False, f"{error}.")
+            answer = Answer(False, _sentence(error))
         except Exception as error:  # a request must not end the agent
             log.exception("Request %s (%s) has failed.", request.id, request.kind)
             answer = Answer(False, f"It failed with {error!r}; the agent's log has the details.")
@@ -119,6 +119,11 @@ class Desk:
         if trouble != self._trouble:  # once, not every second for as long as it lasts
             log.error("%s; requests are not taken.", trouble)
         self._trouble = trouble
+
+
+def _sentence(error: RequestError) -> str:
+    text = str(error)
+    return text if text.endswith("?") else f"{text}."
 
 
 def _unknown(kind: str, kinds: list[str]) -> str:

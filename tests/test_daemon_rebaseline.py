@@ -89,6 +89,7 @@ def test_a_model_that_is_not_there_is_refused_by_the_daemon(here: Path) -> None:
         done = asked(here, model="erms")
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "blindsight: model: there is no 'erms'; did you mean 'erm'?\n"
+        assert "Asked for rebaseline, refused: model: there is no 'erms'; did you mean 'erm'?\n" in daemon.log
         assert daemon.metrics().value("out_of_control", **SERIES, metric="accuracy") == 1
 
 

@@ -41,11 +41,12 @@ def check_ready() -> None:
     Raises
     ------
     MissingExtraError
-        pyspark is not installed.
+        pyspark or pyarrow is not installed.
     ConfigError
         It is of another major version, or there is no Java that it runs on.
     """
     try:
+        import pyarrow  # noqa: F401 - a plain pyspark does not bring it
         import pyspark
     except ImportError as error:
         raise MissingExtraError("--engine spark", "spark") from error

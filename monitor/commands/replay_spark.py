@@ -64,13 +64,15 @@ def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: O
     ClusterError
         Spark could not be reached, or gave up.
     """
+    from connectors.spark.session import check_ready, settings_from, started
+
+    check_ready()
+
     from connectors.spark.job import Job
     from connectors.spark.replaying import replayed
-    from connectors.spark.session import check_ready, settings_from, started
     from connectors.spark.splits import SPLIT_BYTES, files_of, mounted, splits_of
     from connectors.spark.tables import refuse_types
 
-    check_ready()
     spark_settings = settings_from(where.settings)
     config = load_config(config_path)
     _refuse_arenas(config)

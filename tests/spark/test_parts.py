@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -274,10 +276,49 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
-def test_a_spark_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_a_spark_that_is_not_installed_is_named_with_its_extra(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingExtraError, match=r"--engine spark needs an optional package: .*\[spark\]"):
         check_ready()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("replay", "{}", "answers.ndjson", "--out", "out"),
+        ("run", "{}", "--checkpoint", "state", "--out", "out"),
+    ],
+)
+def test_a_command_where_the_extra_is_missing_says_so_and_starts_nothing(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "tasks: {toxicity: {classes: [ok, toxic]}}\n"
+        'sources: [{kind: kafka, brokers: ["127.0.0.1:1"], topics: [predictions]}]\n'
+    )
+    hide = (
+        "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None\n"
+        "from monitor.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", hide, *(word.format(config) for word in words), "--engine", "spark"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "blindsight: --engine spark needs an optional package: pip install 'blindsight[spark]' "
+        "(from a checkout: pip install '.[spark]')\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
 def test_java_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
