@@ -66,6 +66,17 @@ def stopped_clock(letters: str) -> list[float | None]:
     return found
 
 
+def begun_anew(values: Values, minute: int) -> Values:
+    """A counter of an agent that starts without its state in that minute: from 0 again."""
+
+    def after(letters: str) -> list[float | None]:
+        found = values(letters)
+        lost = found[minute - 1] or 0.0
+        return [v if v is None or at < minute else v - lost for at, v in enumerate(found)]
+
+    return after
+
+
 def states(name: str, who: str, healthy: str, sick: str, *others: str) -> dict[str, Values]:
     """A set of 0 and 1."""
     every = dict.fromkeys([healthy, sick, *others])

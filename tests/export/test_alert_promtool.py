@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,17 @@ import yaml
 
 from monitor.export.rules import Format, RuleSettings, rendered, rule_groups
 from tests.export.alert_cases import ACCURACY, CASES, IN_CONTROL, MODEL, OBJECTIVE, WHO, balance
-from tests.export.alert_timelines import Case, Values, asked, firing, gauge, judged, samples, states
+from tests.export.alert_timelines import (
+    Case,
+    Values,
+    asked,
+    begun_anew,
+    firing,
+    gauge,
+    judged,
+    samples,
+    states,
+)
 from tests.services.process import ServiceUnavailable
 from tests.services.prometheus_server import binary, promtool_check_rules
 
@@ -148,6 +159,36 @@ def test_recovery_ends_it_and_it_does_not_come_back(case: Case) -> None:
     timeline = "H" * case.healthy + "S" * (case.fires + 5) + "H" * (case.recovers + HOUR)
     checks = [silent(case, end + case.recovers + minute) for minute in range(0, HOUR, 7)]
     assert verdict(case, timeline, fires(case, end), *checks) == []
+
+
+counting = pytest.mark.parametrize(
+    # The accounts begin anew together with what is pending, which is no counter: they agree as before.
+    "case",
+    [case for case in CASES if case.alert != "BlindsightAccountingBroken"],
+    ids=lambda case: case.id,
+)
+
+
+def begun_at(case: Case, minute: int) -> Case:
+    """The same with an agent that starts in that minute without what it had counted."""
+    series = {
+        selector: begun_anew(values, minute) if "_total{" in selector else values
+        for selector, values in case.series.items()
+    }
+    return replace(case, series=series)
+
+
+@counting
+def test_counters_that_begin_anew_raise_nothing(case: Case) -> None:
+    timeline = "H" * (case.healthy + 3 * HOUR)
+    assert verdict(begun_at(case, case.healthy), timeline, never(case, len(timeline) - 1)) == []
+
+
+@counting
+def test_counters_that_begin_anew_do_not_end_it(case: Case) -> None:
+    anew = case.healthy + case.fires + 5
+    checks = [fires(case, minute) for minute in range(anew - 1, anew + 30)]
+    assert verdict(begun_at(case, anew), "H" * case.healthy + "S" * (case.fires + 35), *checks) == []
 
 
 def test_every_alert_has_a_case() -> None:
