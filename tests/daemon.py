@@ -24,8 +24,8 @@ from tests.streams import CLASSES, Record
 
 ROOT = Path(__file__).parents[1]
 WITHIN_SECONDS = 60.0
-"""How long a test waits for what happens in a fraction of a second on a machine that is not busy; on two cores
-that seven processes share a start alone has taken 20 s."""
+"""How long a test waits for what happens in a fraction of a second on a machine that is not busy; on two
+cores that seven processes share a start alone has taken 20 s."""
 
 
 def command(
