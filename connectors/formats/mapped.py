@@ -21,6 +21,7 @@ from connectors.formats.cloudevents import Headers, event, http_attributes, kafk
 from connectors.formats.explain import explain_text, explain_value, text_fault
 from connectors.formats.maptimes import time_reader
 from connectors.formats.structs import Fault, Record
+from connectors.formats.table_rows import plain_cell
 from connectors.formats.wire import ERRORS, Outcome
 from connectors.formats.wording import listing, nearest
 from monitor.config_mapping import Constants, FieldMapping
@@ -219,7 +220,7 @@ class MappedWire:
                 found = (lookup(_unpacked(value), path[1:]) for value in inner)
                 columns[name] = [None if value is MISSING else value for value in found]
         if "time" in columns and self._time_of is not None:
-            columns["time"] = [self._time_of(_number_of(value)) for value in columns["time"]]
+            columns["time"] = [self._time_of(_time_in(value)) for value in columns["time"]]
         return RawTable(columns, raw.partition, raw.start, raw.broken)
 
     def _renamed(self) -> type[Record]:
@@ -367,7 +368,9 @@ def _unpacked(value: object) -> object:
     return value
 
 
-def _number_of(value: Any) -> Any:
+def _time_in(value: object) -> object:
+    """A cell with a time as JSON could have it: a number also where CSV has text."""
+    value = plain_cell(value)
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

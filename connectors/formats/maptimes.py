@@ -29,7 +29,7 @@ def time_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
     def read(value: Any) -> Any:
         if isinstance(value, str):
             return value if zone is None else _seconds(value, zone)
-        return value / per_second if isinstance(value, int | float) and value is not True else value
+        return value / per_second if isinstance(value, int | float) and not isinstance(value, bool) else value
 
     return read
 

@@ -14,6 +14,7 @@ from connectors.base import RawTable
 from connectors.formats.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
 from connectors.formats.structs import MAX_LINE_BYTES
 from connectors.formats.table_rows import KNOWN_COLUMNS, is_column
+from connectors.formats.wording import listing
 from monitor.errors import MissingExtraError, SourceError
 
 ROWS = 8192
@@ -174,6 +175,8 @@ def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str]
     ------
     MissingExtraError
         pyarrow is not installed.
+    SourceError
+        Two columns that are read have one name, or none is known.
     DamagedFileError
         It is no Parquet file, or is damaged; what lies before the fault has been given.
     """
@@ -181,14 +184,32 @@ def read_parquet(path: Path, partition: str, start: int, mapped: Collection[str]
         for table in _tables(path, partition, start, mapped):
             yield table
             start = table.start + max(map(len, table.columns.values()), default=0)
+    except _UnusableError:
+        raise
     except SourceError as error:
         raise DamagedFileError(str(error), start) from error
+
+
+class _UnusableError(SourceError):
+    """A whole file of which nothing can be used, for the names of its columns."""
+
+
+def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
+    """The columns that are read."""
+    found = [name for name in names if (name in mapped if mapped else is_column(name))]
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise _UnusableError(f"{path}: two of its columns are called {twice}; rename one, or drop it")
+    if not found:
+        ours = f"the mapping reads {', '.join(mapped)}" if mapped else "name them as docs/records.md says"
+        raise _UnusableError(f"{path}: none of its columns is known ({listing(names)}); {ours}")
+    return found
 
 
 def _tables(path: Path, partition: str, start: int, mapped: Collection[str]) -> Iterator[RawTable]:
     with open_parquet(path) as file:
         names = file.schema_arrow.names
-        wanted = [name for name in names if (name in mapped if mapped else is_column(name))]
+        wanted = _wanted(path, names, mapped)
         others = [name for name in names if name not in wanted]
         groups, first = _row_groups_from(file.metadata, start)
         for batch in file.iter_batches(batch_size=ROWS, columns=wanted, row_groups=groups):

@@ -144,11 +144,17 @@ def _converter(field: str) -> Callable[[object], object]:
         return lambda value: _BOOLEANS.get(value.lower(), value or None) if isinstance(value, str) else value
     if field in _NAMES:
         return _name
-    return _plain
+    return plain_cell
 
 
-def _plain(value: object) -> object:
-    """A value as JSON could have it; an empty text is no value."""
+def plain_cell(value: object) -> object:
+    """A value as JSON could have it; an empty text is no value.
+
+    Examples
+    --------
+    >>> plain_cell(datetime.datetime(2026, 11, 20, 10)), plain_cell(decimal.Decimal("0.25")), plain_cell("")
+    ('2026-11-20T10:00:00', 0.25, None)
+    """
     if value == "":
         return None
     if isinstance(value, datetime.date):
@@ -157,14 +163,14 @@ def _plain(value: object) -> object:
 
 
 def _name(value: object) -> object:
-    """As `_plain`; a whole float is an integer, which a table with gaps turned into a float."""
-    value = _plain(value)
+    """As `plain_cell`; a whole float is an integer, which a table with gaps turned into a float."""
+    value = plain_cell(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _number(value: object) -> object:
-    """As `_plain`; text is read as a number where it is one, or a list of them."""
-    value = _plain(value)
+    """As `plain_cell`; text is read as a number where it is one, or a list of them."""
+    value = plain_cell(value)
     if not isinstance(value, str):
         return value
     try:

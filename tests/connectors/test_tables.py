@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import datetime
+import decimal
 import gzip
 import json
 import sys
@@ -18,7 +19,9 @@ from connectors.base import EndOfSource, RawTable
 from connectors.files import FileSource
 from connectors.formats.decoder import Decoder
 from connectors.formats.joining import join_batches
+from connectors.formats.mapped import MappedWire
 from connectors.formats.reference import read_reference
+from monitor.config_mapping import FieldMapping
 from monitor.errors import ConfigError, MissingExtraError, SourceError
 from monitor.records import Batch, Chunk, TaskLayout, id_keys
 from tests.bench.fuzz_decoder import check_chunk
@@ -224,6 +227,48 @@ def test_what_is_no_parquet_is_an_error_and_so_is_a_missing_package(tmp_path, mo
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match="Reading Parquet files needs an optional package"):
         chunks_of(path)
+
+
+def test_a_parquet_file_of_which_nothing_can_be_used_is_refused(tmp_path):
+    path = tmp_path / "p.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"p_ok": [0.5], "net": ["erm"]}), path)
+    with pytest.raises(SourceError) as unknown:
+        chunks_of(path)
+    assert str(unknown.value) == (
+        f"{path}: none of its columns is known (p_ok, net); name them as docs/records.md says"
+    )
+    twice = pyarrow.Table.from_arrays([pyarrow.array([0.5])] * 2, names=["scores", "scores"])
+    pyarrow.parquet.write_table(twice, path)
+    with pytest.raises(SourceError) as alike:
+        chunks_of(path)
+    assert str(alike.value) == f"{path}: two of its columns are called scores; rename one, or drop it"
+
+
+@pytest.mark.parametrize(
+    ("times", "settings"),
+    [
+        ([BEGIN.replace(tzinfo=None)], {"time_zone": "UTC"}),
+        ([BEGIN.replace(tzinfo=None) + datetime.timedelta(hours=1)], {"time_zone": "Europe/Berlin"}),
+        ([BEGIN], {"time_zone": "Europe/Berlin"}),
+        ([decimal.Decimal(int(BEGIN.timestamp() * 1000))], {"time_unit": "milliseconds"}),
+    ],
+)
+def test_a_mapping_says_how_the_times_of_a_parquet_file_are_read(tmp_path, times, settings):
+    path = tmp_path / "p.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"t": times, "p": [0.5], "m": ["erm"]}), path)
+    wire = MappedWire(FieldMapping(time="t", scores="p", model="m", **settings))
+    source = FileSource(path, mapped=wire.columns)
+    source.open({})
+    chunk = Decoder([LAYOUT], source.name, wire=wire).decode(source.read(0.0))
+    assert chunk.rejects == ()
+    assert chunk.batches[0].time.tolist() == [BEGIN.timestamp()]
+
+
+def test_a_mapping_refuses_times_that_are_true_or_false():
+    wire = MappedWire(FieldMapping(time="t", time_unit="milliseconds", scores="p", model="m"))
+    raw = RawTable({"t": [False, True], "p": [0.5, 0.5], "m": ["erm", "erm"]}, "p", 0)
+    chunk = Decoder([LAYOUT], "test", wire=wire).decode([raw])
+    assert [reject.reason.value for reject in chunk.rejects] == ["wrong_type"] * 2
 
 
 def test_a_table_of_unknown_columns_is_rows_of_nothing():
