@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,15 @@ def test_the_registry_knows_each_estimator_by_its_tag() -> None:
     }
     assert all(estimator.tag == tag and estimator.__doc__ for tag, estimator in ESTIMATORS.items())
     assert all(estimator.metrics <= set(METRICS) for estimator in ESTIMATORS.values())
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_each_says_what_it_assumes_and_stands_on_the_page_of_estimators(tag: str) -> None:
+    told = ESTIMATORS[tag].__doc__ or ""
+    assert re.search(r"\bassum|\bas long as\b|\bright where\b", told, re.IGNORECASE)
+    assert "References\n" in told
+    page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
+    assert f"| `{tag}` | " in page
 
 
 def test_importing_the_estimators_brings_nothing_heavy() -> None:

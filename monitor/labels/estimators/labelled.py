@@ -23,8 +23,10 @@ class Labelled(LabelEstimator):
     """Metrics over the labelled rows; a subgroup without any gets those of all labelled rows.
 
     That fall-back is the paper's; `Estimate.n` then counts the rows outside the subgroup that it rests on.
-    With `weights` every row counts by its weight (Hájek's estimator of a mean), and n in the
-    intervals is the effective number of labels.
+    It assumes that labelled rows were picked at random, or that `weights` say with what chance; it misleads
+    where wrong answers are what gets labelled, and no number of labels mends that. With `weights` every row
+    counts by its weight (Hájek's estimator of a mean), and n in the intervals is the effective number of
+    labels.
 
     Intervals, each for the population that the labels are a sample of:
 

@@ -67,6 +67,10 @@ class SSMEPaper(PosteriorEstimator):
     responsibility changes by more than `TOLERANCE`, or after `EPOCHS` (then flagged "not converged").
     There is no likelihood to watch: with kernels as M-step it may fall.
 
+    It assumes that labelled rows were picked at random from the same population as the others, that a class
+    has a density that one bandwidth a dimension follows, and that the mean of the classifiers begins near
+    the truth.
+
     **It misleads** in the way that its description leads to: with the scores of seven real classifiers a
     row's own kernel dominates f_k(s_i), so that EM stays at the classes drawn at the start, and the
     answer is that of the mean of the classifiers plus the noise of the draw, whatever the labels say. Its
