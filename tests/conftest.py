@@ -78,6 +78,11 @@ def pytest_runtest_makereport(
     return report
 
 
+def is_second_try(request: pytest.FixtureRequest) -> bool:
+    """Whether a test failed and runs again; the first try has made its topics."""
+    return getattr(request.node, "execution_count", 1) > 1
+
+
 @pytest.fixture(scope="session", params=DRIVERS)
 def kafka_driver(request: pytest.FixtureRequest) -> Driver:
     """The client library that a test's Kafka sources read by; each such test runs with both."""
@@ -105,15 +110,30 @@ def kafka_broker(
     driver: Driver = DRIVERS[0]
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
-    return kafka_brokers(driver, getattr(request.node, "execution_count", 1) > 1)
+    return kafka_brokers(driver, is_second_try(request))
 
 
 @pytest.fixture(scope="module")
-def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
+def guarded_brokers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[bool], GuardedBroker]]:
+    """A Kafka broker that lets in only whom it knows; another for tests that are tried again."""
+    with ExitStack() as stack:
+
+        @cache
+        def broker(again: bool) -> GuardedBroker:
+            authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
+            return stack.enter_context(_or_skip(lambda: GuardedBroker(authority)))
+
+        yield broker
+
+
+@pytest.fixture
+def guarded_broker(
+    request: pytest.FixtureRequest, guarded_brokers: Callable[[bool], GuardedBroker]
+) -> GuardedBroker:
     """A Kafka broker that lets in only whom it knows, for the tests of a module."""
-    authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
-    with _or_skip(lambda: GuardedBroker(authority)) as started:
-        yield started
+    return guarded_brokers(is_second_try(request))
 
 
 @pytest.fixture
