@@ -176,6 +176,23 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str,
     assert str(refused.value) == told
 
 
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        ("chat", "--task: 'chat' is an arena, and comparisons are not drawn; name another task"),
+        (
+            "",
+            "tasks: there are only arenas, and comparisons are not drawn; give one with other tasks",
+        ),
+    ],
+)
+def test_an_arena_has_no_answers_to_draw(tmp_path: Path, task: str, told: str) -> None:
+    path = write_configuration(tmp_path, {"tasks": {"chat": {"kind": "arena"}}})
+    with pytest.raises(ConfigError) as refused:
+        ask(str(path), [file(tmp_path, stream(50))], 5, task=task)
+    assert str(refused.value) == told
+
+
 def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
     without = [{key: value for key, value in record.items() if key != "id"} for record in stream(50)]
     with pytest.raises(

@@ -48,10 +48,20 @@ def opened(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tu
     if seed < 0:
         raise ConfigError(f"--seed: expected a whole number from 0, got {seed}")
     config = load_config(path)
+    _refuse_arenas(config, task)
     if task and task not in config.scored_tasks:
         raise ConfigError(f"--{not_there('task', task, list(config.scored_tasks))}")
     _check(files)
     return config, _read(config, files)
+
+
+def _refuse_arenas(config: Config, task: str) -> None:
+    if task in config.arenas:
+        raise ConfigError(f"--task: {task!r} is an arena, and comparisons are not drawn; name another task")
+    if not config.scored_tasks:
+        raise ConfigError(
+            "tasks: there are only arenas, and comparisons are not drawn; give one with other tasks"
+        )
 
 
 _NONE: Keys = np.zeros(0, dtype=np.uint64)
