@@ -55,7 +55,8 @@ def read_draws(values: Sequence[object], picked: Floats, faults: Faults) -> NDAr
             continue
         assert isinstance(value, Mapping)
         rows.append(row)
-        names.append(text_of(value["round"]))
+        name = value["round"]
+        names.append(text_of(int(name) if isinstance(name, float) else name))
         found[row] = (0, int(value["number"]), int(value["pool"]), value["probability"])
     found["round"][rows] = id_keys(names)
     return found

@@ -139,7 +139,8 @@ def _form_fault(value: Scores | None, layout: TaskLayout, path: str) -> tuple[Re
     if value is None:
         return RejectReason.NO_SCORES, f"{path}: expected a probability for each class ({classes}), got none"
     if isinstance(value, dict):
-        unknown = next((name for name in value if name not in layout.classes), None)
+        known = frozenset(layout.classes)  # looking through thousands for each takes seconds
+        unknown = next((name for name in value if name not in known), None)
         if unknown is not None:
             return RejectReason.UNKNOWN_CLASS, unknown_class(path, unknown, layout)
         missing = [name for name in layout.classes if name not in value]

@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from connectors.base import RawBlock
+from connectors.formats.decoder import Decoder
 from monitor.records import RejectReason, TaskLayout, id_keys
 from tests.records import ARRIVAL, TOPIC, TOXICITY, answer, decode, message_chunk
 
@@ -266,3 +268,26 @@ def test_a_bad_record_within_a_message_takes_no_other_with_it():
         ("malformed", 12, b"[" + good),
     ]
     assert chunk.batches[0].position.tolist() == [10, 11, 11, 13]
+
+
+class _Unsearched(tuple[str, ...]):
+    """Classes that nobody may look through one by one, which takes seconds of thousands of them."""
+
+    def __contains__(self, name: object) -> bool:
+        raise AssertionError(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"c99": None}, "got none for c99"),
+        ({"c99": None, "d": 0.01}, '$.scores: task many has no class "d"; its classes are c0, c1,'),
+    ],
+)
+def test_of_many_classes_none_is_looked_for_among_all_the_others(change, message):
+    names = _Unsearched(f"c{i}" for i in range(100))
+    scores = dict.fromkeys(names, 0.01) | change
+    record = {"model": "erm", "scores": {name: p for name, p in scores.items() if p is not None}}
+    data = json.dumps(record).encode()
+    (reject,) = Decoder([TaskLayout("many", names)], "test").decode([RawBlock(data, "p", 0)]).rejects
+    assert message in reject.message
