@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from monitor import __version__
-from monitor.commands.process import one_heap, one_thread_for_matrices
+from monitor.commands.process import leave_if_abandoned, one_heap, one_thread_for_matrices
 from monitor.errors import BlindsightError, ConfigError, MissingExtraError
 from monitor.export.rules.render import Format
 from monitor.export.rules.settings import RUNBOOKS, SELECTOR
@@ -315,6 +315,14 @@ def main() -> None:
     """Entry point: errors that a user can mend become a sentence and an exit code."""
     one_thread_for_matrices()
     one_heap()
+    try:
+        _command()
+    except SystemExit as end:
+        leave_if_abandoned(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
+        raise
+
+
+def _command() -> None:
     try:
         app()
     except BlindsightError as error:

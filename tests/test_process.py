@@ -74,3 +74,46 @@ def test_free_pages_amid_used_ones_go_back_to_the_system() -> None:
 def test_large_arrays_leave_no_holes_in_the_heap() -> None:
     before, after, kept = printed(LARGE)
     assert after - before < kept + (8 << 20)
+
+
+UNDRAINED = """
+import sys, threading
+from types import SimpleNamespace
+import numpy as np
+from scipy import fft
+from monitor import cli
+from monitor.commands.daemon import Daemon
+
+busy = threading.Event()
+
+def compute():
+    rows = np.random.default_rng(0).random((200, 2000))
+    while True:
+        fft.rfft(rows, axis=1)
+        busy.set()
+
+def command():
+    threading.Thread(target=compute, daemon=True).start()
+    busy.wait()
+    agent = SimpleNamespace(stop=lambda: None, wait=lambda seconds: False)
+    Daemon._drain(SimpleNamespace(agent=agent))
+    print("said", end="")
+    sys.exit(CODE)
+
+cli.app = command
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(("code", "ends"), [("3", 3), ("None", 0), ("'text'", 1)])
+def test_an_agent_that_still_computes_as_it_must_end_is_no_crash(code: str, ends: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNDRAINED.replace("CODE", code)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (ends, "said")
+    assert "terminate" not in done.stderr

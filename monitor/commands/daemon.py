@@ -17,6 +17,7 @@ from monitor.agent import Agent
 from monitor.check import check, unmatched_models
 from monitor.commands.journal import Journal, JournalSinks
 from monitor.commands.outputs import alert_pushers, reject_queues, report_queues, retention
+from monitor.commands.process import abandon_threads
 from monitor.commands.state import open_state
 from monitor.commands.tried import Stamp, Tried, reference_stamps, try_references
 from monitor.config import Config
@@ -187,6 +188,7 @@ class Daemon:
         self.agent.stop()
         if not self.agent.wait(_DRAIN_SECONDS):
             log.warning("Not everything that was read could be used within %.0f s.", _DRAIN_SECONDS)
+            abandon_threads()
 
     def reload(self, path: str) -> None:
         """Read the configuration again; keep the old one where the new one is wrong, and say so.

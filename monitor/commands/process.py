@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 import threading
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -15,6 +16,8 @@ _MIDDLE = _OLD = 10
 _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3  # of glibc's malloc.h
 _LARGE_BYTES = 1 << 20
 _TRIM_SECONDS = 10.0
+
+_abandoned = threading.Event()
 
 
 def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -82,3 +85,32 @@ def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
 
     threading.Thread(target=trim_for_ever, name="heap", daemon=True).start()
     return True
+
+
+def abandon_threads() -> None:
+    """Say that a thread still computes and is not waited for: `leave_if_abandoned` then ends the process."""
+    _abandoned.set()
+
+
+def leave_if_abandoned(code: int) -> None:
+    """End the process at once where a thread was abandoned; otherwise do nothing.
+
+    Once the main thread has ended, Python ends any other as that next asks for the interpreter. Where it
+    stands in C++ code then, as Fourier transforms are, the whole process is aborted: SIGABRT and a core dump
+    for what was an orderly end.
+
+    Parameters
+    ----------
+    code : int
+        The exit code.
+
+    Examples
+    --------
+    >>> leave_if_abandoned(0)  # no thread was
+    """
+    if not _abandoned.is_set():
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
