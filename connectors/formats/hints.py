@@ -26,7 +26,8 @@ MISSING = frozenset(
 _FIELDS = frozenset(Record.__struct_fields__)
 # How a row was picked for labelling is asked for nowhere, and too near to what others call scores, or a row.
 _SUGGESTED = tuple(sorted(_FIELDS - {"probability", "draw", *ARENA_FIELDS}))
-_MOST_NAMES = 30  # looked at in a record: a flood of odd ones must stay cheap
+MOST_NAMES = 30
+"""So many are looked at in a record: a flood of odd ones must stay cheap."""
 
 
 def keys_of(raw: bytes) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ def keys_of(raw: bytes) -> tuple[str, ...]:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ()
-    return tuple(value)[:_MOST_NAMES] if isinstance(value, dict) else ()
+    return tuple(value)[:MOST_NAMES] if isinstance(value, dict) else ()
 
 
 def names_of(raw: Raw) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import msgspec
 from connectors.base import RawTable
 from connectors.formats.cloudevents import Headers, event, http_attributes, kafka_attributes
 from connectors.formats.explain import explain_text, explain_value, text_fault
+from connectors.formats.hints import MOST_NAMES
 from connectors.formats.maptimes import time_reader
 from connectors.formats.structs import Fault, Record
 from connectors.formats.table_rows import plain_cell
@@ -345,7 +346,7 @@ def _lost(value: object, path: FieldPath) -> str:
             where = "the record" if depth == 0 else _written(path[:depth])
             if isinstance(value, dict):
                 names = tuple(map(str, value))
-                hint = nearest(str(step), names)
+                hint = nearest(str(step), names[:MOST_NAMES])
                 return f"{where} has only {listing(names) or 'no field'}{hint}"
             size = f" has {len(value)} elements" if isinstance(value, list) else " is no object"
             return where + size

@@ -77,25 +77,26 @@ def as_json(value: object) -> str:
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, str):
-        cut = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…"
-        return json.dumps(cut, ensure_ascii=False)
+        return json.dumps(_cut(value), ensure_ascii=False)
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return _cut(repr(value))
 
 
 def listing(names: Sequence[str]) -> str:
-    """Names with commas between, the first ten of many.
+    """Names with commas between, the first ten of many, each cut to 60 characters.
 
     Examples
     --------
     >>> listing(["ok", "toxic"])
     'ok, toxic'
     """
-    if len(names) <= _SHOWN_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_SHOWN_NAMES])}, … ({len(names)} in all)"
+    first = ", ".join(map(_cut, names[:_SHOWN_NAMES]))
+    return first if len(names) <= _SHOWN_NAMES else f"{first}, … ({len(names)} in all)"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
 
 
 @lru_cache(maxsize=1024)  # a feed that is wrong is wrong in the same way a thousand times a second

@@ -210,6 +210,16 @@ def test_a_field_without_a_path_is_told_to_be_given_one() -> None:
     assert reject.message.endswith("; the mapping names no path of scores: give one")
 
 
+def test_what_a_record_has_instead_is_told_briefly_however_much_it_is() -> None:
+    mapping = FieldMapping(model="m", scores="out.probs")
+    wide = {f"key{i}": 1 for i in range(5000)} | {"prob": 0.5}
+    chunk = decode(mapping, {"m": "erm", "out": wide}, {"m": "erm", "out": {"k" * 100_000: 1}})
+    told, long = (reject.message.partition("but out has ")[2] for reject in chunk.rejects)
+    assert told.startswith("only key0, key1, ")
+    assert told.endswith("key9, … (5001 in all)")  # which of thousands was meant is not searched for
+    assert long == f"only {'k' * 60}…"
+
+
 def test_redacted_messages_quote_no_value() -> None:
     (reject,) = decode(DEEP, deep(ok="secret"), keep="redacted").rejects
     assert "secret" not in reject.message + reject.raw.decode()
