@@ -58,6 +58,14 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
+_OTHER_FILES = {
+    b"\x1f\x8b": ("gzip", ".gz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", ".zst"),
+    b"PAR1": ("Parquet", ".parquet"),
+}
+"""What files of other kinds begin with, and what their names must end in to be read as such."""
+
+
 def explain_text(record: bytes, error: Exception) -> Fault:
     """Why these bytes are no record.
 
@@ -73,6 +81,10 @@ def explain_text(record: bytes, error: Exception) -> Fault:
     >>> explain_text(b'{"scores": [0.1, null]}', ValueError())[1]
     '$.scores[1]: expected a number from 0 to 1, got null'
     """
+    for bytes_, (name, ending) in _OTHER_FILES.items():
+        if record.startswith(bytes_):
+            message = f"$: these are bytes of {name}, not JSON; end the name of such a file in {ending}"
+            return RejectReason.ENCODING, message
     try:
         text = record.decode("utf-8")
     except UnicodeDecodeError as bad:
