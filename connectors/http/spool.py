@@ -89,6 +89,7 @@ class Spool:
         self._closing = False
         self._worn_out = False  # whether the last file is used up and so large or old that it must go
         self._began = 0.0  # when the last file was, monotonic; one of an earlier run is old
+        self._replace_from = 0.0  # when the last file may be replaced again, monotonic
         self._file: int | None = None
         self._lock_file: int | None = None
         self._thread: threading.Thread | None = None
@@ -173,11 +174,11 @@ class Spool:
             self._segments = self._segments[len(done) :]
             self._bytes -= sum(segment.size for segment in done)
             self._rows_deleted += sum(segment.rows for segment in done)
-            self._worn_out = self._is_used_up() and self._is_large_or_old()
+            self._worn_out = self._is_worn_out()
             if self._worn_out or self._is_used_up():
                 self._changed.notify_all()
         for segment in done:
-            segment.path.unlink(missing_ok=True)
+            _delete(segment.path)
         self._mark.write(self._absorbed)
 
     def close(self) -> None:
@@ -212,6 +213,10 @@ class Spool:
         """Whether there are lines in the last file, and all of them are used."""
         last = self._segments[-1]
         return last.size > 0 and last.end <= self._absorbed
+
+    def _is_worn_out(self) -> bool:
+        """Whether the last file must go; not at once again where no other could be begun."""
+        return self._is_used_up() and self._is_large_or_old() and time.monotonic() >= self._replace_from
 
     def _is_large_or_old(self) -> bool:
         old = time.monotonic() - self._began >= _SEGMENT_SECONDS
@@ -303,7 +308,7 @@ class Spool:
             while not (self._waiting or self._closing or self._worn_out):
                 # The last file grows old while nothing comes.
                 self._changed.wait(_SEGMENT_SECONDS if self._is_used_up() else None)
-                self._worn_out = self._is_used_up() and self._is_large_or_old()
+                self._worn_out = self._is_worn_out()
             if self._closing and not self._waiting:
                 return None
             size = count = 0
@@ -333,6 +338,7 @@ class Spool:
         try:
             self._begin_segment(self._segments[-1].end)
         except OSError as error:
+            self._replace_from = time.monotonic() + _SEGMENT_SECONDS
             self._abandon(error, 0)
         self.absorbed(self._absorbed)
 
@@ -367,6 +373,14 @@ class Spool:
             os.truncate(last.path, last.size)
         except OSError:  # the disk is away: what is torn there lies behind the frames that count
             log.warning("The end of %s could not be cut off.", last.path)
+
+
+def _delete(path: Path) -> None:
+    """Delete a file that is used; where the disk refuses, it stays, and goes at a later start."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s is used and cannot be deleted: %s.", path, error.strerror or error)
 
 
 def _framed(group: _Group, start: int) -> tuple[memoryview, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -332,6 +333,48 @@ def test_after_a_failed_sync_what_follows_is_written_elsewhere(
     assert put(spool, b"three\n") == 10
     assert [path.name for path in files(folder)] == [name_of(0), name_of(4)]
     assert all_of(spool) == b"one\nthree\n"
+
+
+def test_a_last_file_that_cannot_be_replaced_is_tried_again_later_not_at_once(
+    folder: Path, spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread went round without a pause, a core and thousands of lines in the log a second."""
+    put(spool, b"one\n")
+    assert all_of(spool) == b"one\n"
+    tried = threading.Event()
+    attempts = 0
+
+    def fails(start: int) -> None:
+        nonlocal attempts
+        attempts += 1
+        tried.set()
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spool, "_begin_segment", fails)
+        spool._began -= 2 * spool_module._SEGMENT_SECONDS  # it is old
+        spool.absorbed(4)
+        assert tried.wait(10)
+        time.sleep(0.5)
+    assert attempts == 1
+    assert "cannot be written: Read-only file system." in caplog.text
+    assert put(spool, b"two\n") == 8
+    assert all_of(spool) == b"two\n"
+
+
+def test_a_used_file_that_cannot_be_deleted_is_told_and_stops_nothing(
+    folder: Path, spool: Spool, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(spool, b"one\n")
+    assert all_of(spool) == b"one\n"
+    spool._began -= 2 * spool_module._SEGMENT_SECONDS
+    put(spool, b"two\n")
+    (first, _) = files(folder)
+    first.unlink()
+    first.mkdir()  # which cannot be deleted as a file is, whoever tries
+    spool.absorbed(4)
+    assert f"{first} is used and cannot be deleted:" in caplog.text
+    assert all_of(spool) == b"two\n"
 
 
 def test_what_waits_when_it_is_closed_is_written(folder: Path, spool: Spool) -> None:
