@@ -184,7 +184,7 @@ class ModelConfig(Section):
     """What is known of one model beforehand."""
 
     answers_per_day: float | None = Field(
-        default=None, gt=0, description="Expected traffic, for `blindsight check`."
+        default=None, gt=0, le=1e12, description="Expected traffic, for `blindsight check`."
     )
 
 

@@ -225,13 +225,24 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader that refuses numbers which YAML 1.1 reads otherwise than they look."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
-            _refuse_old_numbers(node)
+        if isinstance(node, yaml.ScalarNode):
+            _refuse_null_character(node)
+            if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+                _refuse_old_numbers(node)
         try:
             return super().construct_object(node, deep)
         except ValueError as error:  # the 31st of February; an integer of 5,000 digits
             reason = str(error).partition(":")[0]
             raise _refusal(f"{str(node.value)[:40]!r}: {reason}; put it in quotes", node) from error
+        except (AttributeError, LookupError) as error:  # `!!bool maybe`: the reader looks it up unseen
+            kind = node.tag.rpartition(":")[2]
+            raise _refusal(f"{str(node.value)[:40]!r} is no {kind}: delete the tag !!{kind}", node) from error
+
+
+def _refuse_null_character(node: yaml.ScalarNode) -> None:
+    """YAML has it in double quotes; no path may hold it, and no name."""
+    if "\0" in node.value:
+        raise _refusal("the character U+0000 is not allowed in a configuration: delete it", node)
 
 
 def _refuse_old_numbers(node: yaml.Node) -> None:

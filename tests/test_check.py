@@ -8,7 +8,7 @@ from monitor.charts import Shewhart, chart_from_config, false_alarm_rate
 from monitor.check import ChartRate, check, unmatched_models
 from monitor.checktext import render
 from monitor.config import ChartConfig, Config, Task
-from monitor.configfile import load_config
+from monitor.configfile import config_from, load_config
 from monitor.errors import ConfigError
 from monitor.judge import Judge, JudgeSettings
 from monitor.traffic import charted_metrics, window_rows
@@ -364,3 +364,10 @@ def test_a_budget_reaches_the_charts_of_the_agent():
     assert Judge(JudgeSettings(task)).violations == {("accuracy", "we1"): 0}
     ewma = Task(metrics=("accuracy", "ece"), chart={"kind": "ewma"})
     assert set(Judge(JudgeSettings(ewma)).violations) == {("accuracy", "ewma"), ("ece", "ewma")}
+
+
+def test_traffic_that_no_window_could_be_counted_by_is_refused() -> None:
+    """Sums and ratios of larger numbers are infinite."""
+    told = r"m\.answers_per_day: expected a number above 0 and at most 1e\+12, got 1e"
+    with pytest.raises(ConfigError, match=told):
+        config_from({"tasks": {"t": {"models": {"m": {"answers_per_day": 1e308}}}}})

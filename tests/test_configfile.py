@@ -83,6 +83,14 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
             "Exceeds the limit (4300 digits) for integer string conversion; put it in quotes",
         ),
         ("a: !!python/name:os.system x", ": line 1, column 4: could not determine a constructor for the tag"),
+        ("a: !!bool maybe", ": line 1, column 4: 'maybe' is no bool: delete the tag !!bool"),
+        ("a: !!int ''", ": line 1, column 4: '' is no int: delete the tag !!int"),
+        ("a: !!timestamp x", ": line 1, column 4: 'x' is no timestamp: delete the tag !!timestamp"),
+        ("a: !!int {b: c}", ": line 1, column 4: expected a scalar node, but found mapping"),
+        (
+            r'store: {path: "a\0b"}',
+            ": line 1, column 15: the character U+0000 is not allowed in a configuration: delete it",
+        ),
         ("a: *b", ": line 1, column 4: found undefined alias 'b'"),
         ("? [a]\n: 1\n", ": line 1, column 3: while constructing a mapping, found unhashable key"),
         (

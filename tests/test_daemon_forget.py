@@ -179,6 +179,15 @@ def test_what_cannot_be_asked_is_refused(folder: Path, words: list[str], code: i
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"blindsight: {why}\n")
 
 
+def test_ids_on_standard_input_that_are_no_utf_8_are_refused(folder: Path) -> None:
+    write_configuration(folder, config())
+    (folder / "ids").write_bytes(b"5\n\xff\n")
+    with (folder / "ids").open() as ids:
+        done = command("forget", "config.yaml", "-", stdin=ids, cwd=folder)
+    told = "ID: standard input is no UTF-8 (invalid start byte); give ids as records hold them"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"blindsight: {told}\n")
+
+
 def test_ids_may_come_by_standard_input_and_a_task_of_its_own_keeps_the_others(folder: Path) -> None:
     lines = [{"raw": json.dumps({"id": "5", "task": task})} for task in ("t", "u")]
     (folder / "rejects.ndjson").write_bytes(ndjson([*lines, {"raw": '{"id": 5}'}, {"raw": '{"id": 55}'}]))

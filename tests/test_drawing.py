@@ -209,6 +209,8 @@ def test_a_round_that_cannot_go_on_says_why(tmp_path: Path) -> None:
             ConfigError, match=rf"^--continue: the round {name} was drawn from 40. requests of t;"
         ):
             asked(where, [path], 5, [file(tmp_path, [other], "lines.ndjson")])
+    with pytest.raises(ConfigError, match=r"^--continue: .*empty.ndjson: there is no line; give files that"):
+        asked(where, [path], 5, [file(tmp_path, [], "empty.ndjson")])
     with pytest.raises(ConfigError, match=r"--continue: .*nowhere.ndjson"):
         asked(where, [path], 5, [tmp_path / "nowhere.ndjson"])
 

@@ -77,5 +77,8 @@ def ask_for_baseline(
         raise RequestError(not_there("metric", metric, metrics))
     if not reason.strip():
         raise ConfigError("--reason: it is empty; say in a few words why, for whoever reads the reports")
+    for option, text in (("--model", model), ("--group", group), ("--reason", reason)):
+        if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+            raise ConfigError(f"{option}: expected UTF-8, got {text[:60]!a}; set the terminal to UTF-8")
     body = {"task": name, "model": model, "group": group, "metric": metric, "reason": reason}
     return ask(config, KIND, body, wait_seconds)

@@ -63,7 +63,7 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
         A file cannot be read or written.
     """
     config = load_config(path)
-    given = [line.strip() for line in sys.stdin] if list(ids) == ["-"] else ids
+    given = _from_stdin() if list(ids) == ["-"] else ids
     wanted = [each for each in dict.fromkeys(given) if each]
     if not wanted:
         raise ConfigError("ID: there is none; give at least one id, as it stands in the records")
@@ -82,6 +82,15 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
         yield f"store, after what was in the spools: {_from_store(config, wanted, task, wait_seconds)}"
     if config.rejects is not None and config.rejects.path is not None:
         yield f"rejects: {count(remove_lines(Path(config.rejects.path), records), 'line')} removed."
+
+
+def _from_stdin() -> list[str]:
+    try:
+        return [line.strip() for line in sys.stdin.buffer.read().decode("utf-8").split("\n")]
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"ID: standard input is no UTF-8 ({error.reason}); give ids as records hold them"
+        ) from error
 
 
 def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: float) -> str:

@@ -75,6 +75,8 @@ def read_rounds(paths: Sequence[Path], tasks: Mapping[str, Task]) -> dict[str, B
             if line.strip():
                 record = _record(line, tasks, f"--continue: {path}: line {number}")
                 lines.setdefault(record["task"], []).append(record)
+    if paths and not lines:
+        raise ConfigError(f"--continue: {', '.join(map(str, paths))}: there is no line; {_WRITTEN}")
     return {task: _begun(task, records) for task, records in lines.items()}
 
 
