@@ -111,6 +111,7 @@ class ArenaEngine:
         watched = (a >= 0) & (b >= 0)
         kept = np.flatnonzero(watched & new)
         self._count["duplicates"] += int((watched & ~new).sum())
+        self.join.logic.outcomes[LabelOutcome.SHED] += int((~watched & (batch.label >= 0)).sum())
         closed, window = self._push(batch, comparisons.arrival, kept, partitions, order)
         self.join.add(batch, kept, (a[kept], b[kept]), window, order[kept])
         self.join.add_verdicts(batch, verdicts, np.flatnonzero(watched), places)

@@ -11,6 +11,7 @@ from monitor.records import id_keys
 from monitor.reportreader import from_json
 from monitor.result import Estimate
 from monitor.sharing import Sharing, begins, joined
+from monitor.view import LabelOutcome
 from tests.streams import Record, Rig, answers, compared, lines, task
 from tests.test_sharing import chunks, in_one
 
@@ -126,6 +127,7 @@ def test_everything_that_came_stands_somewhere() -> None:
     records = stream(6, 500)
     broken = [b"{", {"model_a": "m0", "model_b": "m0"}, {"id": "x", "winner": "m0"}]
     beyond = [{"model_a": "m0", "model_b": f"new-{k}"} for k in range(5)]
+    beyond = [record | ({"winner": "tie"} if k < 3 else {}) for k, record in enumerate(beyond)]
     found = Rig({"chat": arena(max_models=4)})
     found.feed([*records, *broken, *beyond])
     view = found.engine.view()
@@ -136,6 +138,7 @@ def test_everything_that_came_stands_somewhere() -> None:
     assert parts[3:] == [2, 5]
     assert one.duplicates == sum("model_a" in r for r in records) - 500 > 0
     assert view.series_dropped == 5
+    assert view.labels["chat", LabelOutcome.SHED] == 3
     assert sum(view.labels_received.values()) == sum(view.labels.values()) + view.labels_waiting["chat"]
 
 
