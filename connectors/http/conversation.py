@@ -62,6 +62,7 @@ class Conversation:
         peer = writer.get_extra_info("peername")
         self._peer = str(peer[0]) if peer else "an unknown address"
         self.busy = False
+        self._asked_by_head = False
 
     async def run(self) -> None:
         """Exchange requests and answers; it does not raise for what the other side does."""
@@ -76,6 +77,7 @@ class Conversation:
 
     async def _exchange(self, first: bool) -> bool:
         """One request and its answer; whether another may follow."""
+        self._asked_by_head = False
         try:
             request = await self._next_request(first)
             self.busy = True
@@ -105,6 +107,7 @@ class Conversation:
             raise
         if not isinstance(event, h11.Request):
             raise _GoneError
+        self._asked_by_head = event.method == b"HEAD"
         # What came at once h11 takes whole, however large; it bounds only what is not complete yet.
         if sum(len(name) + len(value) for name, value in event.headers) + len(event.target) > MOST_HEAD_BYTES:
             raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
@@ -164,7 +167,7 @@ class Conversation:
         )
         parts = [
             self._http.send(head),
-            self._http.send(h11.Data(data=body)),
+            self._http.send(h11.Data(data=b"" if self._asked_by_head else body)),
             self._http.send(h11.EndOfMessage()),
         ]
         self._writer.write(b"".join(part or b"" for part in parts))

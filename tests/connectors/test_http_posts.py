@@ -208,6 +208,15 @@ def test_what_is_no_post_of_rows_is_refused(
     assert {code: count for code, count in posted.source.refused.items() if count} == {status: 1}
 
 
+def test_head_is_answered_without_a_body(posted: Posted, caplog: pytest.LogCaptureFixture) -> None:
+    """Load balancers ask so; each time the connection broke, unanswered, with a traceback in the log."""
+    answer = posted.raw(b"HEAD /v1/predictions HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert status_of(answer) == 405
+    assert answer.endswith(b"\r\n\r\n"), "the head alone"
+    assert posted.client.head("/").status_code == 404
+    assert "A connection failed" not in caplog.text
+
+
 def test_a_body_beyond_the_bound_is_refused_by_its_length_or_when_it_is_reached(tmp_path: Path) -> None:
     with posting(tmp_path / "spool", max_body_bytes=2048) as posted:
         big = b" " * 2049
