@@ -119,7 +119,7 @@ class KafkaSource(Section):
     driver: Literal["kafka-python", "confluent"] = Field(
         default="kafka-python",
         description="The client library; confluent is confluent-kafka, which needs the extra kafka-native "
-        "and is at least twice as fast.",
+        "and is about two to three times as fast.",
     )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(

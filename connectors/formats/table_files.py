@@ -67,11 +67,16 @@ def _open_text(path: Path) -> TextIO:
     return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
+def _is_read(name: str, mapped: Collection[str]) -> bool:
+    """Whether a column is one of a record's, or of a mapping's where there is one."""
+    return name in mapped if mapped else is_column(name)
+
+
 def _why_no_names(names: list[str], mapped: Collection[str]) -> str | None:
     """What is wrong with the names of columns, as the end of a sentence."""
     if len(set(names)) != len(names):
         return "it names two columns alike"
-    if any(name in mapped if mapped else is_column(name) for name in names):
+    if any(_is_read(name, mapped) for name in names):
         return None
     for delimiter, word in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
         if any(
@@ -196,7 +201,7 @@ class _UnusableError(SourceError):
 
 def _wanted(path: Path, names: list[str], mapped: Collection[str]) -> list[str]:
     """The columns that are read."""
-    found = [name for name in names if (name in mapped if mapped else is_column(name))]
+    found = [name for name in names if _is_read(name, mapped)]
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
         raise _UnusableError(f"{path}: two of its columns are called {twice}; rename one, or drop it")
