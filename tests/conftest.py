@@ -45,6 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Files named one by one run in one process: workers take longer to start than most of them to run."""
+    return 0 if all(Path(each.split("::")[0]).is_file() for each in config.args) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker, fixtures in NEEDS.items():

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from tests.services.process import ServiceUnavailable, answers, free_ports, started, stop
+from tests.services.process import ServiceUnavailable, answers, free_ports, locked, started, stop
 
 POM = Path(__file__).with_name("pom.xml")
 # Seen at 2.5 s alone on two cores; many tests may share the machine.
@@ -69,6 +69,11 @@ def fetched(pom: Path, folder: Path) -> Path:
     if shutil.which("mvn") is None:
         raise ServiceUnavailable(f"the jars of {pom.name} come by `mvn`: run .ci/install-services.sh")
     folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.parent / f"{folder.name}.lock"):
+        return folder if folder.exists() else _download(pom, folder)
+
+
+def _download(pom: Path, folder: Path) -> Path:
     # Into a folder beside and renamed at the end: an interrupted download must not look complete.
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={scratch}/libs"]
@@ -83,9 +88,7 @@ def fetched(pom: Path, folder: Path) -> Path:
             raise ServiceUnavailable(
                 f"mvn could not fetch the jars of {pom.name}: {done.stdout[-500:]}{done.stderr[-500:]}"
             )
-        if not folder.exists():
-            Path(scratch, "libs").rename(folder)
-    return folder
+        return Path(scratch, "libs").rename(folder)
 
 
 class KafkaBroker:

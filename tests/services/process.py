@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
+_PORTS = Path(tempfile.gettempdir(), f"blindsight-test-ports-{os.getuid()}")
 _handed_out: set[int] = set()
 
 
@@ -22,27 +27,38 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
+@cache
+def _port_locks() -> int:
+    return os.open(_PORTS, os.O_RDWR | os.O_CREAT, 0o666)
+
+
 def free_ports(count: int) -> list[int]:
-    """So many free TCP ports of 127.0.0.1, none handed out before in this process.
+    """So many free TCP ports of 127.0.0.1, none handed out before by any test process that still runs.
 
     They are below the range that the kernel hands out to outgoing connections, so that a client
-    which keeps trying an absent server cannot take the server's port from it.
+    which keeps trying an absent server cannot take the server's port from it. Workers and runs side by side
+    tell each other by locks on one file, byte n for port n, which the kernel drops as the process ends.
     """
     found: list[int] = []
-    start = 20_000 + (os.getpid() * 37) % 10_000
-    for port in [*range(start, 32_000), *range(20_000, start)]:
+    for port in range(20_000, 32_000):
         if port in _handed_out:
             continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        _handed_out.add(port)
+        with suppress(OSError), socket.socket() as probe:
+            fcntl.lockf(_port_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            probe.bind(("127.0.0.1", port))
+            _handed_out.add(port)
+            found.append(port)
         if len(found) == count:
             return found
     raise ServiceUnavailable(f"no {count} free ports between 20000 and 32000 on 127.0.0.1")
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Inside the block no other process is inside one of the same path."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def wait_until(done: Callable[[], bool], seconds: float, what: str, pause: float = 0.05) -> None:
