@@ -1,35 +1,154 @@
-"""Seconds from `blindsight run` to the first scrape with data.
+"""What starting takes: bare Python, `--help`, `check`, and `run` until it is scraped; medians of some runs.
 
-    python -m tests.bench.bench_start [--runs 5]
+    python -m tests.bench.bench_start [--runs 5] [--models 1 10] [--against DIR]
 
-The README's sidecar: a reference of 10,000 labelled answers a model, and a file in which the answers of the
-first window of each model stand already. The clock starts with the process; `/metrics` is asked every 10 ms
-until it has the estimate of each model. Then the same on the store that it left (a restart). Processor
-seconds up to that moment stand beside, since they do not hang on what else the machine does, and so does the
-ratio to the command that only imports itself (`blindsight version`).
+`run` is the README's sidecar: a reference of 10,000 labelled answers a model, and a file in which the answers
+of the first window of each model stand already. `/metrics` is asked every 10 ms: "first scrape" is the first
+that is answered, "with data" the first that has the estimate of each model; then the same on the store that
+it left (a restart). Seconds that passed depend on what else the machine does, those of the processor hardly.
+Modules are those that a run of its own imports (`-X importtime`); it writes the bytecode that others find.
+
+`DIR` is another checkout, whose command runs in turns with this one's, by `PYTHONPATH`; its figures stand
+first, then this one's, then this one's processor time beside its.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+import tomllib
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.bench.paced_daemon import processor_seconds
-from tests.daemon import DaemonProcess, command, ndjson
+from tests.daemon import ROOT, DaemonProcess, ndjson
 from tests.services.process import free_ports
 from tests.streams import CLASSES, answers
 
+OUTPUT = Path(__file__).parent / "output" / "start.txt"
 REFERENCE_ROWS = 10_000
 WINDOW = 500
 PATIENCE_SECONDS = 120.0
+RUNS = 5
+MODELS = (1, 10)
+COUNTING = ("-X", "importtime")
+IMPORTED = "import time:"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one start took: seconds of processor, seconds passed, modules (0 where they were not counted)."""
+
+    processor: float
+    passed: float
+    modules: int = 0
+
+
+Costs = dict[str, Cost]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """The command of one checkout, wherever the current folder is."""
+
+    root: Path
+
+    def words(self, *arguments: str, options: Sequence[str] = ()) -> list[str]:
+        """The command with these arguments; options are Python's."""
+        project = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
+        module, _, name = project["project"]["scripts"]["blindsight"].partition(":")
+        code = f"import sys; from {module} import {name}; sys.exit({name}())"
+        return self.python(*options, "-c", code, *arguments)
+
+    def python(self, *arguments: str) -> list[str]:
+        """Python with this checkout before all that is installed, and without the current folder."""
+        return ["env", f"PYTHONPATH={self.root}", sys.executable, "-P", *arguments]
+
+    def check_path(self) -> None:
+        """The checkout is what Python imports; SystemExit where it is not."""
+        words = self.python("-c", "import monitor; print(monitor.__file__)")
+        found = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+        if not Path(found).is_relative_to(self.root):
+            raise SystemExit(f"{self.root} has no package monitor: Python takes {found}")
+
+    def ended(self, options: Sequence[str] = ()) -> Costs:
+        """The commands that end by themselves."""
+        example = str(self.root / "config.example.yaml")
+        return {
+            "python -c pass": cost_of(self.python(*options, "-c", "pass")),
+            "blindsight --help": cost_of(self.words("--help", options=options)),
+            "blindsight check config.example.yaml": cost_of(self.words("check", example, options=options)),
+        }
+
+    def scraped(self, models: int, options: Sequence[str] = (), rows: int = REFERENCE_ROWS) -> Costs:
+        """Two starts of the sidecar, the second on the store of the first."""
+        with tempfile.TemporaryDirectory(prefix="blindsight-start-") as name:
+            config = sidecar(Path(name), models, rows)
+            first, data = self.until_data(Path(name), config, models, options)
+            _, again = self.until_data(Path(name), config, models, options)
+        what = f"run, {models} model" + "s" * (models > 1)
+        return {f"{what}: first scrape": first, "  first with data": data, "  on its store": again}
+
+    def until_data(
+        self, folder: Path, config: Mapping[str, Any], models: int, options: Sequence[str] = ()
+    ) -> tuple[Cost, Cost]:
+        """From the process's start to the first scrape, and to one with the accuracy of every model."""
+        [port] = free_ports(1)
+        config = {**config, "export": {"listen": f"127.0.0.1:{port}"}}
+        words = self.words("run", str(folder / "config.yaml"), options=options)
+
+        def scrape() -> str | None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                    return str(answer.read().decode())
+            except urllib.error.URLError:
+                return None
+
+        began = time.monotonic()
+        with DaemonProcess(folder, config, program=words) as daemon:
+
+            def cost() -> Cost:
+                passed = time.monotonic() - began
+                return Cost(processor_seconds(daemon.process.pid), passed, daemon.log.count(IMPORTED))
+
+            daemon.until(lambda: scrape() is not None, "a scrape is answered", PATIENCE_SECONDS, pause=0.01)
+            first = cost()
+            daemon.until(lambda: has_data(scrape(), models), "one has data", PATIENCE_SECONDS, pause=0.01)
+            data = cost()
+            daemon.end()
+        return first, data
+
+
+def has_data(text: str | None, models: int) -> bool:
+    """Whether a scrape has an accuracy of each model."""
+    lines = [line for line in (text or "").splitlines() if line.startswith("blindsight_estimate_ratio{")]
+    return sum('metric="accuracy"' in line and "average_confidence" in line for line in lines) == models
+
+
+def cost_of(words: Sequence[str]) -> Cost:
+    """A command that is run to its end."""
+
+    def worked() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before, began = worked(), time.monotonic()
+    done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=os.sep)
+    passed = time.monotonic() - began
+    assert done.returncode == 0, done.stderr
+    return Cost(worked() - before, passed, done.stderr.count(IMPORTED))
 
 
 def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> dict[str, Any]:
@@ -54,73 +173,67 @@ def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> 
     }
 
 
-def seconds_to_data(folder: Path, config: dict[str, Any], models: int) -> tuple[float, float]:
-    """From the process's start until a scrape holds the accuracy of every model: passed, of the processor."""
-    [port] = free_ports(1)
+def measured(checkouts: Sequence[Checkout], models: Sequence[int], runs: int) -> Iterator[list[Costs]]:
+    """A part of the table at a time: of each checkout the medians of its runs, which take turns."""
 
-    def has_data() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                text = answer.read().decode()
-        except urllib.error.URLError:
-            return False
-        lines = [line for line in text.splitlines() if line.startswith("blindsight_estimate_ratio{")]
-        return sum('metric="accuracy"' in line and "average_confidence" in line for line in lines) == models
+    def part(one: Callable[[Checkout, Sequence[str]], Costs]) -> list[Costs]:
+        counted = [one(checkout, COUNTING) for checkout in checkouts]
+        found = [[one(checkout, ()) for checkout in checkouts] for _ in range(runs)]
+        return [
+            {name: median([turn[i][name] for turn in found], cost.modules) for name, cost in costs.items()}
+            for i, costs in enumerate(counted)
+        ]
 
-    began = time.monotonic()
-    with DaemonProcess(folder, config | {"export": {"listen": f"127.0.0.1:{port}"}}) as daemon:
-        daemon.until(has_data, "a scrape has data", PATIENCE_SECONDS, pause=0.01)
-        passed = time.monotonic() - began
-        worked = processor_seconds(daemon.process.pid)
-        daemon.end()
-    return passed, worked
+    yield part(Checkout.ended)
+    for count in models:
+        yield part(lambda checkout, options, count=count: checkout.scraped(count, options))  # type: ignore[misc]
 
 
-Run = tuple[float, float]
+def median(costs: Sequence[Cost], modules: int) -> Cost:
+    """The middle of each figure; modules were counted apart."""
+    return Cost(
+        statistics.median(cost.processor for cost in costs),
+        statistics.median(cost.passed for cost in costs),
+        modules,
+    )
 
 
-def measured(runs: int, models: int) -> tuple[list[Run], list[Run]]:
-    """Of fresh starts, and of starts on the store that they left."""
-    fresh, again = [], []
-    for _ in range(runs):
-        with tempfile.TemporaryDirectory(prefix="blindsight-start-") as name:
-            config = sidecar(Path(name), models)
-            fresh.append(seconds_to_data(Path(name), config, models))
-            again.append(seconds_to_data(Path(name), config, models))
-    return fresh, again
+def header(checkouts: int, runs: int) -> str:
+    """What stands above the figures."""
+    columns = f"{'processor s':>13}{'passed s':>10}{'modules':>9}"
+    ratio = "  processor" * (checkouts > 1)
+    title = f"medians of {runs}, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    return f"{title:38}{columns * checkouts}{ratio}"
 
 
-def importing(runs: int) -> float:
-    """What the command takes that does nothing."""
-
-    def one() -> float:
-        began = time.monotonic()
-        assert command("version").returncode == 0
-        return time.monotonic() - began
-
-    return statistics.median(one() for _ in range(runs))
-
-
-def told(found: list[Run], bare: float) -> str:
-    """A row's figures."""
-    passed, worked = zip(*found, strict=True)
-    middle = statistics.median(passed)
-    spread = f"{min(passed):.1f} to {max(passed):.1f}"
-    processor = statistics.median(worked)
-    return f"{middle:.1f} s ({spread}), {middle / bare:.1f} times that; {processor:.1f} s of processor"
+def lines(part: Sequence[Costs]) -> Iterator[str]:
+    """The rows of one part; the last column is the last checkout's processor time beside the first's."""
+    for name in part[0]:
+        costs = [costs[name] for costs in part]
+        cells = "".join(f"{c.processor:13.3f}{c.passed:10.2f}{c.modules:9}" for c in costs)
+        ratio = f"{costs[-1].processor / costs[0].processor:11.2f}" if len(costs) > 1 else ""
+        yield f"{name:38}{cells}{ratio}"
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table; keep it where all of it was measured, of this checkout alone."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
-    bare = importing(runs)
-    print(f"the command alone (`version`): {bare:.1f} s; medians of {runs}, lowest and highest")
-    for models in (1, 10):
-        fresh, again = measured(runs, models)
-        print(f"{models:2} models, {models * REFERENCE_ROWS:,} rows of reference: {told(fresh, bare)}")
-        print(f"{'':10}on the store that it left: {told(again, bare)}")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--models", type=int, nargs="*", default=MODELS)
+    parser.add_argument("--against", type=Path, metavar="DIR")
+    options = parser.parse_args()
+    roots = [root.resolve() for root in (options.against, ROOT) if root]
+    checkouts = [Checkout(root) for root in roots]
+    for checkout in checkouts:
+        checkout.check_path()
+    text = [header(len(checkouts), options.runs)]
+    print(text[0])
+    for part in measured(checkouts, options.models, options.runs):
+        for line in lines(part):
+            print(line, flush=True)
+            text.append(line)
+    if (options.runs, tuple(options.models), options.against) == (RUNS, MODELS, None):
+        OUTPUT.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
