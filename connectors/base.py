@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from monitor.feeder import EndOfInput
-from monitor.view import SourceCounts
+from monitor.agent.feeder import EndOfInput
+from monitor.reports.views import SourceCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from connectors.base import Source
 from connectors.files import FileSource
-from connectors.formats.decoder import Decoder
-from connectors.formats.reference import read_reference
-from connectors.formats.wires import columns_of, wire_of
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.reference import read_reference
+from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import StdinSource
-from monitor.config import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
-from monitor.config import StdinSource as StdinSettings
-from monitor.engine import layouts
-from monitor.errors import ConfigError
-from monitor.export.destination import Destination, Followed
-from monitor.export.rejects import Rejected
-from monitor.feeder import Input
-from monitor.records import TaskLayout
-from monitor.reference import Reference, split_by_model
+from monitor.agent.feeder import Input
+from monitor.base.errors import ConfigError
+from monitor.base.records import TaskLayout
+from monitor.config.root import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
+from monitor.config.root import StdinSource as StdinSettings
+from monitor.engine.engine import layouts
+from monitor.engine.reference import Reference, split_by_model
+from monitor.export.sinks.destination import Destination, Followed
+from monitor.export.sinks.rejects import Rejected
 
 
 def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source:
@@ -58,22 +58,22 @@ def build_inputs(config: Config) -> list[Input]:
 
 def build_reports_topic(settings: KafkaSink, store: str) -> Followed:
     """The topic that follows a store's reports; `store` is its identity."""
-    from connectors.kafka.sink import ReportsTopic
-    from connectors.kafka.topic import Topic
+    from connectors.kafka.sink.sink import ReportsTopic
+    from connectors.kafka.sink.topic import Topic
 
     return ReportsTopic(Topic(settings, "reports.kafka"), store)
 
 
 def build_lines_topic(settings: KafkaSink) -> Destination[bytes]:
     """The topic of closed windows, where no store keeps them."""
-    from connectors.kafka.sink import lines_topic
+    from connectors.kafka.sink.sink import lines_topic
 
     return lines_topic(settings)
 
 
 def build_rejects_topic(settings: KafkaSink) -> Destination[Rejected]:
     """The topic of records that could not be used."""
-    from connectors.kafka.sink import rejects_topic
+    from connectors.kafka.sink.sink import rejects_topic
 
     return rejects_topic(settings)
 

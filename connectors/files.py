@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from connectors.base import EndOfSource, Raw, RawDamaged, Source
-from connectors.formats.compressed import DECOMPRESSORS, Compressed, DamagedFileError
-from connectors.formats.file_readers import FileReader, Following, Piped, Plain, Table, open_pipe
-from connectors.formats.line_cutter import LineCutter
-from connectors.formats.structs import MAX_LINE_BYTES
-from connectors.formats.table_files import read_csv, read_parquet
-from monitor.errors import SourceError
+from connectors.formats.decode.structs import MAX_LINE_BYTES
+from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
+from connectors.formats.files.line_cutter import LineCutter
+from connectors.formats.files.readers import FileReader, Following, Piped, Plain, Table, open_pipe
+from connectors.formats.files.tables import read_csv, read_parquet
+from monitor.base.errors import SourceError
 
 _FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
 

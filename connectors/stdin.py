@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from connectors.base import EndOfSource, Raw, Source
-from connectors.formats.line_cutter import BLOCK_BYTES, LineCutter
-from connectors.formats.structs import MAX_LINE_BYTES
-from monitor.errors import SourceError
+from connectors.formats.decode.structs import MAX_LINE_BYTES
+from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
+from monitor.base.errors import SourceError
 
 
 class StdinSource(Source):

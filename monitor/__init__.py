@@ -1,10 +1,10 @@
 """Blindsight's core: how good a deployed model is now, without waiting for labels.
 
 The package is pure computation: it opens no socket, reads no clock and starts no thread on import.
-The daemon around it is in `monitor.agent`, the edges to Kafka and files in the package `connectors`.
+The daemon around it is in `monitor.agent.agent`, the edges to Kafka and files in the package `connectors`.
 """
 
-from monitor.result import Estimate, Unknown
+from monitor.base.results import Estimate, Unknown
 
 __all__ = ["Estimate", "Unknown", "__version__"]
 

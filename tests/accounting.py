@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from prometheus_client.exposition import generate_latest
 
-from monitor.export.prometheus import registry
-from monitor.view import AgentView
+from monitor.export.prometheus.collector import registry
+from monitor.reports.views import AgentView
 from tests.daemon import DaemonProcess, Metrics
 
 _EVERY_SERIES = 1_000_000

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from connectors.base import Raw, Source
-from connectors.formats.decoder import Decoder
-from monitor.agent import Agent
-from monitor.engine import Engine, EngineSettings, layouts
-from monitor.feeder import Input
-from monitor.records import Chunk
-from monitor.report import WindowReport
+from connectors.formats.decode.decoder import Decoder
+from monitor.agent.agent import Agent
+from monitor.agent.feeder import Input
+from monitor.base.records import Chunk
+from monitor.engine.engine import Engine, EngineSettings, layouts
+from monitor.reports.window_report import WindowReport
 from monitor.testing import HandClock, ListSinks, ListSource
 from tests.services.process import wait_until
 from tests.streams import answers, task

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from monitor.config_sentences import describe
-from monitor.configfile import schema
-from monitor.export.families import FAMILIES
-from tests.export.scrape import RICH, exposed
+from monitor.config.file import schema
+from monitor.config.messages import describe
+from monitor.export.prometheus.families import FAMILIES
+from tests.export.prometheus.scrape import RICH, exposed
 
 DOCS = Path(__file__).parents[1] / "docs"
 _ENDS = {"counter": "_total", "info": "_info"}

@@ -13,8 +13,8 @@ import httpx
 
 from connectors.base import RawBlock
 from connectors.http import HttpSource
-from monitor.config import HttpSource as HttpSettings
-from monitor.records import TaskLayout
+from monitor.base.records import TaskLayout
+from monitor.config.root import HttpSource as HttpSettings
 
 SPAM = TaskLayout("spam", ("no", "yes"))
 HAM = TaskLayout("ham", ("no", "yes"))

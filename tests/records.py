@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from connectors.base import RawBlock, RawMessages
-from connectors.formats.decoder import Decoder
-from monitor.records import Chunk, TaskLayout
+from connectors.formats.decode.decoder import Decoder
+from monitor.base.records import Chunk, TaskLayout
 from tests.bench.fuzz_decoder import check_chunk
 
 TOXICITY = TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",))

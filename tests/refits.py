@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from monitor.calibration import CALIBRATORS
-from monitor.labels import ESTIMATORS
-from monitor.refit.job import ModelRefit, RefitJob, RefitResult
-from monitor.view import MetricEstimate
+from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
+from monitor.reports.views import MetricEstimate
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.labelled import ESTIMATORS
 
 CHEAP = ("ensemble", "labelled")
 

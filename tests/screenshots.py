@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.daemon import DaemonProcess, configuration, ndjson
-from tests.export.test_page_browser import PHONE, WORSE, records
+from tests.export.page.test_browser import PHONE, WORSE, records
 from tests.services.browser import Browser
 from tests.streams import ORIGINAL
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from monitor.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
-from monitor.records import LabelBatch, id_keys
-from monitor.view import LabelOutcome
+from monitor.base.records import LabelBatch, id_keys
+from monitor.engine.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.reports.views import LabelOutcome
 from tests.plain_state import through_msgpack
 
 HORIZON_DAYS = 0.01

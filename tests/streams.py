@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from connectors.base import RawMessages
-from connectors.formats.decoder import Decoder
-from monitor.config import Arena, Task, TaskConfig
-from monitor.engine import Engine, EngineSettings, layouts
-from monitor.reference import Reference
-from monitor.refit.job import RefitJob, RefitResult
-from monitor.refit.recalibration import RecalibrationJob, RecalibrationResult
-from monitor.report import WindowReport, to_json
+from connectors.formats.decode.decoder import Decoder
+from monitor.config.root import Arena, Task, TaskConfig
+from monitor.engine.engine import Engine, EngineSettings, layouts
+from monitor.engine.reference import Reference
+from monitor.engine.refit.job import RefitJob, RefitResult
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.reports.window_report import WindowReport, to_json
 
 CLASSES = ["ok", "bad"]
 ORIGINAL = (0.9, 0.08, 0.02)

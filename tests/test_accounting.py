@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from monitor.view import AgentView, SourceView
+from monitor.reports.views import AgentView, SourceView
 from tests.accounting import Account, answers_account, assert_adds_up, labels_account
 from tests.streams import Record, Rig, answers, task
 

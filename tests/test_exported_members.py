@@ -10,11 +10,11 @@ import pytest
 
 PACKAGES = [
     "monitor",
-    "monitor.calibration",
-    "monitor.charts",
-    "monitor.demo",
-    "monitor.estimate",
-    "monitor.labels",
+    "monitor.stats.calibration",
+    "monitor.stats.charts",
+    "monitor.cli.demo",
+    "monitor.stats.estimate",
+    "monitor.stats.labelled",
     "monitor.testing",
     "connectors",
     "connectors.kafka",
@@ -62,7 +62,8 @@ def members(thing: object) -> list[tuple[str, object]]:
 
 
 @pytest.mark.parametrize(
-    "package", ["monitor.estimate", "monitor.calibration", "monitor.charts", "monitor.labels"]
+    "package",
+    ["monitor.stats.estimate", "monitor.stats.calibration", "monitor.stats.charts", "monitor.stats.labelled"],
 )
 def test_nothing_comes_through_the_door_that_the_list_leaves_out(package: str) -> None:
     module = importlib.import_module(package)
@@ -84,14 +85,14 @@ def test_nothing_comes_through_the_door_that_the_list_leaves_out(package: str) -
 
 def test_the_contract_of_the_specification_is_exported() -> None:
     from monitor import Estimate, Unknown
-    from monitor.estimate import PoissonBinomial, average_confidence, average_confidence_many
+    from monitor.stats.estimate import PoissonBinomial, average_confidence, average_confidence_many
 
     assert list(inspect.signature(average_confidence).parameters) == ["confidence", "level"]
     assert list(inspect.signature(average_confidence_many).parameters)[:2] == ["confidence", "level"]
     assert inspect.signature(average_confidence).parameters["level"].default == 0.95
     assert [*inspect.signature(Estimate).parameters] == ["value", "lower", "upper", "level", "n"]
     assert [*inspect.signature(Unknown).parameters] == ["reason"]
-    from monitor.labels import ESTIMATORS, SSME
+    from monitor.stats.labelled import ESTIMATORS, SSME
 
     assert ESTIMATORS["ssme"] is SSME
     for estimator in ESTIMATORS.values():

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from monitor.configfile import schema
-from monitor.export.families import FAMILIES
+from monitor.config.file import schema
+from monitor.export.prometheus.families import FAMILIES
 from tests.pages import DOCS, PAGES, configuration_page, metrics_page
 
 WRITTEN = sorted(str(path.relative_to(DOCS)) for path in DOCS.glob("**/*.md") if path.name not in PAGES)

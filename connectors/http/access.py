@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from connectors.http.watched import Watched
-from monitor.config_http import HttpToken, token_fault
-from monitor.errors import SourceError
+from monitor.base.errors import SourceError
+from monitor.config.http import HttpToken, token_fault
 
 _MOST_TOKEN_BYTES = 4096
 

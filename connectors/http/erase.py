@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from connectors.http.segment import FRAME_BYTES, Segment, damaged, measure, pack, segments_in, unpack
-from monitor.durable import put
-from monitor.errors import SourceError
+from monitor.base.errors import SourceError
+from monitor.base.files import put
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from connectors.formats.kserve import TENSORS_HEADER
-from connectors.formats.wire import Wire
+from connectors.formats.wires.kserve import TENSORS_HEADER
+from connectors.formats.wires.wire import Wire
 from connectors.http.body import lines_of
 
 
@@ -40,8 +40,8 @@ def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> tuple[li
 
     Examples
     --------
-    >>> from connectors.formats.kserve import KserveWire
-    >>> from monitor.config_mapping import FieldMapping
+    >>> from connectors.formats.wires.kserve import KserveWire
+    >>> from monitor.config.mapping import FieldMapping
     >>> wire = KserveWire(FieldMapping(format="kserve"))
     >>> kind = "org.kubeflow.serving.inference."
     >>> head = {"ce-specversion": "1.0", "ce-id": "a"}

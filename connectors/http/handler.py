@@ -35,7 +35,7 @@ from connectors.http.events import event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, Kind
 from connectors.http.messages import Answer, Request, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
-from monitor.config_http import HttpSource
+from monitor.config.http import HttpSource
 
 log = logging.getLogger("blindsight")
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from connectors.http.conversation import READ_BYTES, Conversation
 from connectors.http.messages import Handler
-from monitor.errors import SourceError
-from monitor.export.listening import bind, cannot_listen
-from monitor.section import listen_address
+from monitor.base.errors import SourceError
+from monitor.config.section import listen_address
+from monitor.export.http.listening import bind, cannot_listen
 
 log = logging.getLogger("blindsight")
 

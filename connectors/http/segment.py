@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.errors import SourceError
+from monitor.base.errors import SourceError
 
 SUFFIX = ".spool"
 _MAGIC = b"BSp1"

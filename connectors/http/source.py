@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from connectors.base import Raw, RawBlock, Source
-from connectors.formats.wires import wire_of
+from connectors.formats.wires.choice import wire_of
 from connectors.http.access import Gate, Quota
 from connectors.http.handler import STATUSES, Posts
 from connectors.http.intake import Intake
 from connectors.http.listener import IDLE_CONNECTIONS, Listener
 from connectors.http.spool import Spool
 from connectors.http.tls import watched_context
-from monitor.config_http import HttpSource as HttpSettings
-from monitor.errors import SourceError
-from monitor.records import TaskLayout
+from monitor.base.errors import SourceError
+from monitor.base.records import TaskLayout
+from monitor.config.http import HttpSource as HttpSettings
 
 log = logging.getLogger("blindsight")
 
@@ -41,7 +41,7 @@ class HttpSource(Source):
 
     Parameters
     ----------
-    settings : monitor.config.HttpSource
+    settings : monitor.config.root.HttpSource
     layouts : sequence of TaskLayout
         The configured tasks, for the judgement of what is posted.
 

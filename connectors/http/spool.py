@@ -21,8 +21,8 @@ from typing import NamedTuple
 from connectors.http.mark import Mark
 from connectors.http.segment import FRAME_BYTES, Segment, measure, name_of, pack, segments_in
 from connectors.http.spool_reader import SpoolReader, Stretch
-from monitor.durable import sync_folder
-from monitor.errors import BlindsightError, SourceError
+from monitor.base.errors import BlindsightError, SourceError
+from monitor.base.files import sync_folder
 
 log = logging.getLogger("blindsight")
 

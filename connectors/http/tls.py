@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from connectors.http.watched import Watched
-from monitor.config_http import HttpTls
-from monitor.errors import SourceError
+from monitor.base.errors import SourceError
+from monitor.config.http import HttpTls
 
 
 def watched_context(

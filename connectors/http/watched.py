@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from monitor.errors import BlindsightError
+from monitor.base.errors import BlindsightError
 
 log = logging.getLogger("blindsight")
 

@@ -11,6 +11,6 @@ errors into ours, and `unreadable` steps over what a broker's disk spoilt.
 `producer_options` checks what the configuration passes through.
 """
 
-from connectors.kafka.source import KafkaSource
+from connectors.kafka.source.source import KafkaSource
 
 __all__ = ["KafkaSource"]

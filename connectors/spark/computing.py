@@ -8,11 +8,11 @@ from itertools import chain, groupby
 from typing import Any
 
 from connectors.spark.job import ENDED_UNIT, LINES, Computing, Job, LineRow, Unit, as_arrow, packed, unpacked
-from monitor.engine import Engine, EngineSettings
-from monitor.line import Line, Stage
-from monitor.report import to_json
-from monitor.sharing import Begin, Share, joined
-from monitor.view import EngineView
+from connectors.spark.partitioning import Begin, Share, joined
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.engine.report_order import Line, Stage
+from monitor.reports.views import EngineView
+from monitor.reports.window_report import to_json
 
 _ROWS_AT_ONCE = 8192  # as many as a read brings elsewhere: an engine's step costs some 0.3 ms
 _BYTES_AT_ONCE = 4 << 20

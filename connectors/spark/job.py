@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pyarrow
 
+from connectors.spark.partitioning import Begin, Stretch
 from connectors.spark.splits import Split
-from monitor.config import Config
-from monitor.engine import EngineSettings
-from monitor.sharing import Begin, Stretch
+from monitor.config.root import Config
+from monitor.engine.engine import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Block(NamedTuple):
     ----------
     kind : Kind
     task, model, besides : str
-        As of `monitor.sharing.Share`; ``""`` for what is no share.
+        As of `connectors.spark.partitioning.Share`; ``""`` for what is no share.
     split : int
     number : int
         Of the chunk in the split: shares of one chunk belong together.

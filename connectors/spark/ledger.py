@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 
 from connectors.spark.job import Facts, Unit
-from monitor.config import Config
-from monitor.durable import put
-from monitor.errors import ClusterError, ConfigError
-from monitor.export.reports import cannot_write
-from monitor.store.codec import pack, unpack
+from monitor.base.codec import pack, unpack
+from monitor.base.errors import ClusterError, ConfigError
+from monitor.base.files import put
+from monitor.config.root import Config
+from monitor.export.sinks.reports import cannot_write
 
 _FILE = "committed.json"
 _TURN = "turn.json"
@@ -81,7 +81,7 @@ class Committed:
     reports : int
         Lines so far.
     marks : dict of str to (int, int)
-        How far the topic of reports was written: see `monitor.export.destination.Mark`.
+        How far the topic of reports was written: see `monitor.export.sinks.destination.Mark`.
     clock : float or None
         The time of the stream: the largest of its records' that is no error. None before the first.
     turn : int

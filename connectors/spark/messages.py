@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from connectors.base import RawMessages
-from connectors.formats.cloudevents import Headers
-from connectors.formats.columns import Places
-from connectors.formats.decoder import Decoder
-from connectors.formats.wires import wire_of
+from connectors.formats.decode.columns import Places
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import wire_of
+from connectors.formats.wires.cloudevents import Headers
 from connectors.spark.job import BLOCKS, Block, Facts, Kind, as_arrow, packed
+from connectors.spark.partitioning import Share, Sharing
 from connectors.spark.reading import note, note_share
-from monitor.config import Config, KafkaSource
-from monitor.engine import EngineSettings, layouts
-from monitor.records import Chunk, Floats, Ints
-from monitor.sharing import Share, Sharing
+from monitor.base.records import Chunk, Floats, Ints
+from monitor.config.root import Config, KafkaSource
+from monitor.engine.engine import EngineSettings, layouts
 
 MESSAGES = (
     "concat(topic, '-', partition) AS partition",

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from connectors.spark.job import Facts, Unit
-from monitor.engine import EngineSettings
-from monitor.taskengine import TaskSettings
+from monitor.engine.engine import EngineSettings
+from monitor.engine.task import TaskSettings
 
 _SKEWED = 0.5
 

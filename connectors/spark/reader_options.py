@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.kafka.options import check_files, consumer_options
-from connectors.kafka.secrets import with_secrets
-from monitor.config import KafkaSource
-from monitor.errors import ConfigError, SourceError
+from connectors.kafka.drivers.options import check_files, consumer_options
+from connectors.kafka.drivers.secrets import with_secrets
+from monitor.base.errors import ConfigError, SourceError
+from monitor.config.root import KafkaSource
 
 _SAME = (
     "check_crcs",

@@ -11,14 +11,14 @@ import numpy as np
 
 from connectors.base import EndOfSource, Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
 from connectors.files import FileSource
-from connectors.formats.decoder import Decoder
-from connectors.formats.wires import columns_of, wire_for
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import columns_of, wire_for
 from connectors.spark.job import BLOCKS, Block, Facts, Job, Kind, as_arrow, packed
+from connectors.spark.partitioning import Share, Sharing
 from connectors.spark.splits import Split
-from monitor.engine import layouts
-from monitor.errors import SourceError
-from monitor.records import Batch, Chunk
-from monitor.sharing import Share, Sharing
+from monitor.base.errors import SourceError
+from monitor.base.records import Batch, Chunk
+from monitor.engine.engine import layouts
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows
 _BYTES_AT_ONCE = 8 << 20

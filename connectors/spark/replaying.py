@@ -19,10 +19,10 @@ from typing import Any
 
 from connectors.spark.computing import Ended, compute_units
 from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, Computing, Facts, Job, Kind, Unit, unpacked
+from connectors.spark.partitioning import begins
 from connectors.spark.planning import kept, notes_of, rows_of, spread, too_many, units_of, why_whole
 from connectors.spark.reading import read_splits
-from monitor.export.rejects import Rejected
-from monitor.sharing import begins
+from monitor.export.sinks.rejects import Rejected
 
 _LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at a time
 _BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python is handed at a time

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from monitor.errors import (
+from monitor.base.errors import (
     BlindsightError,
     ClusterError,
     ConfigError,
@@ -62,7 +62,7 @@ def refuse_version(version: str) -> None:
     >>> refuse_version("3.5.1")
     Traceback (most recent call last):
     ...
-    monitor.errors.ConfigError: --engine spark: pyspark 3.5.1 is installed, 4.x is needed: pip install 'blindsight[spark]'
+    monitor.base.errors.ConfigError: --engine spark: pyspark 3.5.1 is installed, 4.x is needed: pip install 'blindsight[spark]'
     """  # noqa: E501 - the line is the thing shown
     if version.partition(".")[0] != str(MAJOR):
         raise ConfigError(
@@ -196,7 +196,8 @@ def meaning(text: str, master: str) -> BlindsightError:
 
     Examples
     --------
-    >>> print(meaning("... monitor.errors.SourceError: p.parquet cannot be read as Parquet: no", "local[*]"))
+    >>> print(meaning("... monitor.base.errors.SourceError: p.parquet cannot be read as Parquet: no",
+    "local[*]"))
     p.parquet cannot be read as Parquet: no
     """
     own = re.search(r"(?:monitor\.errors|connectors\.formats\.compressed)\.(\w+): (.+)", text)

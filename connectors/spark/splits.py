@@ -10,9 +10,9 @@ from typing import BinaryIO
 from urllib.parse import unquote
 
 from connectors.files import is_pipe, why_not_a_file
-from connectors.formats.structs import MAX_LINE_BYTES
-from connectors.formats.table_files import open_parquet
-from monitor.errors import ConfigError
+from connectors.formats.decode.structs import MAX_LINE_BYTES
+from connectors.formats.files.tables import open_parquet
+from monitor.base.errors import ConfigError
 
 SPLIT_BYTES = 32 << 20
 """Of NDJSON some 200,000 records: seconds of work, so that what is lost with an executor is soon made up."""
@@ -87,7 +87,7 @@ def mounted(path: Path) -> Path:
     >>> mounted(Path("s3a://logs/november"))
     Traceback (most recent call last):
     ...
-    monitor.errors.ConfigError: s3a://logs/november: Spark's file systems are not read; mount s3a://logs on the driver and on every executor, by one path, and give that path
+    monitor.base.errors.ConfigError: s3a://logs/november: Spark's file systems are not read; mount s3a://logs on the driver and on every executor, by one path, and give that path
     """  # noqa: E501 - the line is the thing shown
     # `Path` makes one slash of two; a file of this name, where there is one, is meant.
     found = _URI.match(path.as_posix())

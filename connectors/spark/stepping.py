@@ -18,11 +18,11 @@ from connectors.spark.computing import settings_of
 from connectors.spark.job import ENDED_UNIT, LINES, LineRow, Unit, as_arrow, packed, unpacked
 from connectors.spark.ledger import read_state, write_state
 from connectors.spark.messages import Part, Stream
-from monitor.engine import Engine
-from monitor.records import Chunk
-from monitor.report import to_json
-from monitor.sharing import Begin, joined
-from monitor.view import EngineView
+from connectors.spark.partitioning import Begin, joined
+from monitor.base.records import Chunk
+from monitor.engine.engine import Engine
+from monitor.reports.views import EngineView
+from monitor.reports.window_report import to_json
 
 _BYTES_AT_ONCE = 4 << 20
 _FIRST = Begin(0, -np.inf)

@@ -28,9 +28,9 @@ from connectors.spark.planning import rows_of
 from connectors.spark.reader_options import reader_options
 from connectors.spark.replaying import by_unit
 from connectors.spark.stepping import Stepped, Stepping, begun, step_units
-from monitor.export.destination import Mark
-from monitor.export.rejects import Rejected
-from monitor.view import EngineView
+from monitor.export.sinks.destination import Mark
+from monitor.export.sinks.rejects import Rejected
+from monitor.reports.views import EngineView
 
 SEED = "\0"
 """In place of a model: the unit of a task that sees labels alone, and from whose state new models begin."""

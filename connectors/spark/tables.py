@@ -13,10 +13,10 @@ import pyarrow
 import pyarrow.parquet
 from pyarrow import types
 
-from connectors.formats.table_files import open_parquet
-from connectors.formats.table_rows import is_column
-from monitor.errors import ConfigError, SinkError
-from monitor.export.reports import cannot_write
+from connectors.formats.files.table_rows import is_column
+from connectors.formats.files.tables import open_parquet
+from monitor.base.errors import ConfigError, SinkError
+from monitor.export.sinks.reports import cannot_write
 
 _ROWS_AT_ONCE = 1000
 
@@ -195,7 +195,7 @@ class WindowTable:
                 self._writer.close()
 
     def add(self, line: bytes) -> None:
-        """Take a line, as `monitor.report.to_json` wrote it."""
+        """Take a line, as `monitor.reports.window_report.to_json` wrote it."""
         row = msgspec.json.decode(line)
         row["start_time"], row["end_time"] = map(datetime.fromisoformat, (row["start_time"], row["end_time"]))
         row["positions"] = list(row["positions"].items())

@@ -18,7 +18,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-from monitor.demo.stream import prepare
+from monitor.cli.demo.stream import prepare
 
 STEP_SECONDS = 0.2
 WAIT_SECONDS = 60.0

@@ -1,0 +1,1 @@
+"""What leaves the agent: Prometheus, HTTP, the page, rules, alerts, sinks."""

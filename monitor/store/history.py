@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from monitor.errors import StoreError
-from monitor.store.codec import unpack
+from monitor.base.codec import unpack
+from monitor.base.errors import StoreError
 from monitor.store.schema import APPLICATION_ID, VERSION
 from monitor.store.store import FILE, explained
 

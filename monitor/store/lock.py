@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from monitor.errors import StoreError
+from monitor.base.errors import StoreError
 
 
 class FolderLock:

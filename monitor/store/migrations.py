@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.store.codec import pack, unpack
+from monitor.base.codec import pack, unpack
 
 
 def from_version_1(connection: sqlite3.Connection) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from monitor.changes import RingChange
-from monitor.store.codec import joined, pack, unpack
+from monitor.base.codec import joined, pack, unpack
+from monitor.base.state_changes import RingChange
 from monitor.store.wipe import wipe_keys
 
 _LARGEST_PIECE = 16_384  # rows; a piece leaves the disk only once all of it is overwritten

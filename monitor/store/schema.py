@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from monitor.errors import StoreError
+from monitor.base.errors import StoreError
 from monitor.store.migrations import from_version_1
 
 VERSION = 2

@@ -24,11 +24,11 @@ from typing import Any
 
 import msgspec
 
-from monitor.changes import Changes
-from monitor.errors import StoreError
-from monitor.report import WindowReport, to_json
-from monitor.reportreader import from_json
-from monitor.store.codec import pack, unpack
+from monitor.base.codec import pack, unpack
+from monitor.base.errors import StoreError
+from monitor.base.state_changes import Changes
+from monitor.reports.reader import from_json
+from monitor.reports.window_report import WindowReport, to_json
 from monitor.store.lock import FolderLock
 from monitor.store.rings import SavedRings
 from monitor.store.schema import prepare

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from monitor.records import Ints, Keys
-from monitor.store.codec import pack, unpack
+from monitor.base.codec import pack, unpack
+from monitor.base.records import Ints, Keys
 
 
 def wipe_keys(connection: sqlite3.Connection, ring: str, keys: Keys) -> None:

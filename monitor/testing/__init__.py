@@ -1,6 +1,6 @@
 """The test kit: source and sink that are lists, a clock moved by hand, labels that come late, crashes.
 
-These are real implementations of the contracts in `connectors.base` and `monitor.agent`, so that a test
+These are real implementations of the contracts in `connectors.base` and `monitor.agent.agent`, so that a test
 of a monitor set-up runs the code that runs in production. No mocks.
 """
 

@@ -9,17 +9,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from connectors.formats.decoder import Decoder
-from monitor.agent import Agent, Kept
-from monitor.changes import Changes
-from monitor.engine import EngineSettings, layouts
-from monitor.export.follower import ReportFollower
-from monitor.export.reportsfile import ReportsFile
-from monitor.export.rotation import rotate
-from monitor.feeder import Input
-from monitor.keeper import Keeper
-from monitor.report import WindowReport
-from monitor.resume import resume, tasks_as_json
+from connectors.formats.decode.decoder import Decoder
+from monitor.agent.agent import Agent, Kept
+from monitor.agent.checkpoints import Keeper
+from monitor.agent.feeder import Input
+from monitor.agent.resume import resume, tasks_as_json
+from monitor.base.state_changes import Changes
+from monitor.engine.engine import EngineSettings, layouts
+from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.reports_file import ReportsFile
+from monitor.export.sinks.rotation import rotate
+from monitor.reports.window_report import WindowReport
 from monitor.store import Store, StoreReader
 from monitor.testing.lists import KILLED, ListSinks, ListSource, Marker
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from connectors.base import EndOfSource, Raw, RawMessages, Source
-from monitor.records import Chunk, Reject
-from monitor.report import WindowReport
-from monitor.view import SinkView
+from monitor.base.records import Chunk, Reject
+from monitor.reports.views import SinkView
+from monitor.reports.window_report import WindowReport
 
 KILLED = 137
 """What a shell shows of a process that died of kill -9."""

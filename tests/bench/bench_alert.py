@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.daemon import DaemonProcess, command
+from tests.export.rules.test_end_to_end import DEGRADED, TIME_SCALE, Stream, settings
 from tests.services.alertmanager_server import AlertmanagerServer, example
 from tests.services.process import wait_until
 from tests.services.prometheus_server import PrometheusServer
 from tests.services.webhook import Webhook
-from tests.test_alerts_end_to_end import DEGRADED, TIME_SCALE, Stream, settings
 
 FOR_SECONDS = 2 * 3600 * float(TIME_SCALE)
 GROUP_WAIT_SECONDS = 1.0

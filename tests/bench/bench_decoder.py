@@ -22,16 +22,16 @@ import numpy as np
 
 from connectors.base import EndOfSource, Raw, RawBlock, RawMessages
 from connectors.files import FileSource
-from connectors.formats.columns import Columns
-from connectors.formats.decoder import Decoder
-from connectors.formats.json_lines import read_block
-from connectors.formats.mapped import MappedWire
-from connectors.formats.names import encode, encode_ids
-from connectors.formats.scores import score_matrix
-from connectors.formats.structs import MAX_LINE_BYTES, Faults, Record
-from connectors.formats.times import parse_times
-from monitor.config_mapping import FieldMapping
-from monitor.records import TaskLayout
+from connectors.formats.decode.columns import Columns
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.json_lines import read_block
+from connectors.formats.decode.names import encode, encode_ids
+from connectors.formats.decode.scores import score_matrix
+from connectors.formats.decode.structs import MAX_LINE_BYTES, Faults, Record
+from connectors.formats.decode.times import parse_times
+from connectors.formats.wires.mapped import MappedWire
+from monitor.base.records import TaskLayout
+from monitor.config.mapping import FieldMapping
 
 MODELS = 4
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))

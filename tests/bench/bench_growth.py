@@ -32,16 +32,16 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.commands.process import one_heap, tune_collector
-from monitor.config import Task
-from monitor.engine import Engine, EngineSettings
-from monitor.export import exposition
-from monitor.export.prometheus import registry
-from monitor.records import Batch, Chunk, LabelBatch, mix
-from monitor.reference import Reference
-from monitor.report import WindowReport
+from monitor.base.records import Batch, Chunk, LabelBatch, mix
+from monitor.cli.process import one_heap, tune_collector
+from monitor.config.root import Task
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.engine.reference import Reference
+from monitor.export.prometheus import exposition
+from monitor.export.prometheus.collector import registry
+from monitor.reports.views import AgentView
+from monitor.reports.window_report import WindowReport
 from monitor.store import Store
-from monitor.view import AgentView
 from tests.streams import CLASSES, confidences
 
 OUTPUT = Path(__file__).parent / "output" / "growth.txt"

@@ -125,10 +125,10 @@ def load(port: int, rows_per_second: float, seconds: float) -> str:
 
 def serve(folder: str) -> None:
     """The server's process: prints its port, ends when its standard input does."""
-    from connectors.formats.decoder import Decoder
+    from connectors.formats.decode.decoder import Decoder
     from connectors.http import HttpSource
-    from monitor.config import HttpSource as Settings
-    from monitor.records import TaskLayout
+    from monitor.base.records import TaskLayout
+    from monitor.config.root import HttpSource as Settings
 
     layouts = [TaskLayout(name, classes) for name, classes in TASK.items()]
     source = HttpSource(Settings(kind="http", listen="127.0.0.1:0", spool={"path": folder}), layouts)

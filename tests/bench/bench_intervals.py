@@ -14,14 +14,14 @@ from time import perf_counter
 
 import numpy as np
 
-from monitor.calibration import CALIBRATORS
-from monitor.estimate.bias_law import biased
-from monitor.estimate.poisson_binomial import trimmed_pmf_many
-from monitor.estimate.predictive import Predictive, mid_p_estimate, predictive_windows
-from monitor.estimate.predictive_fit import fit_predictive
-from monitor.evaluate import Request, evaluate
-from monitor.labels.follow import BiasFollower
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
+from monitor.engine.evaluate import Request, evaluate
+from monitor.engine.labels.follow import BiasFollower
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.estimate.bias_law import biased
+from monitor.stats.estimate.poisson_binomial import trimmed_pmf_many
+from monitor.stats.estimate.predictive import Predictive, mid_p_estimate, predictive_windows
+from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.bench.bench_poisson_binomial import best
 
 OUTPUT = Path(__file__).parent / "output" / "intervals.txt"

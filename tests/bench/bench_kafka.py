@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from connectors.base import Raw, RawMessages
-from connectors.formats.decoder import Decoder
-from monitor.commands.process import tune_collector
-from monitor.config import Calibration, Task
-from monitor.config import KafkaSource as KafkaSettings
-from monitor.engine import EngineSettings, layouts
+from connectors.formats.decode.decoder import Decoder
+from monitor.cli.process import tune_collector
+from monitor.config.root import Calibration, Task
+from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.engine.engine import EngineSettings, layouts
 from tests.services.kafka_reading import DRIVERS, Driver, make_source
 
 with warnings.catch_warnings():
@@ -33,8 +33,8 @@ with warnings.catch_warnings():
     import confluent_kafka
     from kafka import KafkaConsumer
 
-    from connectors.kafka.native_options import native_options
-    from connectors.kafka.options import consumer_options
+    from connectors.kafka.drivers.native_options import native_options
+    from connectors.kafka.drivers.options import consumer_options
     from tests.services.kafka_broker import KafkaBroker
 
 PARTITIONS = 3

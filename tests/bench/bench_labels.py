@@ -28,13 +28,13 @@ import msgspec
 import numpy as np
 
 from connectors.base import RawMessages
-from connectors.formats.decoder import Decoder
-from monitor.config import Task
-from monitor.engine import EngineSettings, layouts
-from monitor.reference import Reference
-from monitor.report import to_json
-from monitor.series import Series
-from monitor.view import LabelOutcome
+from connectors.formats.decode.decoder import Decoder
+from monitor.config.root import Task
+from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.reference import Reference
+from monitor.engine.series import Series
+from monitor.reports.views import LabelOutcome
+from monitor.reports.window_report import to_json
 from tests.bench.paced_daemon import Paced, paced
 from tests.streams import CLASSES, confidences
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.commands.process import one_heap
+from monitor.cli.process import one_heap
 from tests.streams import Record, Rig, answers, task
 
 CHUNK = 5000

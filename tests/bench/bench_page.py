@@ -23,23 +23,23 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from monitor.changes import Changes
-from monitor.charts.base import Verdict
-from monitor.commands.process import tune_collector
-from monitor.export import exposition
-from monitor.export.http import HttpServer, build_app
+from monitor.base.results import Estimate
+from monitor.base.state_changes import Changes
+from monitor.cli.process import tune_collector
+from monitor.export.http.server import HttpServer, build_app
 from monitor.export.page import assets, render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, history_json
-from monitor.export.prometheus import registry
-from monitor.report import WindowReport
-from monitor.result import Estimate
+from monitor.export.prometheus import exposition
+from monitor.export.prometheus.collector import registry
+from monitor.reports.views import AgentView, ChartView, EngineView, MetricEstimate, SeriesView
+from monitor.reports.window_report import WindowReport
+from monitor.stats.charts.base import Verdict
 from monitor.store import Store
 from monitor.store.store import FILE
-from monitor.view import AgentView, ChartView, EngineView, MetricEstimate, SeriesView
 from tests.bench.bench_poisson_binomial import best
-from tests.export.test_page import MODEL
-from tests.export.test_page_confidences import model
+from tests.export.page.test_confidences import model
+from tests.export.page.test_page import MODEL
 from tests.services.browser import Browser
 from tests.services.process import ServiceUnavailable
 

@@ -21,7 +21,8 @@ import numpy as np
 import scipy.stats
 from fast_poibin import PoiBin
 
-from monitor.estimate import (
+from monitor.base.records import Floats
+from monitor.stats.estimate import (
     PoissonBinomial,
     TrimmedPmf,
     average_confidence_many,
@@ -29,7 +30,6 @@ from monitor.estimate import (
     calibration_error,
     trimmed_pmf_many,
 )
-from monitor.records import Floats
 from tests.fidelity.simulated import ORIGINAL, confidences
 
 WINDOW = 500

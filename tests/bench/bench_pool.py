@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.labels.columns import Matches, answer_columns, answer_keys, model_code
-from monitor.labels.pool import ScorePool, ScorePoolSettings
-from monitor.labels.table import KeyedRing
-from monitor.records import mix
-from monitor.refit.fit import refit
-from monitor.refit.job import RefitJob
+from monitor.base.records import mix
+from monitor.engine.labels.columns import Matches, answer_columns, answer_keys, model_code
+from monitor.engine.labels.pool import ScorePool, ScorePoolSettings
+from monitor.engine.labels.table import KeyedRing
+from monitor.engine.refit.fit import refit
+from monitor.engine.refit.job import RefitJob
 from tests.streams import confidences
 
 OUTPUT = Path(__file__).parent / "output" / "pool.txt"

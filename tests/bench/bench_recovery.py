@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from monitor.configfile import load_config
-from monitor.engine import EngineSettings
-from monitor.records import Batch, Chunk, mix
-from monitor.resume import tasks_as_json
+from monitor.agent.resume import tasks_as_json
+from monitor.base.records import Batch, Chunk, mix
+from monitor.config.file import load_config
+from monitor.engine.engine import EngineSettings
 from monitor.store import Store
 from monitor.store.store import FILE
 from tests.daemon import DaemonProcess, configuration, write_configuration

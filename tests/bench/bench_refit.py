@@ -23,14 +23,14 @@ import msgspec
 import numpy as np
 
 from connectors.base import RawMessages
-from connectors.formats.decoder import Decoder
-from monitor.commands.process import tune_collector
-from monitor.config import Task
-from monitor.engine import EngineSettings, layouts
-from monitor.records import Floats
-from monitor.refit.job import RefitJob, RefitResult
-from monitor.refit.worker import Limits, RefitWorker
-from monitor.refitter import Refitter
+from connectors.formats.decode.decoder import Decoder
+from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refits import Refitter
+from monitor.base.records import Floats
+from monitor.cli.process import tune_collector
+from monitor.config.root import Task
+from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.refit.job import RefitJob, RefitResult
 
 OUTPUT = Path(__file__).parent / "output" / "refit.txt"
 MODELS = ("a", "b", "c")

@@ -33,14 +33,14 @@ import numpy as np
 
 from connectors.base import EndOfSource
 from connectors.files import FileSource
-from connectors.formats.decoder import Decoder
-from connectors.formats.structs import Record
-from monitor.commands.daemon import engine_settings, run
-from monitor.commands.process import tune_collector
-from monitor.commands.replay import replay
-from monitor.configfile import load_config
-from monitor.engine import layouts
-from monitor.report import to_json
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.structs import Record
+from monitor.cli.daemon import engine_settings, run
+from monitor.cli.process import tune_collector
+from monitor.cli.replay import replay
+from monitor.config.file import load_config
+from monitor.engine.engine import layouts
+from monitor.reports.window_report import to_json
 from tests.streams import confidences
 
 MODELS = ("m0", "m1", "m2", "m3")

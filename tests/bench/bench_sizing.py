@@ -23,7 +23,7 @@ from subprocess import PIPE
 
 import numpy as np
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 from tests.bench.paced_daemon import processor_seconds
 from tests.daemon import DaemonProcess
 from tests.streams import confidences

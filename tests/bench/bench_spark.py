@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from connectors.spark import replaying
-from monitor.commands.process import one_thread_for_matrices
-from monitor.commands.replay import replay
-from monitor.commands.replay_spark import OnSpark, replay_on_spark
+from monitor.cli.process import one_thread_for_matrices
+from monitor.cli.replay import replay
+from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.bench.bench_replay import write_inputs
 from tests.services.process import wait_until
 from tests.services.spark_cluster import descendants, executors, kill_an_executor

@@ -30,14 +30,14 @@ from typing import TypeVar
 
 from connectors.spark.computing import lines_of
 from connectors.spark.job import Computing, Job, Kind, Unit, unpacked
+from connectors.spark.partitioning import begins
 from connectors.spark.planning import rows_of
 from connectors.spark.reading import blocks_of
 from connectors.spark.splits import splits_of
-from monitor.commands.daemon import engine_settings
-from monitor.commands.process import one_thread_for_matrices
-from monitor.commands.replay_spark import OnSpark, replay_on_spark
-from monitor.configfile import load_config
-from monitor.sharing import begins
+from monitor.cli.daemon import engine_settings
+from monitor.cli.process import one_thread_for_matrices
+from monitor.cli.replay_spark import OnSpark, replay_on_spark
+from monitor.config.file import load_config
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.services.spark_cluster import descendants, is_executor, words_of
 

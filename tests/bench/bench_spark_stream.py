@@ -31,9 +31,9 @@ from typing import Any
 import pyarrow.parquet
 
 from tests.bench.bench_replay import MODELS, write_inputs
+from tests.connectors.spark.messages import by_model
 from tests.services.process import stop
 from tests.services.spark_cluster import descendants, executors, kafka_jars
-from tests.spark.messages import by_model
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

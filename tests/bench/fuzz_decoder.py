@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from connectors.base import Raw, RawBlock, RawMessages
-from connectors.formats.decoder import Decoder
-from connectors.formats.scores import SUM_TOLERANCE
-from monitor.records import FIRST_MILLISECOND, LAST_MILLISECOND, NO_ID, Chunk, Floats, TaskLayout
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.scores import SUM_TOLERANCE
+from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND, NO_ID, Chunk, Floats, TaskLayout
 
 LAYOUTS = (
     TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",)),

@@ -26,18 +26,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.base import RawBlock
-from connectors.formats.decoder import Decoder
+from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
 from connectors.http.access import Gate, Quota
 from connectors.http.handler import Posts
 from connectors.http.intake import Intake
 from connectors.http.messages import Answer, Request
 from connectors.http.spool import Spool
-from monitor.agent import Agent
-from monitor.config import HttpSource as HttpSettings
-from monitor.config import Task
-from monitor.engine import EngineSettings, layouts
-from monitor.feeder import Input
+from monitor.agent.agent import Agent
+from monitor.agent.feeder import Input
+from monitor.config.root import HttpSource as HttpSettings
+from monitor.config.root import Task
+from monitor.engine.engine import EngineSettings, layouts
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up
 from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate

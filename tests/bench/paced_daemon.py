@@ -20,7 +20,7 @@ from subprocess import PIPE
 
 import numpy as np
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 from tests.daemon import DaemonProcess, configuration
 
 MODELS = 4

@@ -9,7 +9,7 @@ import zstandard
 
 from connectors.base import EndOfSource, Raw, RawBlock
 from connectors.files import FileSource
-from monitor.records import TaskLayout
+from monitor.base.records import TaskLayout
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 

@@ -14,9 +14,9 @@ from connectors.files import FileSource
 from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
 from connectors.stdin import StdinSource
-from monitor.config import Config
-from monitor.engine import layouts
-from monitor.errors import ConfigError
+from monitor.base.errors import ConfigError
+from monitor.config.root import Config
+from monitor.engine.engine import layouts
 from tests.daemon import ndjson
 from tests.streams import CLASSES, answers
 

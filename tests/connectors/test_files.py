@@ -13,10 +13,10 @@ import pytest
 
 from connectors.base import EndOfSource, Raw, RawDamaged, RawSkipped
 from connectors.files import FileSource
-from connectors.formats.decoder import Decoder
-from connectors.formats.line_cutter import LineCutter
-from monitor.errors import MissingExtraError, SourceError
-from monitor.records import RejectReason, id_keys
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.line_cutter import LineCutter
+from monitor.base.errors import MissingExtraError, SourceError
+from monitor.base.records import RejectReason, id_keys
 from tests.connectors.file_reading import LAYOUT, compressed, drain, line, lines, opened, read_all, text
 
 

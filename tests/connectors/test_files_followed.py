@@ -12,7 +12,7 @@ import pytest
 
 from connectors.base import EndOfSource
 from connectors.files import FileSource
-from monitor.errors import SourceError
+from monitor.base.errors import SourceError
 from tests.connectors.file_reading import line, lines, opened, read_all, text
 from tests.services.process import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.base import EndOfSource, RawSkipped
 from connectors.stdin import StdinSource
-from monitor.errors import SourceError
+from monitor.base.errors import SourceError
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_standard_input_that_is_closed_is_an_error_that_says_what_to_do():
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, preexec_fn=lambda: os.close(0)
     )
     message = "Standard input is closed; pipe records into the command, or use a file source"
-    assert run.stderr.splitlines()[-1] == f"monitor.errors.SourceError: {message}"
+    assert run.stderr.splitlines()[-1] == f"monitor.base.errors.SourceError: {message}"
 
 
 def test_a_stream_in_memory_and_a_closed_one():

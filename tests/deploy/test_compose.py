@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import yaml
 
-from monitor.configfile import load_config
-from monitor.demo.training import MODELS
+from monitor.cli.demo.training import MODELS
+from monitor.config.file import load_config
 from tests.daemon import DaemonProcess, command, ndjson
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.kafka_broker import KafkaBroker

@@ -18,7 +18,7 @@ from tests.streams import CLASSES, Record, compared
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 WITHIN_SECONDS = 60.0
-# As in tests/test_alerts_end_to_end.py: two windows of half an hour each take 12 s.
+# As in tests/export/rules/test_end_to_end.py: two windows of half an hour each take 12 s.
 TIME_SCALE = "0.0016666"
 TASKS = {"t": "a", "three": "c"}
 """Tasks, and a model of each that the dashboard `model` is asked for."""

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from deploy.grafana import build
-from monitor.export.families import FAMILIES
-from monitor.export.prometheus import GROUP_PREFIX, PREFIX
+from monitor.export.prometheus.collector import GROUP_PREFIX, PREFIX
+from monitor.export.prometheus.families import FAMILIES
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "grafana"
 NAMES = ("fleet", "model")

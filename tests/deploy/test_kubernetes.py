@@ -15,8 +15,8 @@ from yamllint import linter
 from yamllint.config import YamlLintConfig
 
 from deploy.helm import render
-from monitor.config import listen_address
-from monitor.configfile import config_from, load_config
+from monitor.config.file import config_from, load_config
+from monitor.config.root import listen_address
 from tests.deploy.operator_schemas import SPECS, resource
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

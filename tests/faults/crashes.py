@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from monitor.testing import Crash, CrashPoint, DelayedLabels, Marker, StoredAgent
+from tests.engine.test_engine import reference
 from tests.streams import Rig, answers, task
-from tests.test_engine import reference
 
 _TASK = task(window={"size": 60}, reference={"path": "r.ndjson"})
 SETTINGS = Rig(_TASK, reference(_TASK, 1000), event_time=False).settings

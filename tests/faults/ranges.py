@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitor.store.codec import unpack
+from monitor.base.codec import unpack
 from monitor.store.store import FILE
 from tests.daemon import read_windows
 

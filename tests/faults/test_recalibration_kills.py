@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.agent.test_refit_daemon import workers
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
-from tests.refit.test_daemon import workers
 from tests.services.process import wait_until
 from tests.streams import CLASSES, Record
 

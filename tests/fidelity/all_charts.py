@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.charts import CHARTS, Baseline, LimitChart
-from monitor.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
-from monitor.charts.latch import LatchedLogic
-from monitor.charts.limits import chosen_limits, max_arl0
-from monitor.charts.rules import MEMORY, NELSON, RULES, WESTERN_ELECTRIC, broken_rules
+from monitor.stats.charts import CHARTS, Baseline, LimitChart
+from monitor.stats.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
+from monitor.stats.charts.latch import LatchedLogic
+from monitor.stats.charts.limits import chosen_limits, max_arl0
+from monitor.stats.charts.rules import MEMORY, NELSON, RULES, WESTERN_ELECTRIC, broken_rules
 from tests.fidelity.arl import autocorrelated
 
 Floats = NDArray[np.float64]

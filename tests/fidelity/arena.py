@@ -18,7 +18,7 @@ gives a probability: its logit is 2 for the human's verdict, blurred by a standa
 * none: trials in which humans alone, and PPI++, have no finite estimate; they count nowhere else.
 
 The second table is for windows: humans only, 8 models, by comparisons a model. It is what the least number in
-`monitor.arena.standing` rests on.
+`monitor.stats.pairwise.standing` rests on.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from monitor.labels import BradleyTerry
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.stats.labelled import BradleyTerry
 from tests.fidelity.command import print_and_keep
 
 OUTPUT = Path(__file__).parent / "output" / "arena.txt"

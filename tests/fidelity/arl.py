@@ -20,12 +20,12 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 from scipy.stats import beta, binom
 
-from monitor.charts import CHARTS, Baseline
-from monitor.charts.detectors import RunRules
-from monitor.charts.fleet import in_control_rate
-from monitor.charts.latch import LatchedLogic
-from monitor.charts.limits import limit_multiplier, limits, max_arl0
-from monitor.charts.rules import MEMORY, broken_rules
+from monitor.stats.charts import CHARTS, Baseline
+from monitor.stats.charts.detectors import RunRules
+from monitor.stats.charts.fleet import in_control_rate
+from monitor.stats.charts.latch import LatchedLogic
+from monitor.stats.charts.limits import limit_multiplier, limits, max_arl0
+from monitor.stats.charts.rules import MEMORY, broken_rules
 from tests.fidelity.simulated import ALPHA, BETA, ORIGINAL, SHIFTED
 
 Floats = NDArray[np.float64]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.labels.audit import BATCH_ROWS, BATCHES_KEPT, covered
+from monitor.engine.labels.audit import BATCH_ROWS, BATCHES_KEPT, covered
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, confidences
 
@@ -36,8 +36,8 @@ def coverage_of(mixture: str, bias: float, batches: int, seed: int = 1) -> float
 
 def flights() -> list[tuple[str, float, int]]:
     """Model, share and rows at the end of the demo's stream."""
-    from monitor.commands.replay import replay
-    from monitor.demo.stream import prepare
+    from monitor.cli.demo.stream import prepare
+    from monitor.cli.replay import replay
 
     with tempfile.TemporaryDirectory() as name:
         data = prepare(Path(name) / "demo", seed=0)

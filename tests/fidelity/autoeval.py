@@ -32,10 +32,10 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtri
 
-from monitor.labels.estimators.powered import powered_share
-from monitor.labels.estimators.ppi import prediction_powered
-from monitor.labels.estimators.shift import shift_weights
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.stats.labelled.powered import powered_share
+from monitor.stats.labelled.ppi import prediction_powered
+from monitor.stats.labelled.shift import shift_weights
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.ssme.civilcomments import DATA
 

@@ -21,11 +21,11 @@ import numpy as np
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.isotonic import IsotonicRegression
 
-from monitor.calibration import CALIBRATORS
-from monitor.estimate import labelled_calibration_error
-from monitor.estimate.equal_count import equal_count_bins
-from monitor.records import Floats, Ints
-from monitor.result import Estimate
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.estimate import labelled_calibration_error
+from monitor.stats.estimate.equal_count import equal_count_bins
 from tests.fidelity.simulated import ORIGINAL, confidences
 
 OUTPUT = Path(__file__).parent / "output" / "calibration.txt"
@@ -112,8 +112,8 @@ def lines_simulated(trials: dict[int, int]) -> Iterator[str]:
 
 def lines_flights(trials: dict[int, int]) -> Iterator[str]:
     """A line for each model and method."""
-    from monitor.demo.flights import read_flights
-    from monitor.demo.training import train_and_score
+    from monitor.cli.demo.flights import read_flights
+    from monitor.cli.demo.training import train_and_score
 
     flights = read_flights()
     scored = train_and_score(flights, seed=0)

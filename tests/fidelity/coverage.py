@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.estimate import average_confidence_many, pmf_many
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.stats.estimate import average_confidence_many, pmf_many
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, ORIGINAL, confidences, expected_accuracy, outcomes
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from monitor.charts.rules import broken_rules
+from monitor.stats.charts.rules import broken_rules
 from tests.fidelity.arl import ALL_RULES, charts_of, confidence_process, standardised, tails
 
 Floats = NDArray[np.float64]

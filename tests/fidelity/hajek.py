@@ -8,7 +8,7 @@ is right (as where errors are reported by those who meet them). For each design 
 prints, in percent, how often the interval holds that 93.4 %:
 
 * `hajek`: Blindsight's interval, and its mean width;
-* `plain`: the same at the effective number without the two virtual rows (see `monitor.estimate.hajek`);
+* `plain`: the same at the effective number without the two virtual rows (see `monitor.stats.estimate.hajek`);
 * `counts`: Wilson's interval of the labelled rows as if all had been picked alike.
 
 Samples without a labelled row have no interval and are drawn again.
@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.estimate import WeightedCounts, hajek, wilson
-from monitor.estimate.hajek import ONE, excess
-from monitor.estimate.proportion import wilson_interval
-from monitor.records import Ints
-from monitor.result import Estimate
+from monitor.base.records import Ints
+from monitor.base.results import Estimate
+from monitor.stats.estimate import WeightedCounts, hajek, wilson
+from monitor.stats.estimate.hajek import ONE, excess
+from monitor.stats.estimate.proportion import wilson_interval
 from tests.fidelity.command import print_and_keep
 
 OUTPUT = Path(__file__).parent / "output" / "hajek.txt"

@@ -24,11 +24,16 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.estimate import CLASSIFICATION_METRICS, ClassificationEstimate, cbpe_sem, classification_details
-from monitor.estimate._one_class import COUNTED
-from monitor.estimate.ranking import Ranking
-from monitor.records import Floats, Ints
-from monitor.result import Estimate
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate
+from monitor.stats.estimate import (
+    CLASSIFICATION_METRICS,
+    ClassificationEstimate,
+    cbpe_sem,
+    classification_details,
+)
+from monitor.stats.estimate._one_class import COUNTED
+from monitor.stats.estimate.ranking import Ranking
 from tests.fidelity.command import print_and_keep
 
 OUTPUT = Path(__file__).parent / "output" / "metrics_coverage.txt"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.estimate import ATC, average_confidence_many
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.stats.estimate import ATC, average_confidence_many
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences, expected_accuracy, mixed, outcomes
 

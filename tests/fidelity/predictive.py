@@ -26,15 +26,15 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import expit, logit
 
-from monitor.calibration import CALIBRATORS
-from monitor.calibration.base import confidence_of, cross_fit_in_time
-from monitor.estimate.average_confidence import average_confidence_many
-from monitor.estimate.bias_filter import BiasFilter
-from monitor.estimate.filtered import filtered_interval
-from monitor.estimate.predictive import Predictive, predictive_windows
-from monitor.estimate.predictive_fit import fit_predictive
-from monitor.records import Floats, Ints
-from monitor.result import Estimate, Result
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Result
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.calibration.base import confidence_of, cross_fit_in_time
+from monitor.stats.estimate.average_confidence import average_confidence_many
+from monitor.stats.estimate.bias_filter import BiasFilter
+from monitor.stats.estimate.filtered import filtered_interval
+from monitor.stats.estimate.predictive import Predictive, predictive_windows
+from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.fidelity.trust import shift_of

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.demo.flights import Flights, read_flights
-from monitor.demo.training import MODELS, Scored, train_and_score
+from monitor.cli.demo.flights import Flights, read_flights
+from monitor.cli.demo.training import MODELS, Scored, train_and_score
 from tests.fidelity.predictive import SIZES, Life, cells_of, measured, rows_of
 
 OUTPUT = Path(__file__).parent / "output" / "predictive_flights.txt"

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit, logit
 
-from monitor.calibration import CALIBRATORS
-from monitor.calibration.base import confidence_of
-from monitor.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
-from monitor.estimate.predictive_fit import fit_predictive
-from monitor.evaluate import Request, evaluate
-from monitor.records import Floats, Ints
-from monitor.result import Estimate
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate
+from monitor.engine.evaluate import Request, evaluate
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.calibration.base import confidence_of
+from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
+from monitor.stats.estimate.predictive_fit import fit_predictive
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.metrics_coverage import realised_values
 from tests.fidelity.predictive import ornstein_uhlenbeck

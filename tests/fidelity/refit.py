@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from monitor.commands.replay import replay as run_replay
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.cli.replay import replay as run_replay
 
 if TYPE_CHECKING:  # the demo's extra may not be installed
-    from monitor.demo.stream import DemoData
+    from monitor.cli.demo.stream import DemoData
 
 OUTPUT = Path(__file__).parent / "output" / "refit.txt"
 LABELLED = 0.01
@@ -192,8 +192,8 @@ def flights(folder: Path, draws: tuple[int, ...] = DRAWS) -> tuple[list[Errors],
     """The demo's year, with labels of 1 % of the flights: each draw of those, and the mean of the errors."""
     import yaml
 
-    from monitor.demo.stream import prepare
-    from monitor.demo.summary import turned_out
+    from monitor.cli.demo.stream import prepare
+    from monitor.cli.demo.summary import turned_out
 
     data = prepare(folder / "demo", seed=0)
     config = yaml.safe_load(data.config.read_text(encoding="utf-8"))

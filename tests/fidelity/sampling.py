@@ -10,7 +10,8 @@ the value lies from that of the fit on the whole pool. Seconds are the processor
 intervals.
 
 The second table is of accuracy: what a sample adds to its standard deviation, in points, as told (of strata,
-`monitor.labels.sampling.sampling_variance`; of rows drawn evenly beside it) and as measured: eight samples of
+`monitor.stats.sampling.stratified.sampling_variance`; of rows drawn evenly beside it) and as measured: eight
+samples of
 the same pool with the same labels, each fitted with three seeds, whose own share of the variance is taken
 off: a fit answers from 100 draws. What remains of a fit's own noise is that it solves for the models' claims
 on 1,024 of its rows, other ones for each sample: of one pool's samples of 10,000 values lie 0.28 points apart
@@ -30,9 +31,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from monitor import Estimate
-from monitor.labels import METRICS, SSME
-from monitor.labels.sampling import sample, sampling_variance, strata, widening
-from monitor.records import Floats, Ints, mix
+from monitor.base.records import Floats, Ints, mix
+from monitor.stats.labelled import METRICS, SSME
+from monitor.stats.sampling.stratified import sample, sampling_variance, strata, widening
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.ssme.protocol import metrics_of
 from tests.fidelity.ssme.suite import Design, simulate

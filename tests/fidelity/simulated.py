@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 
 ALPHA = np.array([20.0, 2.0, 1.0])
 BETA = np.array([1.0, 2.0, 20.0])

@@ -10,7 +10,7 @@ prints, as means over random samples of labels and digits with the standard erro
   and for the naive estimate, the curve of the labelled rows alone (where they have one class only, precision
   is the share of positives at every recall);
 * the share of recalls at which SPE's 95 % band holds the true precision;
-* the share of fits whose labels contradict them (`monitor.labels.estimators.spe.misfit`).
+* the share of fits whose labels contradict them (`monitor.stats.labelled.spe.misfit`).
 
 The paper gives its errors in pictures only, and says of logres8 that SPE is biased there and no better than
 the naive estimate: the second table is by digit.
@@ -41,11 +41,11 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from monitor.labels import SPE
-from monitor.labels.estimators.spe import FAMILIES, Curve, Family
-from monitor.labels.estimators.spe.curves import GRID, Rates
-from monitor.records import Floats, Ints
-from monitor.result import Estimate, Reason
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Reason
+from monitor.stats.labelled import SPE
+from monitor.stats.labelled.spe import FAMILIES, Curve, Family
+from monitor.stats.labelled.spe.curves import GRID, Rates
 from tests.fidelity.command import print_and_keep
 
 OUTPUT = Path(__file__).parent / "output" / "spe_digits.txt"

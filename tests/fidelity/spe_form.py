@@ -6,7 +6,7 @@
 scores: those of each model and class are drawn from the likeliest of SPE's eight families, fitted to that
 class's scores. What SPE's method and our code of it can do is seen on `drawn`, where its form is right;
 what is worse on `own` is the form. `contradicted`: fits of a model that its labels contradict
-(`monitor.labels.estimators.spe.misfit`), of which refits publish nothing.
+(`monitor.stats.labelled.spe.misfit`), of which refits publish nothing.
 
 Above it, for each model and class the family and its Kolmogorov-Smirnov distance from the scores, the largest
 gap between the two distribution functions: samples of as many scores that are of the family have less than
@@ -23,9 +23,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from monitor.labels import METRICS, SPE
-from monitor.labels.estimators.spe import FAMILIES, Family
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.stats.labelled import METRICS, SPE
+from monitor.stats.labelled.spe import FAMILIES, Family
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import answers

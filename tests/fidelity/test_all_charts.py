@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from monitor.charts import CHARTS, false_alarm_rate
-from monitor.charts.detectors import Detector
+from monitor.stats.charts import CHARTS, false_alarm_rate
+from monitor.stats.charts.detectors import Detector
 from tests.fidelity.all_charts import RULE_SETS, alarms, delay, in_control, ruled
 
 

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from monitor.charts import Baseline, Shewhart
-from monitor.charts.limits import DEFAULT_ARL0
-from monitor.charts.rules import WESTERN_ELECTRIC
+from monitor.stats.charts import Baseline, Shewhart
+from monitor.stats.charts.limits import DEFAULT_ARL0
+from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from tests.fidelity.arl import (
     autocorrelated,
     charts_of,

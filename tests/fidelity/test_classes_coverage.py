@@ -8,8 +8,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from monitor.estimate import CLASSIFICATION_METRICS, classification_estimates
-from monitor.result import Estimate
+from monitor.base.results import Estimate
+from monitor.stats.estimate import CLASSIFICATION_METRICS, classification_estimates
 from tests.fidelity.classes_coverage import CASES, OUTPUT, confusion_counts, measure
 
 TRIALS = 60

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from monitor.demo.flights import read_flights
-from monitor.demo.training import MODELS, Scored
+from monitor.cli.demo.flights import read_flights
+from monitor.cli.demo.training import MODELS, Scored
 from tests.fidelity.predictive import OUTPUT, coverage
 from tests.fidelity.predictive_flights import OUTPUT as FLIGHTS
 from tests.fidelity.predictive_flights import flights_of

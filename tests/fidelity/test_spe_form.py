@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 from tests.fidelity import spe_form
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.protocol import Pool

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from scipy.special import expit, logit
 
-from monitor.calibration import CALIBRATORS
-from monitor.labels.trust import PLANNED_LABELS, TrustTest, epsilon_of
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.engine.labels.trust import PLANNED_LABELS, TrustTest, epsilon_of
+from monitor.stats.calibration import CALIBRATORS
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
 

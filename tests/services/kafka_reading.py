@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from connectors.base import RawMessages
 from connectors.kafka import KafkaSource
-from monitor.config import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSource as KafkaSettings
 
 JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000}
 """Options that let tests see a rebalance soon; the default heartbeat is 3 s."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.changes import assembled
-from monitor.errors import StoreError
+from monitor.base.errors import StoreError
+from monitor.base.state_changes import assembled
 from monitor.store import Store
 from tests.streams import Rig, answers
 

@@ -12,15 +12,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.formats.decoder import Decoder
-from monitor.agent import Agent, Kept
-from monitor.engine import layouts
-from monitor.errors import StoreError
-from monitor.export.follower import ReportFollower
-from monitor.export.reportsfile import ReportsFile
-from monitor.feeder import Input
-from monitor.keeper import Keeper
-from monitor.resume import resume, tasks_as_json
+from connectors.formats.decode.decoder import Decoder
+from monitor.agent.agent import Agent, Kept
+from monitor.agent.checkpoints import Keeper
+from monitor.agent.feeder import Input
+from monitor.agent.resume import resume, tasks_as_json
+from monitor.base.errors import StoreError
+from monitor.engine.engine import layouts
+from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store, StoreReader
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up

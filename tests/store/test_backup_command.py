@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from monitor.commands.state import back_up
-from monitor.errors import ConfigError, StoreError
+from monitor.base.errors import ConfigError, StoreError
+from monitor.cli.state import back_up
 from monitor.store import Store
 from monitor.store.store import FILE, copy_store
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from monitor.changes import assembled
+from monitor.base.state_changes import assembled
 from monitor.store import Store
 from monitor.store.store import FILE
 from tests.streams import Rig, answers, task

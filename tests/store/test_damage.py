@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor.changes import assembled
-from monitor.errors import StoreError
+from monitor.base.codec import pack, unpack
+from monitor.base.errors import StoreError
+from monitor.base.state_changes import assembled
 from monitor.store import Store
-from monitor.store.codec import pack, unpack
 from monitor.store.store import FILE
+from tests.engine.test_engine import stream
 from tests.streams import Rig, answers, task
-from tests.test_engine import stream
 
 DAMAGED = r"is damaged \(.*\); put a backup in its place, or move it away"
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.config import Task
-from monitor.labels.tally import Tally
-from monitor.result import Estimate, Reason, Unknown
-from monitor.resume import resume
+from monitor.agent.resume import resume
+from monitor.base.results import Estimate, Reason, Unknown
+from monitor.config.root import Task
+from monitor.engine.labels.tally import Tally
+from monitor.reports.views import EngineView
 from monitor.store import Store
 from monitor.store.migrations import from_version_1
 from monitor.store.schema import MIGRATIONS, VERSION
 from monitor.store.store import FILE
-from monitor.view import EngineView
 from tests.store.kept.make_store import CUT, STEP, records, settings
 from tests.streams import Rig, lines
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from monitor.errors import StoreError
-from monitor.resume import resume
+from monitor.agent.resume import resume
+from monitor.base.errors import StoreError
 from monitor.store import Store
 from monitor.store.schema import VERSION
 from monitor.store.store import FILE

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.export.destination import Mark, Row
-from monitor.export.follower import ReportFollower
-from monitor.export.reportsfile import MARK, ReportsFile
-from monitor.export.rotation import rotate
+from monitor.export.sinks.destination import Mark, Row
+from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.reports_file import MARK, ReportsFile
+from monitor.export.sinks.rotation import rotate
 
 
 class Reports:

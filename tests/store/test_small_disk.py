@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitor.changes import assembled
+from monitor.base.state_changes import assembled
 from monitor.store import Store
 from tests.daemon import ROOT
 from tests.store.on_small_disk import commit

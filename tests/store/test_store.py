@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor.changes import Changes, assembled
-from monitor.errors import StoreError
+from monitor.base.codec import pack, unpack
+from monitor.base.errors import StoreError
+from monitor.base.state_changes import Changes, assembled
 from monitor.store import Store, StoreReader
-from monitor.store.codec import pack, unpack
 from monitor.store.schema import APPLICATION_ID, VERSION
 from monitor.store.store import FILE, copy_store
+from tests.engine.test_engine import stream
 from tests.streams import Rig, answers, lines, task
-from tests.test_engine import stream
 
 
 def resumed(rig: Rig, folder: Path) -> None:

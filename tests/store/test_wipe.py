@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor.changes import Changes
-from monitor.records import id_keys
+from monitor.base.records import id_keys
+from monitor.base.state_changes import Changes
+from monitor.reports.views import AgentView
 from monitor.store import Store
-from monitor.view import AgentView
 from tests.accounting import assert_adds_up
 from tests.streams import Record, Rig, answers, task
 
@@ -32,7 +32,7 @@ def on_disk(folder: Path, name: str) -> bool:
 
 def loaded(store: Store, rig: Rig) -> Rig:
     """An engine from what the store holds."""
-    from monitor.changes import assembled
+    from monitor.base.state_changes import assembled
 
     saved = store.load()
     other = Rig(rig.settings.tasks)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from scipy.special import expit
 
-from monitor.arena.standing import ModelStanding, Standing
-from monitor.arena.view import ArenaView
+from monitor.base.results import Estimate, TooFew
 from monitor.export.page.words import moment, percent, rank_words, table, text
-from monitor.result import Estimate, TooFew
+from monitor.reports.arena_view import ArenaView
+from monitor.stats.pairwise.standing import ModelStanding, Standing
 
 _WORDS = {
     "both": "by humans and the judge",

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from monitor.confidences import BIN_NAMES, CurvePoint, Distributions
-from monitor.estimate.hajek import WeightedCounts, hajek
+from monitor.base.results import Estimate, Result
+from monitor.export.charts.marks import number
 from monitor.export.page.words import percent, said, table, text
-from monitor.export.svg_marks import number
-from monitor.result import Estimate, Result
+from monitor.stats.estimate.hajek import WeightedCounts, hajek
+from monitor.stats.histograms import BIN_NAMES, CurvePoint, Distributions
 
 LEVEL = 0.95
 """Of the intervals of shares in the curve."""

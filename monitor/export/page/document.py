@@ -12,7 +12,7 @@ from monitor import __version__
 from monitor.export.page import arenas, health, models
 from monitor.export.page.assets import address
 from monitor.export.page.words import text
-from monitor.view import AgentView
+from monitor.reports.views import AgentView
 
 REFRESH_SECONDS = 15
 """Between two loads of an open page: Prometheus' usual scrape interval, so both show the same windows."""

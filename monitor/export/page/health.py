@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from monitor.engine.refit.due import OUTCOMES
 from monitor.export.page.models import MOST_SERIES
 from monitor.export.page.words import duration, moment, numbers, table, text
-from monitor.refit.due import OUTCOMES
-from monitor.view import AgentView, EngineView, LabelOutcome, RefitView
+from monitor.reports.views import AgentView, EngineView, LabelOutcome, RefitView
 
 
 def sources(view: AgentView) -> Iterator[str]:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from monitor.base.results import Estimate
+from monitor.engine.labels.audit import BATCH_ROWS
+from monitor.engine.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.export.page.confidences import confidences
 from monitor.export.page.words import moment, percent, rank_words, said, table, text, word
-from monitor.intervalcheck import short_sentence
-from monitor.labels.audit import BATCH_ROWS
-from monitor.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
-from monitor.result import Estimate
-from monitor.trustview import sentence
-from monitor.view import (
+from monitor.reports.trust import sentence
+from monitor.reports.views import (
     EngineView,
     MetricEstimate,
     ObjectiveState,
@@ -22,6 +21,7 @@ from monitor.view import (
     SeriesState,
     SeriesView,
 )
+from monitor.stats.estimate.predictive_fit import short_sentence
 
 MOST_SERIES = 500
 """Models and groups shown; a browser on a phone stumbles over more, and the metrics have them all."""

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from monitor import __version__
-from monitor.arena.report import ArenaReport
-from monitor.arena.view import ArenaView
-from monitor.estimate.hajek import WeightedCounts
+from monitor.export.charts.pictures import MOST_KEPT, Histories
+from monitor.export.charts.svg import ControlChartData, control_chart_svg
 from monitor.export.page import assets, models
 from monitor.export.page.arenas import arenas
 from monitor.export.page.words import moment, text
-from monitor.export.svg import ControlChartData, control_chart_svg
-from monitor.pictures import MOST_KEPT, Histories
-from monitor.report import WindowReport
-from monitor.view import EngineView, SeriesState, SeriesView
+from monitor.reports.arena_report import ArenaReport
+from monitor.reports.arena_view import ArenaView
+from monitor.reports.views import EngineView, SeriesState, SeriesView
+from monitor.reports.window_report import WindowReport
+from monitor.stats.estimate.hajek import WeightedCounts
 
 Series = tuple[str, str, str]
 Charts = Mapping[Series, Sequence[ControlChartData]]

@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from monitor.errors import StoreError
-from monitor.evaluate import AVERAGE_CONFIDENCE
-from monitor.export.packing import encodings_of, packed
+from monitor.base.errors import StoreError
+from monitor.engine.evaluate import AVERAGE_CONFIDENCE
+from monitor.export.charts.svg import control_chart_svg
+from monitor.export.http.packing import encodings_of, packed
 from monitor.export.page import assets
 from monitor.export.page.windows import MOST_WINDOWS, Windows, chart_of, history_json
-from monitor.export.svg import control_chart_svg
-from monitor.reportreader import from_json
-from monitor.view import AgentView
+from monitor.reports.reader import from_json
+from monitor.reports.views import AgentView
 
 _AT_ONCE = 2
 _FOR_EVER = "public, max-age=31536000, immutable"

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from monitor.export.svg import ControlChartData
-from monitor.pictures import Histories
-from monitor.report import WindowReport, to_json
-from monitor.reportreader import from_json
-from monitor.result import Estimate
+from monitor.base.results import Estimate
+from monitor.export.charts.pictures import Histories
+from monitor.export.charts.svg import ControlChartData
+from monitor.reports.reader import from_json
+from monitor.reports.window_report import WindowReport, to_json
 from monitor.store.newest import chosen, newest_lines
 
 MOST_WINDOWS = 500

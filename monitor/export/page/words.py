@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from monitor.labels.ranking import RankInterval
-from monitor.report import finite, rfc3339
-from monitor.result import Result, TooFew, Unknown
+from monitor.base.results import Result, TooFew, Unknown
+from monitor.reports.window_report import finite, rfc3339
+from monitor.stats.pairwise.ranking import RankInterval
 
 _TONES = {
     "in_control": "good",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from monitor.config import Config, Task
+    from monitor.config.root import Config, Task
 
 _DAY = 86_400.0
 _LEAST_SECONDS = 60.0  # Prometheus' own evaluation interval: nothing shorter is ever seen
@@ -49,7 +49,7 @@ def paces(config: Config) -> tuple[Pace, ...]:
 
     Examples
     --------
-    >>> from monitor.config import Config
+    >>> from monitor.config.root import Config
     >>> busy = {"window": {"size": 500}, "models": {"erm": {"answers_per_day": 144_000}}}
     >>> paces(Config(tasks={"spam": busy, "ham": {}}))[0]
     Pace(task='spam', window_seconds=300.0, slowest_seconds=900.0, refit_seconds=21600.0)

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from monitor.errors import ConfigError
+from monitor.base.errors import ConfigError
 
 REPLICA = "instance, pod, container, endpoint"
 """Labels of whoever was scraped. A model's alerts leave them out: a rolled-over pod is no new incident."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitor.errors import ConfigError
+from monitor.base.errors import ConfigError
 from monitor.export.rules.pace import Pace
 from monitor.export.rules.promql import Scope, checked_selector
 

@@ -7,15 +7,15 @@ import sys
 import numpy as np
 
 from monitor import Estimate
-from monitor.calibration import Calibration, IsotonicCalibrator
-from monitor.estimate import (
+from monitor.base.records import Floats
+from monitor.stats.calibration import Calibration, IsotonicCalibrator
+from monitor.stats.estimate import (
     CLASSIFICATION_METRICS,
     average_confidence_many,
     calibration_error,
     classification_estimates,
 )
-from monitor.labels import ESTIMATORS
-from monitor.records import Floats
+from monitor.stats.labelled import ESTIMATORS
 from tests.bench.rivals.stopwatch import measured, tell
 
 LEVEL = 0.95

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from connectors.base import RawBlock, RawMessages, RawTable
-from connectors.formats.decoder import Decoder
-from monitor.records import NO_ID, Chunk, RejectReason, TaskLayout, id_keys
+from connectors.formats.decode.decoder import Decoder
+from monitor.base.records import NO_ID, Chunk, RejectReason, TaskLayout, id_keys
 
 ARENA = TaskLayout("chat", (), models=("x", "y"), arena=True)
 TOXICITY = TaskLayout("toxicity", ("ok", "toxic"))

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.base import Raw, RawBlock, RawMessages
-from connectors.formats.decoder import Decoder
-from connectors.formats.examine import examine
-from connectors.formats.kserve import RESPONSE, KserveWire
-from connectors.formats.wires import wire_for
-from monitor.config import Config
-from monitor.config_mapping import FieldMapping
-from monitor.records import Chunk, TaskLayout, id_keys
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import wire_for
+from connectors.formats.wires.kserve import RESPONSE, KserveWire
+from monitor.base.records import Chunk, TaskLayout, id_keys
+from monitor.cli.examine import examine
+from monitor.config.mapping import FieldMapping
+from monitor.config.root import Config
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 ID = "0009174a-24a8-4603-b098-09c8799950e9"

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from connectors.base import RawBlock, RawMessages, RawTable
 from connectors.files import FileSource
-from connectors.formats.decoder import Decoder
-from connectors.formats.mapped import MappedWire
-from connectors.formats.structs import Record
-from connectors.formats.wires import wire_for
-from monitor.config import Config
-from monitor.config_mapping import FieldMapping
-from monitor.configfile import config_from
-from monitor.errors import ConfigError
-from monitor.records import Chunk, RejectReason, TaskLayout
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.structs import Record
+from connectors.formats.wires.choice import wire_for
+from connectors.formats.wires.mapped import MappedWire
+from monitor.base.errors import ConfigError
+from monitor.base.records import Chunk, RejectReason, TaskLayout
+from monitor.config.file import config_from
+from monitor.config.mapping import FieldMapping
+from monitor.config.root import Config
 from tests.daemon import configuration, write_configuration
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",))
@@ -352,7 +352,7 @@ def test_a_file_is_read_as_the_source_that_brought_it() -> None:
 
 
 def test_replay_writes_the_windows_of_records_with_our_names(tmp_path: Path) -> None:
-    from monitor.commands.replay import replay
+    from monitor.cli.replay import replay
 
     def windows(folder: Path, names: dict[str, str], **source: Any) -> bytes:
         folder.mkdir()

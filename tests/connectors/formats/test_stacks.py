@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from connectors.base import RawBlock
-from connectors.formats.decoder import Decoder
-from connectors.formats.wires import wire_of
-from monitor.config import StdinSource
-from monitor.records import NO_ID, TaskLayout, id_keys
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import wire_of
+from monitor.base.records import NO_ID, TaskLayout, id_keys
+from monitor.config.root import StdinSource
 from tests.posting import posting
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serving" / "stacks.md").read_text(encoding="utf-8")

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.formats.kserve import RESPONSE, SELDON_RESPONSE, KserveWire
-from connectors.formats.responses import row_scores
-from connectors.formats.tensors import read_body
-from monitor.config_mapping import FieldMapping
-from monitor.records import RejectReason
+from connectors.formats.wires.kserve import RESPONSE, SELDON_RESPONSE, KserveWire
+from connectors.formats.wires.responses import row_scores
+from connectors.formats.wires.tensors import read_body
+from monitor.base.records import RejectReason
+from monitor.config.mapping import FieldMapping
 from tests.connectors.formats.test_kserve import EVENT, ID, TWO, decoded, output
 
 # `ModelInferResponse`s of NVIDIA's tritonclient 2.73 (tritonclient.grpc.service_pb2), serialised by protobuf:

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from monitor.errors import MissingExtraError
-from monitor.records import Floats
+from monitor.base.errors import MissingExtraError
+from monitor.base.records import Floats
 from tests.fidelity.kivimaki import tables
 from tests.fidelity.kivimaki.data import OTHER_ROWS, TRAIN_ROWS
 from tests.fidelity.kivimaki.measure import TRIALS, Found, Sizes, measure, spread

@@ -17,7 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from monitor.errors import MissingExtraError
+from monitor.base.errors import MissingExtraError
 
 
 def _extra(module: str) -> None:

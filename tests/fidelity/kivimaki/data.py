@@ -12,7 +12,7 @@ from math import log, sqrt
 import numpy as np
 from scipy.special import expit
 
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
 
 SHIFTS = (0, 1, 2, 3)
 HARD = (0.2, 0.4, 0.5, 0.6)

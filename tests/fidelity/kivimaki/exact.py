@@ -12,7 +12,7 @@ from math import pi, sqrt
 import numpy as np
 from scipy.special import ndtr
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 from tests.fidelity.kivimaki.data import HARD, OTHER_ROWS, Scenario
 
 WINDOW = 500

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 
 MODELS = ("NB", "LR", "KNN", "SVM", "RF", "XGB", "LGBM")
 COLUMNS = ("Acc", "ACEu", "ACEc", "ACu", "ACc", "DOCu", "DOCc", "ATCu", "ATCc")

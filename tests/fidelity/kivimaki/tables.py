@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monitor.records import Floats
+from monitor.base.records import Floats
 from tests.fidelity.kivimaki.data import CIRCLE, CIRCLE_AS_PRINTED, LINEAR, SHIFTS
 from tests.fidelity.kivimaki.exact import Best, best
 from tests.fidelity.kivimaki.measure import Line, correlations

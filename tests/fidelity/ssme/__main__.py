@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from monitor.labels import ESTIMATORS, METRICS
+from monitor.stats.labelled import ESTIMATORS, METRICS
 from tests.fidelity.ssme import (
     alone,
     civilcomments,

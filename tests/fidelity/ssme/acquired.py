@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from monitor.labels.estimators.active_testing import expected_error
-from monitor.labels.estimators.inputs import mean_of_models
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled.active_testing import expected_error
+from monitor.stats.labelled.inputs import mean_of_models
 from tests.fidelity.ssme.protocol import Run
 
 

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
 
 ROWS = 24_000
 Made = tuple[Floats, Ints]

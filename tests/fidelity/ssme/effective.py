@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.labels import METRICS
-from monitor.records import Floats
+from monitor.base.records import Floats
+from monitor.stats.labelled import METRICS
 from tests.fidelity.ssme.compare import SHOWN, known_mean, measure
 from tests.fidelity.ssme.protocol import Pool, metrics_of
 

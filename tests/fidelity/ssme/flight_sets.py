@@ -15,8 +15,8 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.linear_model import LogisticRegression
 
-from monitor.demo.flights import read_flights
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
+from monitor.cli.demo.flights import read_flights
 from tests.fidelity.ssme.protocol import Pool
 
 _DELAY_MINUTES = (-20.0, 60.0)

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from monitor.labels.estimators.inputs import checked_input
-from monitor.labels.estimators.metrics import METRICS, ModelRows
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled.inputs import checked_input
+from monitor.stats.labelled.metrics import METRICS, ModelRows
 
 UNLABELLED_ROWS = 1000
 

@@ -20,7 +20,7 @@ calibrated. On real flights by the same procedure (`tests.fidelity.ssme.flight_s
 and the mean is nearer by less, at least without the delay at departure.
 
 `ssme` takes classifiers that differ about the shares for what they mostly are, a sign that their claims
-cannot be trusted (`monitor.labels.estimators.ssme_hypotheses.shares_agree`), and leans on the order of the
+cannot be trusted (`monitor.stats.labelled.ssme_hypotheses.shares_agree`), and leans on the order of the
 scores and on the 20 labels, of which there are no more with five classifiers than with three. That is a
 choice of prior, which 20 labels do not correct: on civilcomments, whose classifiers differ as much, and over
 the suite it is the nearest (`tests/fidelity/SCOREBOARD.md`, `output/ssme_suite.txt`), and the mean is not. On
@@ -42,8 +42,8 @@ import numpy as np
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
-from monitor.labels import ESTIMATORS, METRICS
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled import ESTIMATORS, METRICS
 from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up
 from tests.fidelity.ssme.flight_sets import flight_set
 from tests.fidelity.ssme.protocol import Pool, metrics_of

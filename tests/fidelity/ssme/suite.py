@@ -21,7 +21,7 @@ from zlib import crc32
 
 import numpy as np
 
-from monitor.records import Floats, Ints
+from monitor.base.records import Floats, Ints
 from tests.fidelity.ssme import classifiers
 from tests.fidelity.ssme.protocol import Pool
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from monitor.labels import METRICS
-from monitor.labels.estimators.active_testing import expected_error
+from monitor.stats.labelled import METRICS
+from monitor.stats.labelled.active_testing import expected_error
 from tests.fidelity.ssme import alone, effective, epochs, flight_sets, per_model, semisynthetic
 from tests.fidelity.ssme.__main__ import SETS
 from tests.fidelity.ssme.acquired import acquired

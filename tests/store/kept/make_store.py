@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from monitor.config import Task
-from monitor.resume import tasks_as_json
+from monitor.agent.resume import tasks_as_json
+from monitor.config.root import Task
 from monitor.store import Store
 from monitor.store.store import FILE
 from tests.streams import CLASSES, Record, Rig, answers, task

@@ -1,0 +1,1 @@
+"""Bytes and tables to columns."""

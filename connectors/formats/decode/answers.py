@@ -1,0 +1,290 @@
+"""The answers of one task: a record becomes one row, or one row a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from connectors.formats.decode.columns import Columns, Places, RejectList, absent, picker
+from connectors.formats.decode.names import (
+    Value,
+    check_names,
+    encode,
+    encode_classes,
+    encode_group,
+    encode_versions,
+)
+from connectors.formats.decode.scores import score_matrix
+from connectors.formats.decode.structs import Faults, Scores
+from connectors.formats.decode.truth import picking_probabilities, true_classes
+from connectors.formats.messages.wording import step
+from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, RejectReason, TaskLayout
+
+_NEITHER = (
+    "$.label: missing, and so is everything of an answer; give `label` (or `model` with `correct`), "
+    "or `model` with `scores` or `confidence`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """One entry an answer.
+
+    Parameters
+    ----------
+    values : list
+        Its scores as they came.
+    names : list of str or None
+        Its model.
+    owner : (m,) int64
+        Its record, counted among the chosen.
+    offset : (m,) int64
+        Its place within the record.
+    path : callable
+        From a row to the JSON path of its scores.
+    """
+
+    values: Sequence[Scores | None]
+    names: Sequence[str | None]
+    owner: Ints
+    offset: Ints
+    path: Callable[[int], str]
+
+    def take(self, kept: Ints) -> _Rows:
+        """The chosen ones."""
+        chosen = kept.tolist()
+        values, names = [self.values[i] for i in chosen], [self.names[i] for i in chosen]
+        return _Rows(values, names, self.owner[kept], self.offset[kept], lambda row: self.path(chosen[row]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What the records say beside scores, one entry a record.
+
+    Parameters
+    ----------
+    label, acted : (n,) int64
+        The true class and the class acted on, -1 where absent.
+    probability : (n,) float64 or None
+        Of the label, NaN where absent; None where no record gives one.
+    version : list of str or None
+        None where no record names one.
+    groups : mapping of str to (tuple of str, (n,) int64)
+        As in `Batch`.
+    """
+
+    label: Ints
+    acted: Ints
+    probability: Floats | None
+    version: Sequence[str] | None
+    groups: Mapping[str, tuple[tuple[str, ...], Ints]]
+
+
+def read_answers(
+    layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
+) -> Batch | None:
+    """The answers of one task.
+
+    Parameters
+    ----------
+    layout : TaskLayout
+    columns : Columns
+    chosen : (m,) int64
+        Which records they are.
+    places : Places
+    rejects : RejectList
+        Takes what cannot be used.
+    """
+    faults = Faults(len(chosen))
+    said = _read_said(layout, columns, chosen, faults)
+    rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
+    rows = _expand(columns, chosen, layout)
+    row_faults = Faults(len(rows.values))
+    scores = _read_scores(layout, columns, chosen, rows, row_faults)
+    for row, fault in row_faults.found.items():
+        if int(rows.owner[row]) not in faults.found:
+            rejects.add(int(chosen[rows.owner[row]]), fault, 1, layout.name)
+    if faults.found or row_faults.found:
+        kept = np.flatnonzero(faults.good()[rows.owner] & row_faults.good())
+        rows, scores = rows.take(kept), scores[kept]
+    return _batch(layout, said, rows, scores, chosen, places) if len(rows.owner) else None
+
+
+def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Faults) -> _Said:
+    pick = picker(chosen, columns.size)
+    if not absent(columns.models):
+        _check_several(columns, chosen, faults)
+    label = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
+    return _Said(
+        label=label,
+        probability=_of_labels(pick(columns.probability), label, faults),
+        acted=_acted_on(pick(columns.prediction), layout, faults),
+        version=None if absent(columns.version) else encode_versions(pick(columns.version), faults),
+        groups=_groups(pick(columns.groups), layout, faults),
+    )
+
+
+def _read_scores(layout: TaskLayout, columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> Floats:
+    """(m, K) of the answers; of those in `faults` they mean nothing."""
+    if not absent(columns.confidence):
+        _check_confidence(columns, chosen, layout, rows, faults)
+    scores = score_matrix(rows.values, layout, rows.path, faults)
+    check_names(rows.names, _model_path(rows), faults)
+    if columns.reads_labels:
+        _tell_neither(columns, chosen, rows, faults)
+    return scores
+
+
+def _batch(
+    layout: TaskLayout, said: _Said, rows: _Rows, scores: Floats, chosen: Ints, places: Places
+) -> Batch:
+    owner = rows.owner
+    record = chosen[owner]
+    models, model = encode(rows.names)  # type: ignore[arg-type]
+    versions: tuple[str, ...] = ("",)
+    version = np.zeros_like(owner)
+    if said.version is not None:
+        alone = len(owner) == len(said.version) and bool((owner == np.arange(len(owner))).all())
+        versions, version = encode(said.version if alone else [said.version[i] for i in owner.tolist()])
+    predicted, key = said.acted[owner], places.key[record]
+    label = _once_a_record(said.label[owner], owner, key)
+    probability = np.full(len(owner), np.nan)
+    if said.probability is not None:
+        probability = np.where(label < 0, np.nan, said.probability[owner])
+    return Batch(
+        task=layout.name,
+        scores=scores,
+        predicted=np.where(predicted < 0, _largest(scores), predicted),
+        model=model,
+        models=models,
+        version=version,
+        versions=versions,
+        time=places.time[record],
+        key=key,
+        label=label,
+        groups={name: (values, code[owner]) for name, (values, code) in said.groups.items()},
+        order=places.order[record] + rows.offset,
+        partition=places.partition[record],
+        position=places.position[record],
+        probability=probability,
+    )
+
+
+def _of_labels(values: Sequence[float | None], label: Ints, faults: Faults) -> Floats | None:
+    """(n,) chances of being picked for labelling; of a record without a label they mean nothing."""
+    if absent(values):
+        return None
+    given = [value if known else None for value, known in zip(values, (label >= 0).tolist(), strict=True)]
+    return picking_probabilities(given, faults)
+
+
+def _once_a_record(label: Ints, owner: Ints, key: Keys) -> Ints:
+    """Labels on the first answer of each record only, where there is an id to join the others by.
+
+    One label a model would be counted as that many labels, all but one of them duplicates.
+    """
+    first = np.diff(owner, prepend=-1) != 0
+    return np.where(first | (key == NO_ID), label, -1)
+
+
+def _largest(scores: Floats) -> Ints:
+    """(n,) index of the largest score; the first of equal ones."""
+    if scores.shape[1] == 2:
+        return (scores[:, 1] > scores[:, 0]).astype(np.int64)  # four times as fast as argmax
+    largest: Ints = np.argmax(scores, axis=1)
+    return largest
+
+
+def _acted_on(values: Sequence[Value], layout: TaskLayout, faults: Faults) -> Ints:
+    if not layout.classes:
+        return np.zeros(len(values), dtype=np.int64)  # an answer with a confidence acts on itself
+    return encode_classes(values, "prediction", layout, faults)
+
+
+def _groups(
+    values: Sequence[Mapping[str, object] | None], layout: TaskLayout, faults: Faults
+) -> Mapping[str, tuple[tuple[str, ...], Ints]]:
+    return {name: encode_group(values, name, faults) for name in layout.groups}
+
+
+def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:
+    """A record with several models may not also say what would be true of one of them only."""
+    fields: Mapping[str, Sequence[object]] = {
+        "model": columns.model,
+        "scores": columns.scores,
+        "confidence": columns.confidence,
+        "prediction": columns.prediction,
+        "correct": columns.correct,
+    }
+    of_one = {name: column for name, column in fields.items() if not absent(column)}
+    for row, record in enumerate(chosen.tolist()):
+        models = columns.models[record]
+        if models is None:
+            continue
+        if not models:
+            message = "$.models: expected at least one model with its scores, got none"
+            faults.add(row, RejectReason.NO_MODEL, message)
+        for name, column in of_one.items():
+            if column[record] is not None:
+                message = f"$.{name}: not allowed beside models; send one record a model"
+                faults.add(row, RejectReason.WRONG_TYPE, message)
+
+
+def _expand(columns: Columns, chosen: Ints, layout: TaskLayout) -> _Rows:
+    pick = picker(chosen, columns.size)
+    single: Sequence[Scores | None] = pick(columns.scores) if layout.classes else pick(columns.confidence)
+    field = "$.scores" if layout.classes else "$.confidence"
+    several = pick(columns.models)
+    if absent(several):
+        owner = np.arange(len(chosen), dtype=np.int64)
+        return _Rows(single, pick(columns.model), owner, np.zeros_like(owner), lambda _: field)
+    model = pick(columns.model)
+    values: list[Scores | None] = []
+    names: list[str | None] = []
+    sizes = np.ones(len(chosen), dtype=np.int64)
+    for i, models in enumerate(several):
+        if models is None:
+            values.append(single[i])
+            names.append(model[i])
+        else:
+            values.extend(models.values())
+            names.extend(models)
+            sizes[i] = len(models)
+    owner = np.repeat(np.arange(len(chosen), dtype=np.int64), sizes)
+    offset = np.arange(len(owner), dtype=np.int64) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+    def path(row: int) -> str:
+        return field if several[owner[row]] is None else f"$.models{step(names[row])}"
+
+    return _Rows(values, names, owner, offset, path)
+
+
+def _model_path(rows: _Rows) -> Callable[[int], str]:
+    return lambda row: "$.models" if rows.path(row).startswith("$.models") else "$.model"
+
+
+def _tell_neither(columns: Columns, chosen: Ints, rows: _Rows, faults: Faults) -> None:
+    """A record with an id and nothing of an answer was a label, most likely, and lost what it says."""
+    for row, (reason, _) in faults.found.items():
+        record = int(chosen[rows.owner[row]])
+        answer = (columns.models[record], columns.confidence[record], columns.prediction[record])
+        is_empty = rows.names[row] is None and answer == (None, None, None)
+        if reason is RejectReason.NO_SCORES and is_empty and columns.id[record] is not None:
+            faults.found[row] = (RejectReason.NO_LABEL, _NEITHER)
+
+
+def _check_confidence(
+    columns: Columns, chosen: Ints, layout: TaskLayout, rows: _Rows, faults: Faults
+) -> None:
+    """A classifier's answer needs its scores; a confidence alone is for tasks without classes."""
+    if not layout.classes:
+        return
+    for row, value in enumerate(rows.values):
+        if value is None and columns.confidence[int(chosen[rows.owner[row]])] is not None:
+            message = (
+                f"$.confidence: task {layout.name} has classes and needs scores; "
+                "leave classes out of its configuration if its models give a confidence only"
+            )
+            faults.add(row, RejectReason.NO_SCORES, message)

@@ -1,0 +1,162 @@
+"""Comparisons of two models' answers, and humans' verdicts that come later than their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from connectors.formats.decode.columns import Columns, Places, RejectList, picker
+from connectors.formats.decode.names import check_names, encode
+from connectors.formats.decode.structs import Faults
+from connectors.formats.decode.truth import picking_probabilities
+from connectors.formats.messages.wording import shown
+from monitor.base.records import NO_ID, Batch, Floats, Ints, LabelBatch, RejectReason, TaskLayout
+
+_WINNERS = {"model_a": 0, "tie": 1, "tie (bothbad)": 1, "model_b": 2}
+"""A verdict's class; the third as the public records of Chatbot Arena spell it."""
+_SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # what b got of the win, by class; the last for none
+
+
+def read_comparisons(
+    layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
+) -> Batch | None:
+    """The comparisons of one arena: see `Batch.other`.
+
+    Parameters
+    ----------
+    layout : TaskLayout
+    columns : Columns
+    chosen : (m,) int64
+        Which records they are.
+    places : Places
+    rejects : RejectList
+        Takes what cannot be used.
+    """
+    pick = picker(chosen, columns.size)
+    faults = Faults(len(chosen))
+    pair = [_models(list(pick(column)), name, faults) for column, name in _sides(columns)]
+    for row, (a, b) in enumerate(zip(*pair, strict=True)):
+        if a == b and a is not None:
+            message = f"$.model_b: expected another model than model_a, got {shown(b)} twice"
+            faults.add(row, RejectReason.NO_MODEL, message)
+    human = _winners(pick(columns.winner), "winner", pair, faults)
+    judge = _judged(pick(columns.judge_winner), pick(columns.judge_b), pair, faults)
+    chance = picking_probabilities(pick(columns.probability), faults)
+    rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
+    keep = np.flatnonzero(faults.good())
+    if not len(keep):
+        return None
+    kept, zeros = chosen[keep], np.zeros(len(keep), dtype=np.int64)
+    names, code = encode([str(side[i]) for i in keep.tolist() for side in pair])
+    return Batch(
+        task=layout.name,
+        scores=judge[keep, np.newaxis],
+        predicted=zeros,
+        model=code[::2],
+        models=names,
+        version=zeros,
+        versions=("",),
+        time=places.time[kept],
+        key=places.key[kept],
+        label=human[keep],
+        groups={},
+        order=places.order[kept],
+        partition=places.partition[kept],
+        position=places.position[kept],
+        probability=np.where(human[keep] >= 0, chance[keep], np.nan),
+        other=code[1::2],
+    )
+
+
+def read_verdicts(
+    layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
+) -> LabelBatch | None:
+    """The verdicts of one arena, as labels: 0 for a, 1 for a tie, 2 for b.
+
+    Parameters
+    ----------
+    layout, columns, chosen, places, rejects
+        As in `read_comparisons`.
+    """
+    pick = picker(chosen, columns.size)
+    faults = Faults(len(chosen))
+    for row, value in enumerate(pick(columns.winner)):
+        if value is None:
+            message = "$.winner: missing; give model_a, model_b or tie"
+            faults.add(row, RejectReason.NO_LABEL, message)
+    key = places.key[chosen]
+    for row in np.flatnonzero(key == NO_ID).tolist():
+        faults.add(row, RejectReason.NO_ID, "$.id: a verdict needs the id of its comparison, got none")
+    winner = _winners(pick(columns.winner), "winner", None, faults)
+    chance = picking_probabilities(pick(columns.probability), faults)
+    rejects.add_all(faults, chosen, columns.weight, lambda _: layout.name)
+    keep = np.flatnonzero(faults.good())
+    if not len(keep):
+        return None
+    return LabelBatch(
+        task=layout.name,
+        key=key[keep],
+        label=winner[keep],
+        model=np.full(len(keep), -1, dtype=np.int64),
+        models=(),
+        time=places.time[chosen[keep]],
+        probability=chance[keep],
+        order=places.order[chosen[keep]],
+    )
+
+
+def _sides(columns: Columns) -> tuple[tuple[Sequence[Any], str], tuple[Sequence[Any], str]]:
+    return (columns.model_a, "model_a"), (columns.model_b, "model_b")
+
+
+def _models(values: list[Any], field: str, faults: Faults) -> list[str | None]:
+    """The names on one side; None where there is a fault."""
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            faults.add(row, RejectReason.WRONG_TYPE, f"$.{field}: expected a string, got {shown(value)}")
+            values[row] = None
+    found = Faults(len(values))
+    check_names(values, lambda _: f"$.{field}", found)
+    for row, fault in found.found.items():
+        faults.add(row, *fault)
+        values[row] = None
+    return values
+
+
+def _winners(
+    values: Sequence[Any], field: str, pair: Sequence[Sequence[str | None]] | None, faults: Faults
+) -> Ints:
+    """Classes of verdicts, -1 where there is none; the models' names are known where the pair is."""
+    found = np.full(len(values), -1, dtype=np.int64)
+    for row, value in enumerate(values):
+        if value is None:
+            continue
+        names = () if pair is None else (pair[0][row], pair[1][row])
+        if isinstance(value, str) and value in names:  # a model may be called tie
+            found[row] = 2 * names.index(value)
+        elif isinstance(value, str) and value in _WINNERS:
+            found[row] = _WINNERS[value]
+        else:
+            other = " or one of the two models' names" if pair is not None else ""
+            message = f"$.{field}: expected model_a, model_b, tie{other}, got {shown(value)}"
+            faults.add(row, RejectReason.UNKNOWN_CLASS, message)
+    return found
+
+
+def _judged(
+    winner: Sequence[Any], chance: Sequence[Any], pair: Sequence[Sequence[str | None]], faults: Faults
+) -> Floats:
+    """(n,) what b got of the win by the judge, NaN where it did not judge; a chance goes before a winner."""
+    share: Floats = _SHARES[_winners(winner, "judge_winner", pair, faults)]
+    for row, value in enumerate(chance):
+        if value is None:
+            continue
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and 0 <= value <= 1:
+            share[row] = value
+            continue
+        reason = RejectReason.OUT_OF_RANGE if number else RejectReason.WRONG_TYPE
+        faults.add(row, reason, f"$.judge_b: expected a number from 0 to 1, got {shown(value)}")
+    return share

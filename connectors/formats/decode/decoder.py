@@ -1,0 +1,248 @@
+"""Raw bytes and tables in, a chunk of columns out: SPEC section 3 on the wire.
+
+bytes ── json_lines ─┐                 ┌─ times, ids, tasks ─┬─ answers (scores, names) ─ Batch
+                     ├─ Record ─ Columns                     ├─ truth ─────────────────── LabelBatch
+                     │                                       ├─ comparisons ───────────── both, of arenas
+tables ─ table_rows ─┘                 └─ explain ───────────┴─────────────────────────── Reject
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import numpy as np
+
+from connectors.base import Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
+from connectors.formats.decode.answers import read_answers
+from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
+from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
+from connectors.formats.decode.json_lines import read_block, read_messages, too_large
+from connectors.formats.decode.names import encode_ids
+from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, Reading
+from connectors.formats.decode.tasks import TaskFinder
+from connectors.formats.decode.times import parse_times
+from connectors.formats.decode.truth import read_labels
+from connectors.formats.files.table_rows import read_table
+from connectors.formats.messages.hints import MISSING, bare_classes, keys_of, misspelt
+from connectors.formats.messages.redaction import Keep, keeper
+from connectors.formats.messages.wording import without_values
+from connectors.formats.wires.kserve import KserveWire
+from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.wire import PLAIN, Wire
+from monitor.base.records import Chunk, Ints, Reject, RejectReason, TaskLayout
+
+
+class Decoder:
+    """Decodes what one source brings.
+
+    It holds nothing between calls and reads no clock: the same bytes give the same rows, wherever a source
+    cuts its input and whenever it comes.
+    Nothing that comes in makes it raise; what cannot be used is in the chunk's `rejects`.
+
+    Parameters
+    ----------
+    layouts : sequence of TaskLayout
+        The configured tasks.
+    source : str
+        Name of the source, for the chunk.
+    max_line_bytes : int, default 1 MiB
+        A longer record is rejected unread. Only a message that is an array may be longer.
+
+    keep : {"whole", "redacted", "none"}
+        How much of a rejected record its `Reject` holds: see `connectors.formats.messages.redaction`. The
+        messages
+        of the last two quote no value either.
+    wire : Wire, optional
+        How bytes become records: under our names where left out; see
+        `connectors.formats.wires.choice.wire_of`.
+
+    Raises
+    ------
+    ValueError
+        There is no layout, or two have the same name.
+
+    Examples
+    --------
+    >>> decoder = Decoder([TaskLayout("toxicity", ("ok", "toxic"))], "file")
+    >>> line = b'{"id": "a", "model": "erm", "scores": [0.25, 0.75]}'
+    >>> chunk = decoder.decode([RawBlock(line + b"\\n" + line[:20] + b"\\n", "p.ndjson", 0)])
+    >>> chunk.batches[0].scores.tolist(), chunk.batches[0].predicted.tolist(), chunk.positions
+    ([[0.25, 0.75]], [1], {'p.ndjson': 73})
+    >>> chunk.answers, chunk.rejects[0].reason.value, chunk.rejects[0].position
+    (2, 'malformed', 52)
+    """
+
+    def __init__(
+        self,
+        layouts: Sequence[TaskLayout],
+        source: str,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        keep: Keep = "whole",
+        wire: Wire = PLAIN,
+    ) -> None:
+        names = [layout.name for layout in layouts]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"layouts: expected one or more tasks, each name once, got {names}")
+        self.layouts = tuple(layouts)
+        self.source = source
+        self.max_line_bytes = max_line_bytes
+        self._finder = TaskFinder(self.layouts)
+        self._wording = nullcontext if keep == "whole" else without_values
+        self._keep = keeper(keep)
+        self._wire = wire.in_order(self.layouts) if isinstance(wire, MappedWire) else wire
+
+    def decode(self, raws: Sequence[Raw]) -> Chunk:
+        """Decode what one read brought.
+
+        Parameters
+        ----------
+        raws : sequence of RawBlock, RawMessages, RawTable, RawSkipped or RawDamaged
+
+        Returns
+        -------
+        Chunk
+            Its `answers` is always the number of rows in its batches and of answers in its rejects.
+        """
+        return self.decode_with_places(raws)[0]
+
+    def decode_with_places(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
+        """As `decode`, and where each record stood: rows of label batches do not hold their positions.
+
+        Returns
+        -------
+        Chunk
+        Places
+            By record, in the order of reading; its `order` ties it to the rows of the chunk.
+        """
+        with self._wording():
+            return self._decode(raws)
+
+    def _decode(self, raws: Sequence[Raw]) -> tuple[Chunk, Places]:
+        readings = [self._read(raw) for raw in raws]
+        partitions = tuple(dict.fromkeys(raw.partition for raw in raws))
+        owners = [partitions.index(raw.partition) for raw in raws]
+        columns = self._columns(raws, readings)
+        places, faults = self._place(columns, readings, owners)
+        rejects = RejectList(partitions, places, _raw_of(readings), self._keep, self._hint_of(raws, readings))
+        self._add_unread(readings, rejects)
+
+        task = self._finder.find(columns.task, columns.model, columns.models, faults, columns.compares)
+        names = (*(layout.name for layout in self.layouts), "")  # -1 stands for none
+        rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
+        usable = faults.good()
+        batches, labels = [], []
+        for i, layout in enumerate(self.layouts):
+            here = usable & (task == i)
+            answers = np.flatnonzero(here & ~columns.is_label)
+            if len(answers):
+                read = read_comparisons if layout.arena else read_answers
+                batches.append(read(layout, columns, answers, places, rejects))
+            given = np.flatnonzero(here & columns.is_label)
+            if len(given):
+                read_given = read_verdicts if layout.arena else read_labels
+                labels.append(read_given(layout, columns, given, places, rejects))
+        chunk = Chunk(
+            source=self.source,
+            batches=tuple(batch for batch in batches if batch is not None),
+            labels=tuple(batch for batch in labels if batch is not None),
+            rejects=rejects.in_order(),
+            partitions=partitions,
+            positions={raw.partition: reading.end for raw, reading in zip(raws, readings, strict=True)},
+            answers=int(columns.weight.sum()) + sum(len(reading.rejects) for reading in readings),
+            labels_received=int(columns.is_label.sum()),
+            after_others=tuple(
+                raw.partition for raw in raws if isinstance(raw, RawMessages) and raw.after_others
+            ),
+            ignored=sum(reading.ignored for reading in readings),
+        )
+        return chunk, places
+
+    def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:
+        records = [record for reading in readings for record in reading.records]
+        arenas = any(layout.arena for layout in self.layouts)
+        return Columns(records, arenas, self._wire.reads_labels, _sent_as_labels(raws, readings))
+
+    def _read(self, raw: Raw) -> Reading:
+        if isinstance(raw, RawBlock):
+            return read_block(raw, self.max_line_bytes, self._wire)
+        if isinstance(raw, RawMessages):
+            return read_messages(raw, self.max_line_bytes, self._wire)
+        if isinstance(raw, RawSkipped):
+            return _unread(raw, *too_large(raw.size, self.max_line_bytes), raw.start + raw.size)
+        if isinstance(raw, RawDamaged):
+            return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}", raw.start)
+        return read_table(self._wire.table(raw) if isinstance(self._wire, MappedWire) else raw)
+
+    def _hint_of(
+        self, raws: Sequence[Raw], readings: Sequence[Reading]
+    ) -> Callable[[int, bytes, Fault, str], str]:
+        """From a record that lacks something to the clause about what it calls otherwise than we do."""
+        ends = np.cumsum([len(reading.records) for reading in readings]).tolist()
+        classes = {layout.name: layout.classes for layout in self.layouts}
+
+        def hint(record: int, data: bytes, fault: Fault, task: str) -> str:
+            raw = raws[bisect_right(ends, record)]
+            if isinstance(self._wire, MappedWire):
+                reason, message = fault
+                found = reason in MISSING and not isinstance(raw, RawTable)
+                return self._wire.missing(message, data) if found else self._wire.note(message)
+            if isinstance(self._wire, KserveWire):
+                return self._wire.missing(fault)
+            if fault[0] not in MISSING:
+                return ""
+            if not isinstance(raw, RawTable):
+                return misspelt(keys_of(data))
+            return bare_classes(raw.columns, classes.get(task, ())) or misspelt(raw.columns)
+
+        return hint
+
+    def _place(
+        self, columns: Columns, readings: Sequence[Reading], owners: Sequence[int]
+    ) -> tuple[Places, Faults]:
+        faults = Faults(columns.size)
+        slots = np.maximum(columns.weight, 1)
+        sizes = [len(reading.records) for reading in readings]
+        places = Places(
+            time=parse_times(columns.time, faults),
+            key=encode_ids(columns.id, faults),
+            order=np.cumsum(slots) - slots,
+            partition=np.repeat(np.array(owners, dtype=np.int64), np.array(sizes, dtype=np.int64)),
+            position=_joined([reading.positions for reading in readings]),
+        )
+        return places, faults
+
+    def _add_unread(self, readings: Sequence[Reading], rejects: RejectList) -> None:
+        before = 0
+        for reading in readings:
+            for records, reject in reading.rejects:
+                rejects.unread(before + records, reject)
+            before += len(reading.records)
+
+
+def _unread(raw: RawSkipped | RawDamaged, reason: RejectReason, message: str, end: int) -> Reading:
+    reject = Reject(reason, message, raw.head, raw.partition, raw.start)
+    return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], end)
+
+
+def _sent_as_labels(raws: Sequence[Raw], readings: Sequence[Reading]) -> Bools | None:
+    """(n,) bool of all records, or None where none was."""
+    sent = [isinstance(raw, RawBlock) and raw.labels for raw in raws]
+    return np.repeat(sent, [len(reading.records) for reading in readings]) if any(sent) else None
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _raw_of(readings: Sequence[Reading]) -> Callable[[int], bytes]:
+    """From a record's number in the chunk to the bytes it was read from."""
+    sizes = [len(reading.records) for reading in readings]
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+
+    def raw(record: int) -> bytes:
+        i = bisect_right(starts, record) - 1
+        return readings[i].raw(record - starts[i])
+
+    return raw

@@ -1,0 +1,184 @@
+"""Bytes to records: NDJSON blocks, and messages that hold one record, an array, or NDJSON.
+
+A whole block is decoded in one call. Only where that fails is it cut in halves until the bad lines
+stand alone, so that one bad line among thousands costs a few more calls and takes nobody with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from connectors.base import RawBlock, RawMessages
+from connectors.formats.decode.structs import Fault, Reading, Record
+from connectors.formats.wires.wire import ERRORS, PLAIN, Outcome, Wire
+from monitor.base.records import Ints, Reject, RejectReason
+
+_ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
+_ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
+
+_SPACE = b" \t\r\n"
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LEAF = 4  # pieces decoded one by one: below this, halving costs more calls than it saves
+
+
+def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
+    """The records of a block of lines; blank lines are passed over.
+
+    Parameters
+    ----------
+    block : RawBlock
+    max_line_bytes : int
+        A longer line is rejected, unread.
+    wire : Wire
+        How a line is read.
+    """
+    data, end = block.data, block.start + len(block.data)
+    skipped = len(_BYTE_ORDER_MARK) if block.start == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
+    data = data[skipped:]
+    view = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(view == _NEWLINE)
+    if len(data) and not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1))[: len(ends)]
+    positions = starts + (block.start + skipped)
+    if _one_object_a_line(view, starts, ends, max_line_bytes):
+        records = wire.lines(data)
+        if records is not None and len(records) == len(starts):
+            return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [], end)
+    lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return _collect(
+        lines, positions, block.partition, end, wire, lambda x: _from_line(x, max_line_bytes, wire)
+    )
+
+
+def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
+    """The records of messages; an empty message (Kafka's tombstone) holds none."""
+    end = raw.offsets[-1] + 1 if raw.offsets else 0
+    positions = np.array(raw.offsets, dtype=np.int64)
+    texts = raw.values if raw.headers is None else map(wire.message, raw.values, raw.headers)
+    values = [value.strip(_SPACE) for value in texts]
+    if max(map(len, values), default=0) <= max_line_bytes and b"" not in values:
+        records = _try_pieces(values, wire)
+        if records is not None:
+            return Reading(records, positions, values.__getitem__, [], end)
+    return _collect(
+        values, positions, raw.partition, end, wire, lambda x: _from_message(x, max_line_bytes, wire)
+    )
+
+
+def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
+    """Whether each line starts with a brace and ends with one.
+
+    `decode_lines` takes any white space for the end of a record, so that two records on one line,
+    or one on two, would shift all positions after them. Between a closing and an opening brace,
+    though, valid JSON can only be between records; with as many records as lines, each line is one.
+    """
+    if not len(starts) or int((ends - starts).max()) > max_line_bytes:
+        return False
+    last = view[ends - 1]
+    closed = last == _CLOSE
+    if not closed.all():
+        closed |= (last == _RETURN) & (view[np.maximum(ends - 2, 0)] == _CLOSE)
+    return bool(closed.all() and (view[starts] == _OPEN).all())
+
+
+def _try_pieces(pieces: Sequence[bytes], wire: Wire) -> list[Record] | None:
+    """One record a piece, all decoded in one call, or None where that is not so."""
+    joined = b"\n".join(pieces)
+    if not (joined.startswith(b"{") and joined.endswith(b"}")):
+        return None
+    view = np.frombuffer(joined, dtype=np.uint8)
+    cuts = np.flatnonzero(view == _NEWLINE)  # counting "}\n{" in the bytes takes several times as long
+    if len(cuts) != len(pieces) - 1 or not ((view[cuts - 1] == _CLOSE) & (view[cuts + 1] == _OPEN)).all():
+        return None
+    records = wire.lines(joined)
+    return records if records is not None and len(records) == len(pieces) else None
+
+
+def _collect(
+    pieces: list[bytes],
+    positions: Ints,
+    partition: str,
+    end: int,
+    wire: Wire,
+    decode_one: Callable[[bytes], list[Outcome]],
+) -> Reading:
+    records: list[Record] = []
+    places: list[int] = []
+    raws: list[bytes] = []
+    rejects: list[tuple[int, Reject]] = []
+    ignored = 0
+    for number, raw, outcome in _outcomes(pieces, wire, decode_one):
+        if isinstance(outcome, Record):
+            records.append(outcome)
+            places.append(int(positions[number]))
+            raws.append(raw)
+        elif outcome is None:
+            ignored += 1
+        else:
+            reject = Reject(*outcome, raw, partition, int(positions[number]))
+            rejects.append((len(records), reject))
+    return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects, end, ignored)
+
+
+def _outcomes(
+    pieces: list[bytes], wire: Wire, decode_one: Callable[[bytes], list[Outcome]]
+) -> list[tuple[int, bytes, Record | Fault | None]]:
+    """What each piece holds: (number of the piece, bytes of the record, record, fault or None)."""
+    numbers = [i for i, piece in enumerate(pieces) if piece]
+    found: list[tuple[int, bytes, Record | Fault | None]] = []
+    pending = [numbers]
+    while pending:
+        some = pending.pop()
+        if len(some) <= _LEAF:
+            found.extend((i, raw, outcome) for i in some for raw, outcome in decode_one(pieces[i]))
+            continue
+        records = _try_pieces([pieces[i] for i in some], wire)
+        if records is not None:
+            found.extend((i, pieces[i], record) for i, record in zip(some, records, strict=True))
+        else:
+            half = len(some) // 2
+            pending += [some[half:], some[:half]]
+    return found
+
+
+def _from_line(line: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
+    if len(line) > max_line_bytes:
+        return [(line, too_large(len(line), max_line_bytes))]
+    return wire.one(line)
+
+
+def _from_message(value: bytes, max_line_bytes: int, wire: Wire) -> list[Outcome]:
+    """A message is an array, one record (over several lines or not), or a record a line."""
+    if not _is_one_value(value):
+        lines = [line for line in (x.strip(_SPACE) for x in value.split(b"\n")) if line]
+        if len(lines) > 1:
+            return [outcome for line in lines for outcome in _from_line(line, max_line_bytes, wire)]
+        return _from_line(value, max_line_bytes, wire)
+    if not value.startswith(b"["):
+        return _from_line(value, max_line_bytes, wire)
+    elements = [bytes(element) for element in _ELEMENTS.decode(value)]
+    records = wire.array(value)
+    if records is None:
+        return [outcome for element in elements for outcome in _from_line(element, max_line_bytes, wire)]
+    return list(zip(elements, records, strict=True))
+
+
+def _is_one_value(value: bytes) -> bool:
+    try:
+        _ONE_VALUE.decode(value)
+    except ERRORS:
+        return False
+    return True
+
+
+def too_large(size: int, max_line_bytes: int) -> Fault:
+    """The fault of a line that was not read because of its length, in bytes."""
+    return (
+        RejectReason.TOO_LARGE,
+        f"$: a record of {size} bytes; at most {max_line_bytes} are read; send one record a line",
+    )

@@ -1,0 +1,1 @@
+"""Files as they lie on a disk: NDJSON, CSV, Parquet, compressed, references."""

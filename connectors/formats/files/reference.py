@@ -1,0 +1,154 @@
+"""Reads a labelled reference file whole: the rows that calibration and limits are set from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from connectors.base import EndOfSource, Raw, RawBlock, RawTable
+from connectors.files import FileSource, why_not_a_file
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.files.joining import join_batches, take
+from connectors.formats.messages.hints import misspelt, names_of
+from monitor.base.errors import ConfigError, SourceError
+from monitor.base.records import Batch, Chunk, Floats, Ints, Reject, RejectReason, TaskLayout
+
+_SHOWN_REJECTS = 3
+_WAIT_SECONDS = 0.2  # of a pipe only; a file is always ready
+
+
+def read_reference(path: str | Path, layout: TaskLayout) -> Batch:
+    """The labelled answers of a reference file, in order of their time.
+
+    Rows of other tasks are passed over, so that several tasks can share a file. A row without a time takes
+    the latest before it in the file, so that it keeps its place after that row, or 0 if there is none. The
+    label of a record of several models is that of each.
+
+    Parameters
+    ----------
+    path : str or Path
+        NDJSON (plain, ``.gz``, ``.zst``), CSV or Parquet, by its name.
+    layout : TaskLayout
+
+    Returns
+    -------
+    Batch
+        Only rows with a label, each with a time; `order` counts them, `position` says where in the file
+        each stood.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, a row of it cannot be used, or no row has a label.
+    MissingExtraError
+        The format needs an optional package.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "reference.csv"
+    >>> _ = path.write_text("model,label,scores.ok,scores.toxic\\nerm,toxic,0.25,0.75\\nerm,ok,0.5,0.5\\n")
+    >>> batch = read_reference(path, TaskLayout("toxicity", ("ok", "toxic")))
+    >>> batch.label.tolist(), batch.predicted.tolist()
+    ([1, 0], [1, 0])
+    """
+    reading = _Reading(Path(path))
+    reading.read(layout)
+    if reading.rejected:
+        raise ConfigError(reading.complaint())
+    if reading.bare_labels:
+        raise ConfigError(
+            f"{path}: {reading.bare_labels} lines have a label and no scores; "
+            "a reference file needs both on every line"
+        )
+    if not any((batch.label >= 0).any() for batch in reading.batches):
+        raise ConfigError(
+            f"{path}: no row of task {layout.name} has a label; a reference file needs label on every line"
+            f"{misspelt(reading.names, ('label', 'correct'))}"
+        )
+    joined = join_batches(reading.batches)
+    joined = replace(joined, time=_filled(joined.time), label=_of_every_model(joined.label, joined.position))
+    labelled = np.flatnonzero(joined.label >= 0)
+    return take(joined, labelled[np.argsort(joined.time[labelled], kind="stable")])
+
+
+def _filled(time: Floats) -> Floats:
+    """Each time, or the latest before it, or 0.
+
+    Examples
+    --------
+    >>> _filled(np.array([np.nan, 5.0, np.nan, 3.0, np.nan])).tolist()
+    [0.0, 5.0, 5.0, 3.0, 5.0]
+    """
+    latest = np.fmax.accumulate(time)
+    return np.where(np.isnan(time), np.nan_to_num(latest, nan=0.0), time)
+
+
+def _of_every_model(label: Ints, position: Ints) -> Ints:
+    """Labels with the one that a record brought on all of its rows: they share a position in the file.
+
+    Examples
+    --------
+    >>> _of_every_model(np.array([1, -1, -1, 0]), np.array([0, 0, 80, 160])).tolist()
+    [1, 1, -1, 0]
+    """
+    starts = np.flatnonzero(np.diff(position, prepend=-1))
+    return np.repeat(np.maximum.reduceat(label, starts), np.diff(starts, append=len(label)))
+
+
+class _Reading:
+    """What has been read of a reference file so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.batches: list[Batch] = []
+        self.bare_labels = 0
+        self.rejected = 0
+        self.names: tuple[str, ...] = ()  # of the first record's fields, or of the columns
+        self._first: list[str] = []
+        self._lines = 0
+
+    def read(self, layout: TaskLayout) -> None:
+        problem = why_not_a_file(self.path)
+        if problem is not None:
+            raise ConfigError(f"The reference cannot be read. {problem}")
+        source = FileSource(self.path)
+        decoder = Decoder([layout], source.name)
+        try:
+            source.open({})
+            while True:
+                for raw in source.read(_WAIT_SECONDS):
+                    self._add(raw, decoder.decode([raw]))
+        except EndOfSource:
+            return
+        except SourceError as error:
+            raise ConfigError(f"The reference cannot be read. {error}") from error
+        finally:
+            source.close()
+
+    def _add(self, raw: Raw, chunk: Chunk) -> None:
+        self.names = self.names or names_of(raw)
+        self.batches.extend(chunk.batches)
+        self.bare_labels += chunk.labels_received
+        for reject in chunk.rejects:
+            if reject.reason is RejectReason.UNKNOWN_TASK:
+                continue  # rows of the tasks that share the file
+            self.rejected += 1
+            if len(self._first) < _SHOWN_REJECTS:
+                self._first.append(f"{self._place(raw, reject)}: {reject.message}")
+        self._lines += raw.data.count(b"\n") if isinstance(raw, RawBlock) else 1
+
+    def _place(self, raw: Raw, reject: Reject) -> str:
+        if isinstance(raw, RawTable):
+            return f"row {reject.position + 1}"
+        before = raw.data.count(b"\n", 0, reject.position - raw.start) if isinstance(raw, RawBlock) else 0
+        return f"line {self._lines + before + 1}"
+
+    def complaint(self) -> str:
+        shown = "; ".join(self._first)
+        more = self.rejected - len(self._first)
+        rest = f"; and {more} more" if more else ""
+        rows = "row" if self.rejected == 1 else "rows"
+        return f"{self.path}: {self.rejected} {rows} of the reference cannot be used: {shown}{rest}"

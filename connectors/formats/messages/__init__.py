@@ -1,0 +1,1 @@
+"""What is said of records that could not be used."""

@@ -1,0 +1,99 @@
+"""Rejected records without what they hold: the structure stays, every value gives way to its kind."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any, Literal
+
+from connectors.formats.decode.structs import RAW_BYTES
+from connectors.formats.messages.wording import kind
+from monitor.base.records import Reject
+
+Keep = Literal["whole", "redacted", "none"]
+"""How much of a rejected record is kept."""
+
+_NAMES_KEPT = ("task", "model")
+_MOST_BYTES = 16_384  # a longer record would cost milliseconds of a core each, and at most 2,000 bytes stay
+_NAME_CHARACTERS = 60
+# Of the process, and forgotten with it: records are short and alike, so that a plain hash could be guessed.
+_SECRET = secrets.token_bytes(16)
+
+
+class _Number(str):
+    """Stands for a number, which need not be converted to be forgotten."""
+
+    __slots__ = ()
+
+
+def keeper(keep: Keep) -> Callable[[Reject], Reject]:
+    """The function that leaves of a reject what may be kept.
+
+    Parameters
+    ----------
+    keep : {"whole", "redacted", "none"}
+        The record cut at 2,000 bytes; `redact` of it; nothing but the reason and the place. The messages
+        of the last two must have been made within `wording.without_values`.
+    """
+
+    def whole(reject: Reject) -> Reject:
+        return reject if len(reject.raw) <= RAW_BYTES else replace(reject, raw=reject.raw[:RAW_BYTES])
+
+    def redacted(reject: Reject) -> Reject:
+        return replace(reject, raw=redact(reject.raw)[:RAW_BYTES])
+
+    def none(reject: Reject) -> Reject:
+        return replace(reject, message="", raw=b"")
+
+    return {"whole": whole, "redacted": redacted, "none": none}[keep]
+
+
+def redact(record: bytes) -> bytes:
+    """A record with every value replaced by its kind, but `task` and `model`, which are no person's.
+
+    Keys stay, and those two, cut at 60 characters: whoever writes what is secret into a key is not helped.
+    What is no JSON, or longer than 16 kB, is reduced to its length and a hash that tells equal records of
+    one run of the process; the key of the hash dies with that.
+
+    Examples
+    --------
+    >>> redact(b'{"id": "req-81", "model": "erm", "scores": [0.5, 1.5], "label": null}').decode()
+    '{"id":"text of 6 characters","model":"erm","scores":["a number","a number"],"label":null}'
+    >>> redact(b'{"id": "req-81", ').decode()[:28]
+    '{"unreadable":{"bytes":17,"h'
+    """
+    try:
+        return json.dumps(_redacted(record), separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
+        digest = blake2b(record, key=_SECRET, digest_size=8).hexdigest()
+        return b'{"unreadable":{"bytes":%d,"hash":"%s"}}' % (len(record), digest.encode())
+
+
+def _redacted(record: bytes) -> Any:
+    if len(record) > _MOST_BYTES:
+        raise ValueError("too long to be looked through")
+    value = json.loads(record, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
+    if not isinstance(value, dict):
+        return _kinds(value)
+    return {_cut(name): _cut(each) if _is_kept(name, each) else _kinds(each) for name, each in value.items()}
+
+
+def _is_kept(name: str, value: Any) -> bool:
+    return name in _NAMES_KEPT and isinstance(value, str) and not isinstance(value, _Number)
+
+
+def _kinds(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_cut(name): _kinds(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_kinds(each) for each in value]
+    if isinstance(value, _Number):
+        return kind(0)
+    return None if value is None else kind(value)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _NAME_CHARACTERS else name[:_NAME_CHARACTERS] + "…"

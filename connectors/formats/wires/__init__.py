@@ -1,0 +1,1 @@
+"""How a source's bytes become records: our own names, a mapping, serving stacks' events."""

@@ -1,0 +1,67 @@
+"""From a source's `mapping` to the wire that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Protocol
+
+from connectors.formats.wires.kserve import KserveWire
+from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.wire import PLAIN, Wire
+from monitor.config.mapping import FieldMapping
+from monitor.config.root import Config, KafkaSource, SourceConfig
+
+
+class HasWire(Protocol):
+    """A section of the configuration that says how its records are written."""
+
+    @property
+    def mapping(self) -> FieldMapping | None:
+        """Where they keep each field."""
+        ...
+
+
+def wire_of(settings: HasWire) -> Wire:
+    """The wire of a source, compiled once.
+
+    Parameters
+    ----------
+    settings : section of a source
+    """
+    mapping = settings.mapping
+    if mapping is None:
+        return PLAIN
+    return KserveWire(mapping) if mapping.format == "kserve" else MappedWire(mapping)
+
+
+def wire_for(config: Config, name: str) -> Wire:
+    """The wire of a file that holds what one of the configured sources brought.
+
+    Parameters
+    ----------
+    config : Config
+    name : str
+        The file, or the partition that it is: a file of the configuration by its path or its name, a topic
+        or one of its partitions. Any other is read as the sources are, where they are all read alike, and
+        else under our names.
+    """
+    for source in config.sources:
+        topic = name.rpartition("-")[0]  # of a partition, topic-3
+        if {name, PurePath(name).name, topic} & set(_names(source)):
+            return wire_of(source)
+    kinds = [source.mapping for source in config.sources]
+    return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else PLAIN
+
+
+def _names(source: SourceConfig) -> Sequence[str]:
+    if isinstance(source, KafkaSource):
+        return source.topics
+    return (
+        (source.label, source.path, PurePath(source.path).name) if source.kind == "file" else (source.label,)
+    )
+
+
+def columns_of(wire: Wire) -> frozenset[str]:
+    """The columns of a table that a wire's mapping reads; none where there is no mapping."""
+    return wire.columns if isinstance(wire, MappedWire) else frozenset()

@@ -1,0 +1,95 @@
+"""A Kafka topic as `kafka-console-consumer.sh` prints it, with partitions and offsets."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from connectors.base import RawMessages
+from monitor.base.errors import SourceError
+
+_READ_BYTES = 1 << 20
+_HEAD = re.compile(
+    rb"(?:(?:CreateTime|LogAppendTime):-?\d+\t|NoTimestampType\t)?(?:Partition:(\d+)\t)?Offset:(\d+)\t"
+)
+
+
+def is_console_dump(path: Path) -> bool:
+    """Whether a file's first line is one of such a dump; False where it cannot be read."""
+    try:
+        with _open(path) as file:
+            return _HEAD.match(file.readline(_READ_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
+    """The messages of a dump, about 1 MiB at a time.
+
+    It is what this prints (`print.timestamp=true` may stand there too; keys and headers may not)::
+
+        kafka-console-consumer.sh --bootstrap-server HOST:9092 --topic predictions --from-beginning \\
+            --timeout-ms 10000 --property print.partition=true --property print.offset=true > dump.txt
+
+    A line that does not begin with ``Partition:3<tab>Offset:17<tab>`` goes on with the message before it: a
+    message may hold several lines.
+
+    Parameters
+    ----------
+    path : Path
+        Plain, or gzip if it ends in ``.gz``.
+    name : str
+        The topic; where the dump was made without partitions, the partition as reports name it, ``topic-3``.
+
+    Yields
+    ------
+    list of RawMessages
+        One a partition, in the order in which the partitions first come.
+
+    Raises
+    ------
+    SourceError
+        It cannot be read, or is no such dump.
+    """
+    found: dict[str, tuple[list[bytes], list[int]]] = {}
+    last: list[bytes] | None = None
+    size = 0
+    try:
+        with _open(path) as file:
+            for line in file:
+                head = _HEAD.match(line)
+                if head is None and last is None:
+                    raise SourceError(
+                        f"{path} is no dump of a topic: its first line does not begin with Partition:…, "
+                        "Offset:…; make it with print.partition=true and print.offset=true"
+                    )
+                if head is None:
+                    assert last is not None
+                    last[-1] += line
+                    continue
+                if size > _READ_BYTES:
+                    yield _messages(found)
+                    found, size = {}, 0
+                partition = name if head[1] is None else f"{name}-{int(head[1])}"
+                last, offsets = found.setdefault(partition, ([], []))
+                last.append(line[head.end() :])
+                offsets.append(int(head[2]))
+                size += len(line)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror or error}") from error
+    if found:
+        yield _messages(found)
+
+
+def _messages(found: dict[str, tuple[list[bytes], list[int]]]) -> list[RawMessages]:
+    return [
+        RawMessages([value.removesuffix(b"\n") for value in values], partition, offsets)
+        for partition, (values, offsets) in found.items()
+    ]
+
+
+def _open(path: Path) -> BufferedReader | gzip.GzipFile:
+    return gzip.GzipFile(path, "rb") if path.suffix == ".gz" else path.open("rb")

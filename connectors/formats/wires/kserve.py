@@ -1,0 +1,225 @@
+"""What the loggers of serving stacks write: a CloudEvent a request and one a response, each a batch of rows.
+
+KServe's and Seldon Core's, in structured JSON or in binary mode (`connectors.formats.wires.cloudevents`), and
+responses without an event around them. CloudEvents 1.0 (cloudevents.io), the protocols v1 and Open Inference
+Protocol, Seldon's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.messages.explain import explain_text, explain_value, text_fault
+from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
+from connectors.formats.wires.responses import row_scores
+from connectors.formats.wires.tensors import read_body
+from connectors.formats.wires.wire import ERRORS, PLAIN, Outcome
+from monitor.base.records import RejectReason
+from monitor.config.mapping import FieldMapping
+
+RESPONSE = "org.kubeflow.serving.inference.response"
+"""The type of KServe's events that hold answers."""
+
+SELDON_RESPONSE = "io.seldon.serving.inference.response"
+"""The type of those of Seldon Core and of MLServer."""
+
+RESPONSES = frozenset({RESPONSE, SELDON_RESPONSE})
+
+TENSORS_HEADER = "inference-header-content-length"
+"""Of a post with binary tensors behind its JSON."""
+
+_BARE = ("outputs", "predictions")  # a response without an event around it has one of these
+
+
+class _Head(msgspec.Struct, gc=False):
+    """What tells an event from a record, and a response from all else."""
+
+    specversion: str | None = None
+    type: str | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
+def passed_over(data: bytes) -> bool:
+    """Whether these bytes are an event of another type than a response: it holds no answer.
+
+    Examples
+    --------
+    >>> passed_over(b'{"specversion": "1.0", "type": "org.kubeflow.serving.inference.request"}')
+    True
+    >>> passed_over(b'{"id": "a:0", "label": "toxic"}')
+    False
+    """
+    try:
+        head = _HEAD.decode(data)
+    except ERRORS:
+        return False
+    return head.specversion is not None and head.type is not None and head.type not in RESPONSES
+
+
+class KserveWire:
+    """Reads the events of KServe's and Seldon's loggers: of a response one record a row, of any other none.
+
+    A row's id is that of the event (Seldon: of the request), a colon, and its number from 0. The model is the
+    event's `inferenceservicename` (Seldon: `modelid`), or else the body's `model_name`; constants come before
+    both. What has no `specversion` is no event: with `outputs` or `predictions` a response without one, whose
+    own `id` counts; else a record under our names, so that labels can come the same way.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+        Its `constants` say what stands in no event.
+
+    Examples
+    --------
+    >>> wire = KserveWire(FieldMapping(format="kserve"))
+    >>> event = {"specversion": "1.0", "type": RESPONSE, "id": "e", "inferenceservicename": "erm"}
+    >>> found = wire.one(msgspec.json.encode(event | {"data": {"predictions": [[0.1, 0.9], [0.8, 0.2]]}}))
+    >>> [(record.id, record.model, record.scores) for _, record in found]
+    [('e:0', 'erm', [0.1, 0.9]), ('e:1', 'erm', [0.8, 0.2])]
+    """
+
+    reads_labels = True  # what is no event is a record under our names
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        constants = mapping.constants.model_dump()
+        self._constants = {name: value for name, value in constants.items() if value is not None}
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """None: an event is as many records as it has rows."""
+        return None
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """None, as of `lines`."""
+        return None
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """A record a row of a response, the fault of what cannot be read; None of other events."""
+        if passed_over(data):
+            return [(data, None)]
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            return [(data, explain_text(data, error))]
+        if isinstance(value, dict) and "specversion" in value:
+            return [(data, outcome) for outcome in self._rows_of_event(value)]
+        if isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _BARE):
+            return [(data, outcome) for outcome in self._rows(value, "$", value.get("id"), {})]
+        return PLAIN.one(data)
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """A message of Kafka as JSON: an event, or a response without one; what is neither as it is."""
+        attributes = kafka_attributes(headers)
+        return _line(attributes, value) if attributes else _unpacked(value)
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """A post that is one value whatever its content type, as JSON on a line; None for any other.
+
+        That is an event in binary mode, and a response of the Open Inference Protocol with binary tensors.
+        """
+        attributes = http_attributes(headers)
+        if attributes:
+            return _line(attributes, body)
+        return _unpacked(body).replace(b"\n", b" ") if TENSORS_HEADER in headers else None
+
+    def passes_over(self, line: bytes) -> bool:
+        """Whether a line is an event without answers."""
+        return passed_over(line)
+
+    def missing(self, fault: Fault) -> str:
+        """The clause about where a missing name is looked for.
+
+        Examples
+        --------
+        >>> KserveWire(FieldMapping(format="kserve")).missing((RejectReason.NO_MODEL, "$.model: missing"))
+        '; an event gives it as inferenceservicename: let it, or name it in mapping.constants.model'
+        """
+        if fault[0] is not RejectReason.NO_MODEL:
+            return ""
+        return "; an event gives it as inferenceservicename: let it, or name it in mapping.constants.model"
+
+    def _rows_of_event(self, event: Mapping[str, Any]) -> list[Record | Fault]:
+        kind = event.get("type")
+        if not isinstance(kind, str) or kind not in RESPONSES:
+            message = f"$.type: expected the type of an event, such as {RESPONSE}; KServe's logger gives it"
+            return [(RejectReason.WRONG_TYPE, message)]
+        # Seldon's events have an id each, and name the request that they belong to beside it.
+        id_ = event.get("requestid") or event.get("id")
+        if not isinstance(id_, str) or not id_:
+            message = (
+                "$.id: expected the text of an event's id, by which labels are joined; give every event one"
+            )
+            return [(RejectReason.BAD_ID, message)]
+        body = _body(event)
+        if isinstance(body, tuple):
+            return [body]
+        model = event.get("inferenceservicename")
+        if kind == SELDON_RESPONSE:  # there it is the deployment, of several models perhaps
+            model = event.get("modelid") or model
+        return self._rows(body, "$.data", id_, {"time": event.get("time"), "model": model or None})
+
+    def _rows(
+        self, body: Mapping[str, Any], place: str, id_: object, told: Mapping[str, object]
+    ) -> list[Record | Fault]:
+        """A record a row of a response; what the event told of it comes before what the body does."""
+        scores = row_scores(body, place)
+        if isinstance(scores, tuple):
+            return [scores]
+        shared = {
+            "model": body.get("model_name"),
+            "version": body.get("model_version"),
+            **{name: value for name, value in told.items() if value is not None},
+            **self._constants,
+        }
+        fault = text_fault({**shared, "id": id_})
+        if fault is not None:
+            return [fault]
+        named = isinstance(id_, str) and bool(id_)
+        return [_record(shared, f"{id_}:{row}" if named else None, each) for row, each in enumerate(scores)]
+
+
+def _line(attributes: Mapping[str, str], data: bytes) -> bytes:
+    """An event in binary mode as JSON; of one that holds no answer, its attributes."""
+    return event(attributes, data, empty=attributes.get("type") not in RESPONSES)
+
+
+def _body(event: Mapping[str, Any]) -> dict[str, Any] | Fault:
+    body = event.get("data")
+    if isinstance(body, dict):
+        return body
+    place = "$.data_base64" if "data_base64" in event else "$.data"
+    try:
+        if isinstance(body, str):  # what a broker makes of a body whose content type it does not know as JSON
+            return read_body(body.encode("utf-8", "replace"))
+        return read_body(base64.b64decode(event.get("data_base64") or "", validate=True))
+    except (ValueError, TypeError, RecursionError) as error:
+        return RejectReason.WRONG_TYPE, (
+            f"{place}: expected a response as JSON, as JSON with binary tensors behind it, or as protobuf's "
+            f"ModelInferResponse, but it {error}"
+        )
+
+
+def _unpacked(value: bytes) -> bytes:
+    """A response without an event, with binary tensors or as protobuf, as JSON; all else as it is."""
+    if not value or is_json(value):
+        return value
+    try:
+        return msgspec.json.encode(read_body(value))
+    except (ValueError, RecursionError):
+        return value
+
+
+def _record(shared: Mapping[str, Any], id_: str | None, scores: object) -> Record | Fault:
+    value = {**shared, "id": id_, "scores": scores}
+    value = {name: each for name, each in value.items() if each is not None}
+    try:
+        return msgspec.convert(value, Record)
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+        return explain_value(value) or text_fault(value) or (RejectReason.WRONG_TYPE, f"$: {error}")

@@ -1,0 +1,378 @@
+"""Records with somebody else's field names, read by a mapping that is compiled once.
+
+Paths of one step are a `Record` whose fields are renamed, so that they cost nothing. Deeper ones are a
+tree of typed structs that holds what the mapping asks for and nothing else; its columns are picked out
+one after another. What the quick way refuses is read again without types, slowly, and judged by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from itertools import repeat
+from operator import attrgetter, itemgetter
+from typing import Any, get_type_hints
+
+import msgspec
+
+from connectors.base import RawTable
+from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.files.table_rows import plain_cell
+from connectors.formats.messages.explain import explain_text, explain_value, text_fault
+from connectors.formats.messages.hints import MOST_NAMES
+from connectors.formats.messages.wording import listing, nearest
+from connectors.formats.wires.cloudevents import Headers, event, http_attributes, kafka_attributes
+from connectors.formats.wires.mapped_times import time_reader
+from connectors.formats.wires.wire import ERRORS, Outcome
+from monitor.base.records import RejectReason, TaskLayout
+from monitor.config.field_path import MISSING, FieldPath, lookup, parse_field_path
+from monitor.config.mapping import Constants, FieldMapping
+
+_TYPES: Mapping[str, Any] = get_type_hints(Record)
+_FIELDS = Record.__struct_fields__
+_NUMBER = float | None
+_LABELS = frozenset({"label", "correct"})
+_UNMAPPED = "blindsight: not mapped: "  # begins the name of what no record has
+
+Column = list[Any]
+
+
+class MappedWire:
+    """Reads records as a mapping says.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+
+    Examples
+    --------
+    >>> wire = MappedWire(FieldMapping(id="req.uuid", model="m", scores="out.probs"))
+    >>> found = wire.lines(b'{"req": {"uuid": "a"}, "m": "erm", "out": {"probs": [0.25, 0.75]}}')
+    >>> found[0].id, found[0].model, found[0].scores
+    ('a', 'erm', [0.25, 0.75])
+    """
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        self.mapping = mapping
+        self._events = mapping.format == "cloudevents"
+        self.paths: Mapping[str, FieldPath] = {
+            name: parse_field_path(path) for name, path in mapping.paths.items()
+        }
+        self._constants = {
+            name: value for name, value in mapping.constants.model_dump().items() if value is not None
+        }
+        self._time_of = time_reader(mapping)
+        # A renamed Record has one field a name, and none within another.
+        apart = len(set(self.paths.values())) == len(self.paths)
+        flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
+        self._deep = not flat
+        self._order: tuple[str, ...] = ()
+        try:
+            shape = self._renamed() if flat else _tree(self.paths)
+        except _UntypedError:
+            shape = None
+        self._decoder = None if shape is None else msgspec.json.Decoder(shape)
+        self._array = None if shape is None else msgspec.json.Decoder(list[shape])  # type: ignore[valid-type]
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether the mapping says where a label stands."""
+        return not _LABELS.isdisjoint(self.paths)
+
+    def in_order(self, layouts: Sequence[TaskLayout]) -> MappedWire:
+        """The same, for tasks that all have one order of classes: then scores by class come as tuples in it.
+
+        Objects take several times as long. Where a class has no score, or the tasks differ,
+        it stays an object, by whose names a message says what is missing.
+
+        Parameters
+        ----------
+        layouts : sequence of TaskLayout
+        """
+        orders = {layout.classes for layout in layouts}
+        if len(orders) != 1 or set(self.mapping.class_scores) != set(*orders):
+            return self
+        found = copy(self)
+        (found._order,) = orders
+        return found
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """The records of lines, one a line."""
+        if self._decoder is None:
+            return None
+        try:
+            return self._records(self._decoder.decode_lines(data))
+        except ERRORS:
+            return None
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """The records of an array, one an element."""
+        if self._array is None:
+            return None
+        try:
+            return self._records(self._array.decode(data))
+        except ERRORS:
+            return None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names that the columns of a table may have."""
+        return frozenset(self.mapping.paths.values()) | {str(path[0]) for path in self.paths.values()}
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value."""
+        attributes = kafka_attributes(headers) if self._events else {}
+        return event(attributes, value) if attributes else value
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """An event in binary mode as JSON, with `format: cloudevents`; None for any other post."""
+        attributes = http_attributes(headers) if self._events else {}
+        return event(attributes, body) if attributes else None
+
+    def passes_over(self, line: bytes) -> bool:
+        """False: every event is a record."""
+        return False
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """The record that these bytes are."""
+        try:
+            if self._decoder is None:
+                return [(data, self._again(data, ValueError("not as the mapping says")))]
+            return [(data, self._records([self._decoder.decode(data)])[0])]
+        except ERRORS as error:
+            return [(data, self._again(data, error))]
+
+    def record(self, value: object) -> Record | Fault:
+        """The record that a decoded value is."""
+        shaped = self.shaped(value)
+        fault = text_fault(shaped)
+        if fault is not None:
+            return fault[0], fault[1] + self.note(fault[1])
+        try:
+            return self._timed([msgspec.convert(shaped, Record)])[0]
+        except (msgspec.ValidationError, RecursionError) as error:
+            reason, message = explain_value(shaped) or (RejectReason.WRONG_TYPE, f"$: {error}")
+            return reason, message + self.note(message)
+
+    def shaped(self, value: object) -> dict[str, Any]:
+        """What the mapping finds in a decoded value, under our names."""
+        found: dict[str, Any] = dict(self._constants)
+        for name, path in self.paths.items():
+            each = lookup(value, path)
+            if each is MISSING or each is None:
+                continue
+            parent, _, key = name.partition(".")
+            if key:
+                found.setdefault(parent, {})[key] = each
+            else:
+                found[name] = each
+        return found
+
+    def note(self, message: str) -> str:
+        """The clause that says where the field that a message names is looked for.
+
+        Examples
+        --------
+        >>> MappedWire(FieldMapping(scores="out.probs")).note("$.scores[0]: expected a number")
+        '; the mapping reads scores at out.probs'
+        """
+        name, _, index = message.removeprefix("$.").partition(":")[0].partition("[")
+        if name == "scores" and self._order and index[:-1].isdigit():
+            name = f"scores.{self._order[int(index[:-1])]}"
+        known = self.mapping.paths
+        place = known.get(name) or known.get(name.partition(".")[0])
+        return f"; the mapping reads {name} at {place}" if place else ""
+
+    def missing(self, message: str, data: bytes) -> str:
+        """The clause about a path at which a record has nothing, with what it has there instead.
+
+        Examples
+        --------
+        >>> wire = MappedWire(FieldMapping(scores="out.probs"))
+        >>> wire.missing("$.scores: missing", b'{"out": {"prob": [0.5, 0.5]}}')
+        '; the mapping reads scores at out.probs, but out has only prob; did you mean prob?'
+        """
+        name = message.removeprefix("$.").partition(":")[0].partition("[")[0]
+        fields = [field for field in self.paths if field == name or field.startswith(f"{name}.")]
+        if not fields:
+            other = f", or constants.{name}" if name in Constants.model_fields else ""
+            return f"; the mapping names no path of {name}: give one{other}" if name in _FIELDS else ""
+        try:
+            value = msgspec.json.decode(data)
+        except ERRORS:
+            return ""
+        for field in fields:
+            clause = _lost(value, self.paths[field])
+            if clause:
+                return f"; the mapping reads {field} at {self.mapping.paths[field]}, but {clause}"
+        return self.note(message)
+
+    def table(self, raw: RawTable) -> RawTable:
+        """A table under our names: a path is the name of a column, or leads into what a column holds."""
+        rows = max(map(len, raw.columns.values()), default=0)
+        columns: dict[str, list[object]] = {name: [value] * rows for name, value in self._constants.items()}
+        for name, path in self.paths.items():
+            whole = raw.columns.get(self.mapping.paths[name])
+            inner = raw.columns.get(str(path[0])) if whole is None else None
+            if whole is not None:
+                columns[name] = whole
+            elif inner is not None:
+                found = (lookup(_unpacked(value), path[1:]) for value in inner)
+                columns[name] = [None if value is MISSING else value for value in found]
+        if "time" in columns and self._time_of is not None:
+            columns["time"] = [self._time_of(_time_in(value)) for value in columns["time"]]
+        return RawTable(columns, raw.partition, raw.start, raw.broken)
+
+    def _renamed(self) -> type[Record]:
+        names = {field: _UNMAPPED + field for field in _FIELDS}
+        names.update({name: str(path[0]) for name, path in self.paths.items()})
+        fields = [(field, _TYPES[field], self._constants.get(field)) for field in _FIELDS]
+        made: Any = msgspec.defstruct("Renamed", fields, bases=(Record,), rename=names, gc=False)
+        found: type[Record] = made
+        return found
+
+    def _records(self, values: list[Any]) -> list[Record]:
+        if not self._deep:
+            return self._timed(values)
+        columns = _columns_at(self.paths, values)
+        by_class = [columns[f"scores.{name}"] for name in self._order]
+        if by_class and not any(None in column for column in by_class):
+            columns["scores"] = list(zip(*by_class, strict=True))
+        for parent in ("scores", "groups"):
+            if parent in columns:
+                continue
+            inner = {name.partition(".")[2]: name for name in columns if name.startswith(f"{parent}.")}
+            if inner:
+                columns[parent] = _objects(inner, columns)
+        made = [columns.get(name) or repeat(self._constants.get(name), len(values)) for name in _FIELDS]
+        return self._timed(list(map(Record, *made)))
+
+    def _timed(self, records: list[Record]) -> list[Record]:
+        read = self._time_of
+        if read is not None:
+            for record in records:
+                record.time = read(record.time)
+        return records
+
+    def _again(self, data: bytes, error: Exception) -> Record | Fault:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            return explain_text(data, error)
+        if not isinstance(value, dict):
+            return explain_value(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
+        return self.record(value)
+
+
+def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:
+    """One object a row out of a column a name, without what is absent; None where all is."""
+    keys = tuple(inner)
+    chosen = [columns[name] for name in inner.values()]
+    if any(None in column for column in chosen):
+        return [
+            {key: value for key, value in zip(keys, row, strict=True) if value is not None} or None
+            for row in zip(*chosen, strict=True)
+        ]
+    return [dict(zip(keys, row, strict=True)) for row in zip(*chosen, strict=True)]
+
+
+def _leaf(name: str) -> Any:
+    if name.startswith("scores."):
+        return _NUMBER
+    return Any if name.startswith("groups.") else _TYPES[name]
+
+
+class _UntypedError(Exception):
+    """Two fields ask for different things at one path: only the slow way tells them apart."""
+
+
+def _tree(paths: Mapping[str, FieldPath]) -> Any:
+    """The type of what stands at the first steps of these paths, each with all of it that follows."""
+    leaves = {_leaf(name) for name, path in paths.items() if not path}
+    steps = dict.fromkeys(path[0] for path in paths.values() if path)
+    if leaves:
+        if steps or len(leaves) > 1:
+            raise _UntypedError
+        return leaves.pop()
+    if all(isinstance(step, int) for step in steps):
+        # One type for all elements: what each of the places asks for, taken together.
+        return list[_tree({name: path[1:] for name, path in paths.items()}) | None] | None  # type: ignore[misc]
+    if any(isinstance(step, int) for step in steps):
+        raise _UntypedError
+    inner = {
+        step: _tree({name: path[1:] for name, path in paths.items() if path[0] == step}) for step in steps
+    }
+    fields = [(f"f{i}", kind | None, None) for i, kind in enumerate(inner.values())]
+    names = {f"f{i}": str(step) for i, step in enumerate(inner)}
+    return msgspec.defstruct("Tree", fields, rename=names, gc=False, namespace={"STEPS": tuple(inner)})
+
+
+def _columns_at(paths: Mapping[str, FieldPath], values: Sequence[Any]) -> dict[str, Column]:
+    """What stands at each of the paths, out of many trees; the steps that paths share are taken once."""
+    taken: dict[FieldPath, Column] = {(): list(values)}
+    for path in paths.values():
+        for depth in range(len(path)):
+            whole, before = path[: depth + 1], path[:depth]
+            if whole not in taken:
+                taken[whole] = _step(taken[before], path[depth])
+    return {name: taken[path] for name, path in paths.items()}
+
+
+def _step(column: Column, step: str | int) -> Column:
+    if isinstance(step, int):
+        # The trees are typed: what has elements here is a list.
+        take: Callable[[Any], Any] = itemgetter(step)
+        try:
+            return list(map(take, column))
+        except (TypeError, IndexError):
+            return [None if each is None or len(each) <= step else each[step] for each in column]
+    kind = next((type(each) for each in column if each is not None), None)
+    if kind is None or kind is dict:
+        return [None if each is None else each.get(step) for each in column]
+    field = f"f{kind.STEPS.index(step)}"
+    take = attrgetter(field)
+    try:
+        return list(map(take, column))
+    except AttributeError:
+        return [None if each is None else take(each) for each in column]
+
+
+def _lost(value: object, path: FieldPath) -> str:
+    """What a record has at the place where a path leaves it; "" where it does not."""
+    for depth, step in enumerate(path):
+        inner = lookup(value, (step,))
+        if inner is MISSING:
+            where = "the record" if depth == 0 else _written(path[:depth])
+            if isinstance(value, dict):
+                names = tuple(map(str, value))
+                hint = nearest(str(step), names[:MOST_NAMES])
+                return f"{where} has only {listing(names) or 'no field'}{hint}"
+            size = f" has {len(value)} elements" if isinstance(value, list) else " is no object"
+            return where + size
+        value = inner
+    return "" if value is not None else f"{_written(path)} is null"
+
+
+def _written(path: FieldPath) -> str:
+    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    return "".join(parts).removeprefix(".")
+
+
+def _unpacked(value: object) -> object:
+    """A cell of text that is JSON, decoded: CSV holds nothing but text."""
+    if isinstance(value, str) and value[:1] in "[{":
+        try:
+            return msgspec.json.decode(value)
+        except ERRORS:
+            return value
+    return value
+
+
+def _time_in(value: object) -> object:
+    """A cell with a time as JSON could have it: a number also where CSV has text."""
+    value = plain_cell(value)
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

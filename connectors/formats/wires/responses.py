@@ -1,0 +1,125 @@
+"""The scores in the body of an inference response: protocol v1, Open Inference Protocol, Seldon's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from connectors.formats.decode.structs import Fault
+from connectors.formats.messages.wording import listing
+from monitor.base.records import RejectReason
+
+_PROBABILITIES = ("FP16", "FP32", "FP64")
+_CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
+
+
+def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
+    """The scores of each row of a response, as the decoder takes them, or why there are none.
+
+    Parameters
+    ----------
+    body : mapping
+        Decoded, its tensors as lists.
+    place : str
+        Its JSON path, for messages.
+
+    Examples
+    --------
+    >>> row_scores({"predictions": [[0.25, 0.75], [0.5, 0.5]]}, "$")
+    [[0.25, 0.75], [0.5, 0.5]]
+    >>> row_scores({"outputs": [{"datatype": "FP32", "shape": [1, 2], "data": [0.25, 0.75]}]}, "$")
+    [[0.25, 0.75]]
+    >>> row_scores({"data": {"tensor": {"shape": [2, 1], "values": [0.75, 0.5]}}, "meta": {}}, "$")
+    [0.75, 0.5]
+    """
+    predictions, outputs, seldon = body.get("predictions"), body.get("outputs"), body.get("data")
+    if isinstance(predictions, list):
+        return _whole(predictions, f"{place}.predictions")
+    if isinstance(outputs, list):
+        return _of_outputs(outputs, f"{place}.outputs")
+    if isinstance(seldon, dict) and isinstance(seldon.get("ndarray"), list):
+        return _whole(seldon["ndarray"], f"{place}.data.ndarray")
+    if isinstance(seldon, dict) and isinstance(tensor := seldon.get("tensor"), dict):
+        return _cut(tensor.get("values"), tensor.get("shape"), f"{place}.data.tensor")
+    got = f"only {listing(tuple(body))}" if body else "an empty object"
+    return (
+        RejectReason.NO_SCORES,
+        f"{place}: expected an array of predictions (protocol v1) or of outputs (Open Inference Protocol), "
+        f"or data with ndarray or tensor (Seldon), got {got}",
+    )
+
+
+def _whole(rows: list[Any], place: str) -> list[Any] | Fault:
+    """Rows as the decoder takes them; a list of one is the second class's probability."""
+    if rows and all(isinstance(row, int) for row in rows):
+        message = f"{place}: expected probabilities, got whole numbers only, which are classes"
+        return RejectReason.NO_SCORES, f"{message}: let the server answer predict_proba"
+    return [row[0] if isinstance(row, list) and len(row) == 1 else row for row in rows]
+
+
+def _of_outputs(outputs: Sequence[Any], place: str) -> list[Any] | Fault:
+    named = [each for each in outputs if isinstance(each, dict)]
+    found = [each for each in named if each.get("datatype") in _PROBABILITIES]
+    classified = [] if found else [each for each in named if _is_classification(each)]
+    if len(classified) == 1:
+        return _classified(classified[0], place)
+    if len(found) != 1:
+        names = listing([str(each.get("name")) for each in found])
+        return (
+            RejectReason.NO_SCORES,
+            f"{place}: expected one output of FP16, FP32 or FP64, the probabilities, got "
+            f"{f'{len(found)}: {names}' if found else 'none'}; have the client ask for that output",
+        )
+    return _cut(found[0].get("data"), found[0].get("shape"), place)
+
+
+def _is_classification(output: Mapping[str, Any]) -> bool:
+    """Whether an output is Triton's classification extension: ``value:index`` or ``value:index:label``."""
+    data = output.get("data")
+    return (
+        output.get("datatype") == "BYTES"
+        and isinstance(data, list)
+        and bool(data)
+        and all(isinstance(each, str) and _CLASSIFICATION.fullmatch(each) for each in data)
+    )
+
+
+def _classified(output: Mapping[str, Any], place: str) -> list[Any] | Fault:
+    rows = _cut(output.get("data"), output.get("shape"), place)
+    if isinstance(rows, tuple):
+        return rows
+    if len(output["shape"]) == 1:  # a model that knows no batches
+        rows = [rows]
+    return [_of_classes(row if isinstance(row, list) else [row]) for row in rows]
+
+
+def _of_classes(row: Sequence[str]) -> dict[str, float] | list[float]:
+    """By class where the server knows their names, else in the order of the classes."""
+    matches = [match for each in row if (match := _CLASSIFICATION.fullmatch(each))]
+    try:
+        if all(match[3] for match in matches):
+            return {match[3]: float(match[1]) for match in matches}
+        return [float(match[1]) for match in sorted(matches, key=lambda match: int(match[2]))]
+    except ValueError:  # "1.2.3:0": for the decoder to reject
+        return []
+
+
+def _cut(data: Any, shape: Any, place: str) -> list[Any] | Fault:
+    """Data as the shape says: nested, or flat row-major."""
+    known = isinstance(shape, list) and all(isinstance(size, int) and size >= 0 for size in shape)
+    if not known or len(shape) not in (1, 2) or 0 in shape[1:]:
+        message = "expected the shape [rows] or [rows, classes] of the probabilities, got another"
+        return RejectReason.WRONG_LENGTH, f"{place}: {message}"
+    if not isinstance(data, list):
+        message = "expected the data of the probabilities, as an array or as binary data, got neither"
+        return RejectReason.NO_SCORES, f"{place}: {message}"
+    nested = bool(data) and all(isinstance(row, list) for row in data)
+    flat = [each for row in data for each in row] if nested else data
+    if len(flat) != prod(shape):
+        message = f"expected {prod(shape)} numbers, as the shape says, got {len(flat)}"
+        return RejectReason.WRONG_LENGTH, f"{place}: {message}"
+    if len(shape) == 1 or shape[1] == 1:
+        return flat
+    return [flat[start : start + shape[1]] for start in range(0, len(flat), shape[1])]

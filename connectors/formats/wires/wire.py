@@ -1,0 +1,123 @@
+"""How the bytes of one source become records: under our names, or wherever its mapping says.
+
+A wire reads one JSON value at a time (`one`), or many at once where each line is one record (`lines`);
+the second is what makes decoding quick, the first what finds out what is wrong with a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+from connectors.formats.decode.structs import Fault, Record, record_without
+from connectors.formats.messages.explain import explain_text
+from connectors.formats.wires.cloudevents import Headers
+
+Outcome = tuple[bytes, Record | Fault | None]
+"""The bytes of a record, and the record or what is wrong with it; None where they hold none, as they may."""
+
+ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What `msgspec` raises for bytes that are none of its type."""
+
+
+_MANY_BYTES = 1 << 13  # below, looking at the first record costs more than it saves
+_FIELDS = Record.__struct_fields__
+
+
+@lru_cache(maxsize=64)
+def _decoder_without(absent: frozenset[str]) -> msgspec.json.Decoder[Record]:
+    return msgspec.json.Decoder(record_without(absent))
+
+
+class Wire(Protocol):
+    """Reads records from JSON."""
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether a record may be a label, and no answer."""
+        ...
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """The records of lines, one a line; None where any is not as it should be."""
+        ...
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """The records of an array, one an element; None where any is not as it should be."""
+        ...
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """What one value, an object or not, holds."""
+        ...
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """A message of Kafka that came with its headers, as JSON; only asked of a wire of events."""
+        ...
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """A post that is one value whatever its content type, as JSON on a line; None for any other."""
+        ...
+
+    def passes_over(self, line: bytes) -> bool:
+        """Whether a line holds no answer, and is no fault for that."""
+        ...
+
+
+class PlainWire:
+    """Records of SPEC section 3 under their own names."""
+
+    reads_labels = True
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(Record)
+        self._array = msgspec.json.Decoder(list[Record])
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """The records of lines, one a line."""
+        if len(data) > _MANY_BYTES:
+            # Most streams leave out the same fields in every record: their columns need not be gathered.
+            try:
+                return self._like_first(data).decode_lines(data)
+            except ERRORS:
+                pass
+        try:
+            return self._decoder.decode_lines(data)
+        except ERRORS:
+            return None
+
+    def _like_first(self, data: bytes) -> msgspec.json.Decoder[Record]:
+        """A decoder of records that lack what the first one lacks."""
+        first = self._decoder.decode(data[: data.find(b"\n")])
+        return _decoder_without(frozenset(name for name in _FIELDS if getattr(first, name) is None))
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """The records of an array, one an element."""
+        try:
+            return self._array.decode(data)
+        except ERRORS:
+            return None
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """The value."""
+        return value
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """None: nothing is said in headers."""
+        return None
+
+    def passes_over(self, line: bytes) -> bool:
+        """False: every line is a record."""
+        return False
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """The record that these bytes are."""
+        try:
+            return [(data, self._decoder.decode(data))]
+        except ERRORS as error:
+            return [(data, explain_text(data, error))]
+
+
+PLAIN = PlainWire()
+"""The wire of a source that has no mapping."""

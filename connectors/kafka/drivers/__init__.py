@@ -1,0 +1,1 @@
+"""The client libraries that a source reads Kafka by, behind one contract."""

@@ -1,0 +1,197 @@
+"""What the source needs of a client library: one consumer in a group, over whichever library is below.
+
+Partitions go by their names (``topic-3``). Errors are those of kafka-python, which is always installed, so
+that `errors` says the same sentence whichever library found something wrong; a `Driver` raises no others but
+`PositionGoneError` and `monitor.base.errors`' own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from kafka import TopicPartition
+
+from connectors.formats.wires.cloudevents import Headers
+
+End = Literal["earliest", "latest"]
+
+
+class Mark(NamedTuple):
+    """A committed position, and what its writer noted beside it."""
+
+    position: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Messages of one partition.
+
+    Parameters
+    ----------
+    partition : str
+    values : sequence of bytes or None
+        None is a message without a value.
+    offsets : sequence of int
+        One a message, rising.
+    headers : sequence of Headers or None
+        One a message, where the driver was asked for them.
+    unreadable : str
+        Why these are placeholders for messages that a broker's disk has spoilt; else empty.
+    """
+
+    partition: str
+    values: Sequence[bytes | None]
+    offsets: Sequence[int]
+    unreadable: str = ""
+    headers: Sequence[Headers] | None = None
+
+
+class PositionGoneError(Exception):
+    """The brokers hold no records at the positions that are read.
+
+    Parameters
+    ----------
+    places : mapping of str to int or None
+        By partition, where our log and theirs part, if the brokers know it.
+    cause : Exception
+        What the library said.
+    """
+
+    def __init__(self, places: Mapping[str, int | None], cause: Exception) -> None:
+        super().__init__(*cause.args)
+        self.places = places
+        self.cause = cause
+
+
+class Listener(Protocol):
+    """Hears of partitions that come and go; a driver calls it from whichever thread its library does."""
+
+    def assigned(self, names: set[str]) -> None:
+        """These are ours now; the driver holds them still until each was `seek`ed and `resume`d."""
+
+    def draining(self, names: set[str]) -> Iterator[None]:
+        """These are being taken away: yields, between short sleeps, while they should be held back."""
+
+    def last_marks(self, names: set[str]) -> Mapping[str, Mark]:
+        """What is still to be committed of them, after `draining`."""
+
+    def committed(self, marks: Mapping[str, Mark], error: Exception | None) -> None:
+        """Whether those last marks arrived."""
+
+    def lost(self, names: set[str]) -> None:
+        """The group has given them to others already: there is nothing left to commit."""
+
+
+class Driver(ABC):
+    """One consumer. Made anew after an error; used by one thread, `close` included.
+
+    Attributes
+    ----------
+    with_headers : bool
+        Whether what is polled must hold the messages' headers; set before `connect`.
+    """
+
+    with_headers: bool = False
+
+    @abstractmethod
+    def connect(self, timeout_seconds: float) -> bool:
+        """Whether a broker has answered within the time; to be called again until one has."""
+
+    @abstractmethod
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group; once, after `connect`."""
+
+    @abstractmethod
+    def assign(self, positions: Mapping[str, int]) -> None:
+        """Read these partitions from there, outside of any group; in place of `subscribe`."""
+
+    @abstractmethod
+    def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
+        """At most so many messages, waiting for the first; the listener is called meanwhile.
+
+        Raises
+        ------
+        PositionGoneError
+            There are no records at a position.
+        """
+
+    @abstractmethod
+    def idle(self) -> None:
+        """Stay in the group without reading; called every few milliseconds, instead of `poll`."""
+
+    @abstractmethod
+    def assigned(self) -> set[str]:
+        """The partitions that are ours."""
+
+    @abstractmethod
+    def partitions_of(self, topic: str) -> set[int]:
+        """Numbers of a topic's partitions; empty where the brokers have told of none."""
+
+    @abstractmethod
+    def connected(self) -> bool:
+        """Whether the brokers that lead our partitions are connected; where we have none, any broker."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Ask which topics there are, sooner than otherwise."""
+
+    @abstractmethod
+    def position(self, name: str) -> int | None:
+        """Offset of the next message, where it is known."""
+
+    @abstractmethod
+    def highwater(self, name: str) -> int | None:
+        """The end of the log as the last messages told it, where they did."""
+
+    @abstractmethod
+    def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
+        """Ask the brokers where logs begin, or end."""
+
+    @abstractmethod
+    def told(self, name: str, timeout_seconds: float) -> Mark | None:
+        """Ask the brokers what the group has committed; None where nothing is."""
+
+    @abstractmethod
+    def seek(self, name: str, position: int) -> None:
+        """Read a partition from there."""
+
+    @abstractmethod
+    def pause(self, names: Collection[str]) -> None:
+        """Hold partitions still."""
+
+    @abstractmethod
+    def resume(self, names: Collection[str]) -> None:
+        """Let them move again."""
+
+    @abstractmethod
+    def commit_soon(self, marks: Mapping[str, Mark], arrived: Callable[[Mapping[str, int]], None]) -> None:
+        """Send what is to be committed, without waiting; `arrived` hears of the positions that did."""
+
+    @abstractmethod
+    def commit(self, marks: Mapping[str, Mark], timeout_seconds: float) -> None:
+        """Send what is to be committed and wait until it has arrived."""
+
+    @abstractmethod
+    def close(self, timeout_seconds: float) -> None:
+        """Leave the group without committing."""
+
+
+def name_of(tp: TopicPartition) -> str:
+    """``topic-3``.
+
+    Examples
+    --------
+    >>> name_of(TopicPartition("clicks", 3)), partition_of("page-views-12")
+    ('clicks-3', TopicPartition(topic='page-views', partition=12))
+    """
+    return f"{tp.topic}-{tp.partition}"
+
+
+def partition_of(name: str) -> TopicPartition:
+    """The partition of a name; topics may hold hyphens, numbers may not."""
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,58 @@
+"""Which client library a source reads by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.kafka.drivers.base import Driver
+from connectors.kafka.drivers.options import consumer_options
+from connectors.kafka.drivers.python import PythonDriver
+from connectors.kafka.drivers.secrets import with_secrets
+from monitor.config.root import KafkaSource as KafkaSettings
+
+
+def checked_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The options of a source, in kafka-python's names, once its driver has nothing against them.
+
+    Raises
+    ------
+    ConfigError
+        See `options.consumer_options` and `native_options.native_options`.
+    MissingExtraError
+        The driver's package is not installed.
+    """
+    options = consumer_options(settings)
+    if settings.driver == "confluent":
+        from connectors.kafka.drivers.native_options import native_options
+
+        native_options(settings, options)
+    return options
+
+
+def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
+    """A consumer of the library that the source names, not connected yet.
+
+    It hands on the headers of messages where the source's mapping has a `format`: those are of events.
+
+    Parameters
+    ----------
+    settings : KafkaSettings
+    options : mapping of str to object
+        Of `checked_options`.
+
+    Raises
+    ------
+    SourceError
+        A password's file cannot be read.
+    """
+    options = with_secrets(options)
+    if settings.driver == "confluent":
+        from connectors.kafka.drivers.native import NativeDriver
+        from connectors.kafka.drivers.native_options import native_options
+
+        driver: Driver = NativeDriver(native_options(settings, options), settings.topics)
+    else:
+        driver = PythonDriver(options)
+    driver.with_headers = settings.mapping is not None and settings.mapping.format is not None
+    return driver

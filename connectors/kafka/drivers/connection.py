@@ -1,0 +1,190 @@
+"""Building a consumer while the brokers may be away.
+
+kafka-python's consumer blocks in its constructor until a broker has answered, and gives up after a
+time. Here that happens in a thread of its own, over and over, so that a source opens at once and is
+up as soon as a broker is.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kafka import KafkaConsumer
+from kafka.errors import SaslAuthenticationFailedError
+from kafka.net.compat import KafkaNetClient
+
+from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.secrets import with_secrets
+
+PROBE_SECONDS = 1.0
+_ALERT_SECONDS = 0.3
+
+_HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
+
+
+class Connection:
+    """A consumer in the making, and the network client below it.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        Keyword arguments of `KafkaConsumer`.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+        self._finished = threading.Event()
+        self._stopped = threading.Event()
+        self._consumer: KafkaConsumer | None = None
+        self._error: Exception | None = None
+        self._client: KafkaNetClient | None = None
+        self._thread = threading.Thread(target=self._run, name="kafka-connect", daemon=True)
+        self._thread.start()
+
+    @property
+    def client(self) -> KafkaNetClient:
+        """The network client of the consumer: what is connected, and what the brokers said of topics."""
+        assert self._client is not None, "there is no client before the consumer"
+        return self._client
+
+    def consumer(self, timeout_seconds: float) -> KafkaConsumer | None:
+        """The consumer once a broker has answered; None where none has within the time.
+
+        Raises
+        ------
+        Exception
+            What kafka-python raised, where trying again would not help.
+        """
+        if not self._finished.wait(timeout_seconds):
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._consumer
+
+    def close(self, timeout_seconds: float) -> None:
+        """Stop trying, or close the consumer; leaves the group without committing."""
+        self._stopped.set()
+        if self._consumer is not None:
+            self._consumer.close(autocommit=False, timeout_ms=int(1000 * timeout_seconds))
+        else:
+            self._close_client()
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self._consumer = self._build()
+            except Exception as error:  # noqa: BLE001 - handed to the thread that reads
+                if passes(error) or self._stopped.is_set():
+                    self._stopped.wait(0.1)
+                    continue
+                self._error = error
+            self._finished.set()
+            return
+
+    def _build(self) -> KafkaConsumer:
+        try:
+            return KafkaConsumer(kafka_client=self._keep_client, **self._options)
+        except BaseException:
+            # A consumer that could not be built leaves its thread and sockets behind.
+            self._close_client()
+            raise
+
+    def _close_client(self) -> None:
+        if self._client is not None:
+            with suppress(RuntimeError):  # the other thread was first: "NetworkSelector closed!"
+                self._client.close()
+
+    def _keep_client(self, **config: Any) -> KafkaNetClient:
+        self._client = new_client(config, self._refused)
+        return self._client
+
+    def _refused(self, error: Exception) -> None:
+        """Hand a refused login to the thread that reads: kafka-python would only go on trying."""
+        self._error = error
+        self._stopped.set()
+        self._finished.set()
+
+
+def new_client(config: Mapping[str, Any], refused: Callable[[Exception], None]) -> KafkaNetClient:
+    """A network client for a consumer or a producer in the making.
+
+    Parameters
+    ----------
+    config : mapping of str to object
+    refused : callable
+        Told when brokers refuse the login, which kafka-python logs and takes for an outage.
+    """
+    client = KafkaNetClient(**config)
+    # kafka-python 3.0 does not hand the option of this name on to where it counts, and a misspelt topic
+    # would come into being on the brokers.
+    client.cluster.config["allow_auto_create_topics"] = False
+    manager = client._manager
+    ask = manager.get_connection
+
+    def get_connection(*args: Any, **keywords: Any) -> Any:
+        connection = ask(*args, **keywords)
+        if not connection.init_future.is_done:
+            connection.init_future.add_errback(judge)
+        return connection
+
+    def judge(error: Exception) -> None:
+        if isinstance(error, SaslAuthenticationFailedError):
+            refused(error)
+
+    manager.get_connection = get_connection
+    return client
+
+
+def why_away(brokers: Sequence[str], options: Mapping[str, Any]) -> str:
+    """Why no broker answers, as far as a bare connection and a TLS handshake can tell, for a message.
+
+    Parameters
+    ----------
+    brokers : sequence of str
+        ``host:port``; each is tried for at most some seconds.
+    options : mapping of str to object
+        As configured: `security_protocol` and the certificates.
+    """
+    return "; ".join(_why_away(broker, options) for broker in brokers)
+
+
+def _why_away(broker: str, options: Mapping[str, Any]) -> str:
+    found = _HOST_PORT.fullmatch(broker)
+    host, port = (found[1].strip("[]"), int(found[2] or 9092)) if found else (broker, 9092)
+    protocol = str(options.get("security_protocol", "PLAINTEXT"))
+    told = f"{broker} takes connections, but not as Kafka with security_protocol {protocol}"
+    if "SASL" in protocol:
+        told += ", or refuses the login"  # a broker may hang up before its refusal is read
+    try:
+        bare = socket.create_connection((host, port), timeout=PROBE_SECONDS)
+    except OSError as error:
+        return f"{broker}: {error.strerror or error}"
+    with bare:
+        try:
+            if "SSL" in protocol:
+                _shake_hands(bare, host, options)
+        except ssl.SSLCertVerificationError as error:
+            return f"{broker} is not trusted: {error.verify_message}; see options.ssl_cafile"
+        except OSError as error:
+            return f"{told}: {getattr(error, 'reason', None) or error.strerror or error}"
+    return told
+
+
+def _shake_hands(bare: socket.socket, host: str, options: Mapping[str, Any]) -> None:
+    """Begin TLS as the clients do; raises what stands in its way."""
+    context = ssl.create_default_context(cafile=options.get("ssl_cafile"))
+    context.check_hostname = bool(options.get("ssl_check_hostname", True))
+    if options.get("ssl_certfile"):
+        password = with_secrets(options).get("ssl_password")
+        context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), lambda: password or "")
+    with context.wrap_socket(bare, server_hostname=host) as secure:
+        secure.settimeout(_ALERT_SECONDS)
+        with suppress(TimeoutError):
+            secure.recv(1)  # that it wants a certificate of ours a server says only after the handshake

@@ -1,0 +1,379 @@
+"""A consumer of confluent-kafka, Confluent's binding of librdkafka.
+
+librdkafka fetches in threads of its own, outside of Python, so that a poll only collects what is there.
+Its positions are set by assigning partitions anew: each of them with the place where it goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as NativeError
+from kafka.errors import KafkaTimeoutError
+
+from connectors.formats.wires.cloudevents import Headers
+from connectors.kafka.drivers.base import Driver, End, Listener, Mark, Polled, PositionGoneError
+from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.native_errors import GONE, SPOILT, raised, translated
+from connectors.kafka.drivers.native_places import marked, name_at, place
+from connectors.kafka.drivers.native_stats import Feed
+from connectors.kafka.drivers.native_unreadable import end_of_spoilt
+from connectors.kafka.drivers.unreadable import PLACEHOLDER
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 0.5
+"""Shortest time between two looks at the group while nothing is read.
+
+Holding partitions still throws away what was fetched ahead, so a reader that only waits a moment for room
+must not do it.
+"""
+
+Message = Any
+"""Of confluent-kafka, whose hints allow for one without topic and offset, as no fetched one is."""
+
+ASK_SECONDS = 1.0
+"""How long the brokers may take to name a topic's partitions."""
+
+
+class NativeDriver(Driver):
+    """A consumer of confluent-kafka.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        librdkafka's properties: see `native_options`.
+    topics : sequence of str
+    """
+
+    def __init__(self, options: Mapping[str, Any], topics: Sequence[str]) -> None:
+        self._topics = topics
+        self._partitions: dict[str, set[int]] = {}
+        self._feed = Feed()
+        self._listener: Listener | None = None
+        self._mine: set[str] = set()
+        self._still: set[str] = set()
+        self._places: dict[str, int] = {}
+        self._moved = self._held = self._tell_gone = False
+        self._revoked: set[str] = set()
+        self._gone: dict[str, Exception] = {}
+        self._spoilt: Message | None = None
+        self._failure: Exception | None = None
+        self._polled_at = 0.0
+        self._arrived: Callable[[Mapping[str, int]], None] = lambda positions: None
+        self._commit_error: Exception | None = None
+        callbacks = {"error_cb": self._erred, "stats_cb": self._feed.hear, "on_commit": self._committed}
+        with raised():
+            # What it logs belongs beside what kafka-python logs; unasked, it writes to standard error.
+            self._consumer = Consumer({**options, **callbacks}, logger=logging.getLogger("kafka.librdkafka"))
+
+    def connect(self, timeout_seconds: float) -> bool:
+        """Whether a broker has answered within the time."""
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            for topic in self._topics:
+                self._look_up(topic, max(deadline - time.monotonic(), 0.01))
+        except Exception as error:
+            self._consumer.poll(0)  # for `_erred` to hear why
+            self._raise_failure()
+            if not passes(error):
+                raise
+            return False
+        return True
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group."""
+        self._listener = listener
+        self._consumer.subscribe(
+            list(topics), on_assign=self._assigned, on_revoke=self._taken, on_lost=self._lost
+        )
+
+    def assign(self, positions: Mapping[str, int]) -> None:
+        """Read these partitions, outside of any group."""
+        self._mine, self._places, self._moved = set(positions), dict(positions), True
+
+    def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
+        """At most so many messages."""
+        self._raise_failure()
+        if self._tell_gone:
+            self._raise_gone()
+        if self._spoilt is not None:
+            return self._step_over(self._spoilt)
+        self._settle()
+        self._revoked.clear()
+        found = self._sort_out(self._take(timeout_seconds, most))
+        self._tell_gone = bool(self._gone)
+        if not found:
+            self._raise_failure()
+            self._raise_gone()
+        return found
+
+    def idle(self) -> None:
+        """Stay in the group without reading."""
+        self._raise_failure()
+        if time.monotonic() - self._polled_at < IDLE_SECONDS:
+            return
+        if not self._held:
+            self._held = True
+            with raised():
+                self._consumer.assign([])
+        self._revoked.clear()
+        for event in self._take(0.0, 1):
+            if event.error() is not None:
+                self._judge(event)
+
+    def assigned(self) -> set[str]:
+        """The partitions that are ours."""
+        return set(self._mine)
+
+    def partitions_of(self, topic: str) -> set[int]:
+        """Numbers of a topic's partitions."""
+        return self._partitions.get(topic, set())
+
+    def connected(self) -> bool:
+        """Whether the brokers that lead our partitions are connected, as librdkafka said a moment ago."""
+        return self._feed.connected(self._mine)
+
+    def refresh(self) -> None:
+        """Ask which topics there are; one that came into being is read only once it is subscribed to anew."""
+        came = False
+        for topic in self._topics:
+            if not self._partitions.get(topic):
+                self._look_up(topic, ASK_SECONDS)
+                came = came or bool(self._partitions[topic])
+        if came and self._listener is not None:
+            self.subscribe(self._topics, self._listener)
+
+    def position(self, name: str) -> int | None:
+        """Offset of the next message."""
+        return self._places.get(name)
+
+    def highwater(self, name: str) -> int | None:
+        """The end of the log as the last messages told it."""
+        try:
+            _, end = self._consumer.get_watermark_offsets(place(name), cached=True)
+        except KafkaException:
+            return None  # nothing was fetched of it yet
+        return int(end) if end >= 0 else None
+
+    def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
+        """Ask the brokers where logs begin, or end."""
+        deadline = time.monotonic() + timeout_seconds
+        found = {}
+        for name in names:
+            left = max(deadline - time.monotonic(), 0.001)
+            with raised():
+                both = self._consumer.get_watermark_offsets(place(name), timeout=left, cached=False)
+            if both is None:
+                raise KafkaTimeoutError(f"the brokers did not name the ends of {name} in time")
+            found[name] = int(both[end == "latest"])
+        return found
+
+    def told(self, name: str, timeout_seconds: float) -> Mark | None:
+        """Ask the brokers what the group has committed."""
+        with raised():
+            (found,) = self._consumer.committed([place(name)], timeout=timeout_seconds)
+        if found.error is not None:
+            raise translated(found.error)
+        return Mark(found.offset, found.metadata or "") if found.offset >= 0 else None
+
+    def seek(self, name: str, position: int) -> None:
+        """Read a partition from there, at the next poll."""
+        self._places[name] = position
+        self._gone.pop(name, None)
+        self._moved = True
+
+    def pause(self, names: Collection[str]) -> None:
+        """Hold partitions still."""
+        self._still.update(names)
+        self._moved = True
+
+    def resume(self, names: Collection[str]) -> None:
+        """Let them move again."""
+        self._still.difference_update(names)
+        self._moved = True
+
+    def commit_soon(self, marks: Mapping[str, Mark], arrived: Callable[[Mapping[str, int]], None]) -> None:
+        """Send what is to be committed, without waiting."""
+        self._arrived = arrived
+        with raised():
+            self._consumer.commit(offsets=marked(marks), asynchronous=True)
+
+    def commit(self, marks: Mapping[str, Mark], timeout_seconds: float) -> None:
+        """Send what is to be committed and wait until it has arrived. Nothing may be read after it."""
+        done = threading.Event()
+        self._commit_error = None
+        self.commit_soon(marks, lambda positions: done.set())
+        deadline = time.monotonic() + timeout_seconds
+        while not done.is_set():
+            if self._commit_error is not None:
+                raise self._commit_error
+            if time.monotonic() >= deadline:
+                raise KafkaTimeoutError(f"no answer within {timeout_seconds:g} s")
+            self._consumer.poll(0.05)
+
+    def close(self, timeout_seconds: float) -> None:
+        """Leave the group without committing."""
+        # librdkafka may wait for a broker that is away longer than whoever stops us has time for.
+        closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
+        closing.start()
+        closing.join(timeout_seconds)
+
+    def _look_up(self, topic: str, timeout_seconds: float) -> None:
+        with raised():
+            found = self._consumer.list_topics(topic, timeout=timeout_seconds)
+        self._partitions[topic] = set(found.topics[topic].partitions)
+
+    def _settle(self) -> None:
+        """Let librdkafka read what is ours from where it is to go on."""
+        if not (self._moved or self._held):
+            return
+        names = sorted((self._mine - self._still) & self._places.keys())
+        with raised():
+            self._consumer.assign([place(name, self._places[name]) for name in names])
+        self._moved = self._held = False
+
+    def _take(self, timeout_seconds: float, most: int) -> list[Message]:
+        """Wait for the first, and take with it what else is there: `consume` would wait for `most`."""
+        with raised():
+            first = self._consumer.poll(timeout_seconds)
+            self._polled_at = time.monotonic()
+            if first is None:
+                return []
+            return [first, *self._consumer.consume(most - 1, 0)] if most > 1 else [first]
+
+    def _sort_out(self, messages: Sequence[Message]) -> list[Polled]:
+        """By partition. What was taken away while these were collected is the next owner's to read."""
+        parts: dict[tuple[str, int], tuple[list[bytes | None], list[int], list[Headers]]] = {}
+        last: tuple[str, int] | None = None
+        values: list[bytes | None] = []
+        offsets: list[int] = []
+        headers: list[Headers] = []
+        events: list[Message] = []
+        for message in messages:
+            if message.error() is not None:
+                events.append(message)
+                continue
+            key = message.topic(), message.partition()
+            if key != last:
+                values, offsets, headers = parts.setdefault(key, ([], [], []))
+                last = key
+            values.append(message.value())
+            offsets.append(message.offset())
+            if self.with_headers:
+                headers.append(message.headers() or ())
+        found = []
+        for (topic, number), (values, offsets, headers) in parts.items():
+            name = f"{topic}-{number}"
+            if name in self._mine and name not in self._revoked and name in self._places:
+                found.append(Polled(name, values, offsets, headers=headers if self.with_headers else None))
+                self._places[name] = offsets[-1] + 1
+        for event in events:
+            # After the messages: the end of a log may lie behind the last of them.
+            self._judge(event)
+        return found
+
+    def _judge(self, message: Message) -> None:
+        """An event among the messages: the end of a log, or something wrong."""
+        error = message.error()
+        name = f"{message.topic()}-{message.partition()}"
+        live = name in self._places and name not in self._revoked
+        if error.code() == NativeError._PARTITION_EOF:
+            if live:
+                # Behind the markers of transactions, which are no messages.
+                self._places[name] = max(self._places[name], message.offset())
+        elif error.code() in GONE:
+            if live:
+                self._gone[name] = translated(error)
+        elif error.code() in SPOILT:
+            self._spoilt = message if live else None
+        else:
+            self._erred(error)
+
+    def _erred(self, error: NativeError) -> None:
+        found = translated(error)
+        if passes(found) and not error.fatal():
+            log.debug("%s", error.str())
+        else:
+            self._failure = found
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _raise_gone(self) -> None:
+        """Again and again until `seek`: librdkafka says it once."""
+        self._tell_gone = False
+        if self._gone:
+            raise PositionGoneError(dict.fromkeys(self._gone), next(iter(self._gone.values())))
+
+    def _step_over(self, message: Message) -> list[Polled]:
+        """Go on behind a batch that fails its checksum: see `unreadable`."""
+        self._spoilt = None
+        name, start, why = f"{message.topic()}-{message.partition()}", message.offset(), message.error().str()
+        high, begin = self.highwater(name), self._places.get(name)
+        if name not in self._mine or high is None or begin is None:
+            return []
+        self._revoked.clear()
+        end = end_of_spoilt(self._consumer, name, start, high, lambda: name in self._mine)
+        self._moved = True
+        if end is None or name in self._revoked:
+            return []
+        begin = max(start, begin)
+        self._places[name] = end
+        return [Polled(name, [PLACEHOLDER] * (end - begin), range(begin, end), why)]
+
+    def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        # Nothing is fetched before `seek` has said from where.
+        consumer.assign([])
+        self._mine = set(map(name_at, places))
+        self._places.clear()
+        self._still = set(self._mine)
+        assert self._listener is not None
+        self._listener.assigned(self.assigned())
+
+    def _taken(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        assert self._listener is not None
+        names = set(map(name_at, places))
+        self._let_go(names)
+        for _ in self._listener.draining(names):
+            # In librdkafka's threads heartbeats go on meanwhile.
+            time.sleep(0.01)
+        marks = self._listener.last_marks(names)
+        if marks:
+            error: Exception | None = None
+            try:
+                with raised():
+                    consumer.commit(offsets=marked(marks), asynchronous=False)
+            except Exception as caught:  # noqa: BLE001 - told to the listener: a callback must not raise
+                error = caught
+            self._listener.committed(marks, error)
+        consumer.unassign()
+
+    def _lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        assert self._listener is not None
+        names = set(map(name_at, places))
+        self._let_go(names)
+        self._listener.lost(names)
+        consumer.unassign()
+
+    def _let_go(self, names: set[str]) -> None:
+        self._revoked |= names
+        self._mine -= names
+        self._still -= names
+        for name in names:
+            self._places.pop(name, None)
+            self._gone.pop(name, None)
+
+    def _committed(self, error: NativeError | None, places: list[TopicPartition]) -> None:
+        if error is not None:
+            log.debug("a commit failed and is repeated: %s", error.str())
+            self._commit_error = translated(error)
+        else:
+            self._arrived({name_at(each): each.offset for each in places if each.error is None})

@@ -1,0 +1,215 @@
+"""What the configuration may pass through to kafka-python, checked before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer
+
+from connectors.kafka.drivers.secrets import SECRET_FILES, with_secrets
+from monitor.base.errors import ConfigError, SourceError
+from monitor.config.root import KafkaSource as KafkaSettings
+
+_OBJECT = "it takes a Python object, which a configuration cannot hold"
+
+OBJECTS: dict[str, str] = dict.fromkeys(
+    (
+        "api_version",
+        "kafka_client",
+        "metric_reporters",
+        "sasl_oauth_token_provider",
+        "selector",
+        "socket_options",
+        "ssl_context",
+    ),
+    _OBJECT,
+)
+"""Options of every client of kafka-python that a configuration cannot set, and why."""
+
+_COMMITS = "Blindsight commits positions itself, once their records have been used"
+_DECODES = "Blindsight decodes the messages itself"
+_POLLS = "it only ends iteration, and Blindsight polls"
+
+REFUSED: dict[str, str] = {
+    "bootstrap_servers": "write it as `brokers` of the source",
+    "group_id": "write it as `group` of the source",
+    "enable_auto_commit": _COMMITS,
+    "auto_commit_interval_ms": _COMMITS,
+    "default_offset_commit_callback": _COMMITS,
+    "key_deserializer": _DECODES,
+    "value_deserializer": _DECODES,
+    "consumer_timeout_ms": _POLLS,
+    "allow_auto_create_topics": "Blindsight only reads, so it never makes a topic",
+    "socks5_proxy": "it is called `proxy_url` now",
+    **dict.fromkeys((*OBJECTS, "partition_assignment_strategy"), _OBJECT),
+}
+"""Options of kafka-python that a configuration cannot set, and why."""
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "auto_offset_reset": ("earliest", "latest", "none"),
+    "isolation_level": ("read_uncommitted", "read_committed"),
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "AWS_MSK_IAM"),
+}
+
+COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
+"""What a producer may compress by; all but the first need the extra `kafka-codecs`."""
+
+DEFAULTS: dict[str, Any] = {
+    "client_id": "blindsight",
+    "auto_offset_reset": "earliest",
+    # kafka-python's own (1 MiB a partition) halves the rate of reading small messages.
+    "fetch_max_bytes": 64 << 20,
+    "max_partition_fetch_bytes": 16 << 20,
+    # Its own 30 s would leave the feed down for so long after a broker came back.
+    "reconnect_backoff_max_ms": 1000,
+    "max_poll_records": 20_000,
+    # Its own five minutes would leave a partition that is added to a topic unread for so long.
+    "metadata_max_age_ms": 30_000,
+    # One attempt to reach any broker; attempts follow each other until one succeeds.
+    "bootstrap_timeout_ms": 15_000,
+}
+"""Where Blindsight's defaults differ from kafka-python's."""
+
+_WHOLE_OR_NONE = ("receive_buffer_bytes", "send_buffer_bytes")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+)(:\d{1,5})?")
+
+
+def consumer_options(settings: KafkaSettings) -> dict[str, Any]:
+    """The keyword arguments of `kafka.KafkaConsumer` for a source.
+
+    Parameters
+    ----------
+    settings : KafkaSettings
+        The source as configured.
+
+    Returns
+    -------
+    dict of str to object
+        Blindsight's defaults, then what `options` says, then brokers and group.
+
+    Raises
+    ------
+    ConfigError
+        An option that kafka-python does not know (named with the nearest that it does), one that
+        Blindsight keeps to itself, a value of the wrong type, or a broker or topic that cannot be one.
+
+    Examples
+    --------
+    >>> settings = KafkaSettings(kind="kafka", brokers=("broker:9092",), topics=("predictions",),
+    ...                          options={"security_protocol": "SSL"})
+    >>> found = consumer_options(settings)
+    >>> found["security_protocol"], found["group_id"], found["enable_auto_commit"]
+    ('SSL', 'blindsight', False)
+    """
+    check_brokers(settings.brokers)
+    for topic in settings.topics:
+        if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+            raise ConfigError(
+                f"topics: expected 1 to 249 letters, digits, dots, underscores or hyphens, got {topic!r}"
+            )
+    for key, value in settings.options.items():
+        if settings.driver == "confluent" and "." in key:
+            continue  # librdkafka's own, which `native_options` looks at
+        check_option(key, value, KafkaConsumer.DEFAULT_CONFIG, REFUSED, "KafkaConsumer")
+    check_secrets(settings.options)
+    return {
+        **DEFAULTS,
+        **settings.options,
+        "bootstrap_servers": list(settings.brokers),
+        "group_id": settings.group,
+        "enable_auto_commit": False,
+    }
+
+
+def check_files(options: Mapping[str, Any]) -> None:
+    """See that the files of certificates and passwords are there: without them a client only goes on trying.
+
+    Raises
+    ------
+    SourceError
+        One is missing, or holds no password.
+    """
+    for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"):
+        path = options.get(key)
+        if path is not None and not Path(path).is_file():
+            raise SourceError(f"options.{key}: there is no file {path}; correct the path")
+    with_secrets(options)
+
+
+def check_secrets(options: Mapping[str, Any], before: str = "") -> None:
+    """See that no password is given both ways; `before` is the path of the section, with its dot."""
+    for file, plain in SECRET_FILES.items():
+        if file in options and plain in options:
+            raise ConfigError(f"{before}options.{file}: expected it or {plain}, got both: leave one out")
+
+
+def check_brokers(brokers: Sequence[str], before: str = "") -> None:
+    """See that each is an address; `before` is the path of the section, with its dot."""
+    for broker in brokers:
+        if not _BROKER.fullmatch(broker):
+            raise ConfigError(f"{before}brokers: expected host:port, got {broker!r}")
+
+
+def check_option(
+    key: str,
+    value: object,
+    known: Mapping[str, Any],
+    refused: Mapping[str, str],
+    client: str,
+    before: str = "",
+) -> None:
+    """See that an option may be passed through.
+
+    Parameters
+    ----------
+    key : str
+    value : object
+    known : mapping of str to object
+        The client's options with their defaults.
+    refused : mapping of str to str
+        Those of them that a configuration cannot set, and why.
+    client : str
+        The client's class, for the message.
+    before : str
+        The path of the section, with its dot.
+    """
+    name = f"{before}options.{key}"
+    if key in refused:
+        raise ConfigError(f"{name}: cannot be set here: {refused[key]}")
+    if key in SECRET_FILES:
+        known = {**known, key: None}
+    if key not in known:
+        near = difflib.get_close_matches(key, [k for k in known if k not in refused], n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"{name}: not an option of kafka-python's {client}{hint}")
+    got = "something else" if "password" in key and key not in SECRET_FILES else repr(value)
+    wanted = _expected(key, known[key])
+    choices = {**CHOICES, "compression_type": COMPRESSIONS}.get(key)
+    if choices and value not in choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {got}")
+    if not _is(value, wanted):
+        raise ConfigError(f"{name}: expected {wanted}, got {got}")
+
+
+def _expected(key: str, default: object) -> str:
+    if key in _WHOLE_OR_NONE:
+        return "a whole number"
+    if isinstance(default, bool):
+        return "true or false"
+    if isinstance(default, int):
+        return "a whole number"
+    return "a text"
+
+
+def _is(value: object, wanted: str) -> bool:
+    if wanted == "true or false":
+        return isinstance(value, bool)
+    if wanted == "a whole number":
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str)

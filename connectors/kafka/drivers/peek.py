@@ -1,0 +1,77 @@
+"""The newest messages of topics, looked at from outside the group: nothing committed, nobody rebalanced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import islice
+
+from connectors.base import RawMessages
+from connectors.formats.wires.cloudevents import Headers
+from connectors.kafka.drivers.base import Driver
+from connectors.kafka.drivers.choice import checked_options, make_driver
+from connectors.kafka.drivers.connection import why_away
+from connectors.kafka.drivers.errors import explain
+from monitor.base.errors import BlindsightError, SourceError
+from monitor.config.root import KafkaSource as KafkaSettings
+
+_SECONDS = 10.0
+
+
+def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
+    """About so many of the newest messages, spread over the partitions of the topics.
+
+    Parameters
+    ----------
+    settings : monitor.config.root.KafkaSource
+    records : int
+        At most so many, and at least one a partition that holds any.
+
+    Raises
+    ------
+    SourceError
+        The brokers do not answer within ten seconds, or refuse us.
+    ConfigError
+        The options cannot be used.
+    """
+    options = {**checked_options(settings), "group_id": None}
+    driver = make_driver(settings, options)
+    driver.with_headers = True  # whatever the mapping: they tell what it should be
+    try:
+        if not driver.connect(_SECONDS):
+            why = why_away(settings.brokers, options)
+            raise SourceError(f"Kafka at {', '.join(settings.brokers)}: no Kafka broker answers ({why})")
+        return _newest(driver, settings, records)
+    except BlindsightError:
+        raise
+    except Exception as error:
+        raise explain(error, settings.brokers) from error
+    finally:
+        driver.close(_SECONDS)
+
+
+def _newest(driver: Driver, settings: KafkaSettings, records: int) -> list[RawMessages]:
+    names = [
+        f"{topic}-{number}" for topic in settings.topics for number in sorted(driver.partitions_of(topic))
+    ]
+    if not names:
+        return []
+    first, last = driver.ends(names, "earliest", _SECONDS), driver.ends(names, "latest", _SECONDS)
+    filled = [name for name in names if last[name] > first[name]]
+    if not filled:
+        return []
+    each = max(records // len(filled), 1)
+    driver.assign({name: max(first[name], last[name] - each) for name in filled})
+    found: dict[str, dict[int, tuple[bytes, Headers]]] = {name: {} for name in filled}
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline and any((driver.position(name) or 0) < last[name] for name in filled):
+        for part in driver.poll(0.2, records):
+            headers = [()] * len(part.values) if part.headers is None else part.headers
+            messages = zip((value or b"" for value in part.values), headers, strict=True)
+            found[part.partition].update(zip(part.offsets, messages, strict=True))
+    return [_raw(name, dict(islice(messages.items(), each))) for name, messages in found.items() if messages]
+
+
+def _raw(name: str, messages: Mapping[int, tuple[bytes, Headers]]) -> RawMessages:
+    values, headers = zip(*messages.values(), strict=True)
+    return RawMessages(values, name, list(messages), headers=headers)

@@ -1,0 +1,285 @@
+"""A consumer of kafka-python."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.errors import CorruptRecordError, KafkaError, LogTruncationError, OffsetOutOfRangeError
+from kafka.net.compat import KafkaNetClient
+
+from connectors.kafka.drivers.base import (
+    Driver,
+    End,
+    Listener,
+    Mark,
+    Polled,
+    PositionGoneError,
+    name_of,
+    partition_of,
+)
+from connectors.kafka.drivers.connection import Connection
+from connectors.kafka.drivers.unreadable import step_over
+
+log = logging.getLogger(__name__)
+
+GENTLE_SECONDS = 1.0
+"""After a poll that kept the processor busy for nothing: how long polls do not wait but sleep."""
+
+SLICE_SECONDS = 0.05
+"""How long such a sleep is at most."""
+
+
+class PythonDriver(Driver):
+    """A consumer of kafka-python, and the network client below it.
+
+    Parameters
+    ----------
+    options : mapping of str to object
+        Keyword arguments of `KafkaConsumer`.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        # Its own reset would neither count what retention took nor know which partitions are new.
+        self._connection = Connection({**options, "auto_offset_reset": "none"})
+        self._connected: KafkaConsumer | None = None
+        self._still: set[TopicPartition] = set()
+        self._rebalances: _Rebalances | None = None
+        self._gentle_until = 0.0
+        self._asked_anew = False
+
+    @property
+    def _consumer(self) -> KafkaConsumer:
+        assert self._connected is not None, "there is no consumer before a broker has answered"
+        return self._connected
+
+    def connect(self, timeout_seconds: float) -> bool:
+        """Whether a broker has answered within the time."""
+        self._connected = self._connection.consumer(timeout_seconds)
+        return self._connected is not None
+
+    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+        """Join the group."""
+        self._rebalances = _Rebalances(self._consumer, self._connection.client, self._still, listener)
+        self._consumer.subscribe(topics=list(topics), listener=self._rebalances)
+
+    def assign(self, positions: Mapping[str, int]) -> None:
+        """Read these partitions, outside of any group."""
+        self._consumer.assign(list(map(partition_of, positions)))
+        for name, position in positions.items():
+            self.seek(name, position)
+
+    def poll(self, timeout_seconds: float, most: int) -> list[Polled]:
+        """At most so many messages."""
+        try:
+            polled = self._fetched(timeout_seconds, most)
+        except CorruptRecordError as error:
+            lost = step_over(self._consumer, error)
+            return [] if lost is None else [lost]
+        return [self._polled(name_of(tp), records) for tp, records in polled.items()]
+
+    def _polled(self, name: str, records: Sequence[Any]) -> Polled:
+        headers = [record.headers for record in records] if self.with_headers else None
+        values, offsets = [record.value for record in records], [record.offset for record in records]
+        return Polled(name, values, offsets, headers=headers)
+
+    def idle(self) -> None:
+        """Stay in the group without reading."""
+        self._consumer.pause(*self._consumer.assignment())
+        try:
+            # The next poll meets a spoilt batch again.
+            with suppress(CorruptRecordError):
+                self._fetched(0.0, 1)
+        finally:
+            self._consumer.resume(*(self._consumer.assignment() - self._still))
+
+    def assigned(self) -> set[str]:
+        """The partitions that are ours."""
+        return set(map(name_of, self._consumer.assignment()))
+
+    def partitions_of(self, topic: str) -> set[int]:
+        """Numbers of a topic's partitions."""
+        # Without a subscription its metadata holds no topic that it was not asked for.
+        knows = self._consumer if self._rebalances is None else self._connection.client.cluster
+        return set(knows.partitions_for_topic(topic) or ())
+
+    def connected(self) -> bool:
+        """Whether the brokers that lead our partitions are connected."""
+        client, assigned = self._connection.client, self._consumer.assignment()
+        if assigned:
+            return all(client.connected(client.cluster.leader_for_partition(tp)) for tp in assigned)
+        return any(client.connected(broker.node_id) for broker in client.cluster.brokers())
+
+    def refresh(self) -> None:
+        """Ask which topics there are: unasked, it would do so only after `metadata_max_age_ms`."""
+        self._connection.client.cluster.request_update()
+
+    def position(self, name: str) -> int | None:
+        """Offset of the next message."""
+        found: int | None = self._consumer.position(partition_of(name), timeout_ms=0)
+        return found
+
+    def highwater(self, name: str) -> int | None:
+        """The end of the log as the last messages told it."""
+        found: int | None = self._consumer.highwater(partition_of(name))
+        return found
+
+    def ends(self, names: Collection[str], end: End, timeout_seconds: float) -> dict[str, int]:
+        """Ask the brokers where logs begin, or end."""
+        ask = self._consumer.end_offsets if end == "latest" else self._consumer.beginning_offsets
+        found = ask(list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds))
+        return {name_of(tp): int(offset) for tp, offset in found.items()}
+
+    def told(self, name: str, timeout_seconds: float) -> Mark | None:
+        """Ask the brokers what the group has committed."""
+        found = self._consumer.committed(
+            partition_of(name), metadata=True, timeout_ms=int(1000 * timeout_seconds)
+        )
+        return None if found is None else Mark(int(found.offset), found.metadata or "")
+
+    def seek(self, name: str, position: int) -> None:
+        """Read a partition from there."""
+        self._consumer.seek(partition_of(name), position)
+
+    def pause(self, names: Collection[str]) -> None:
+        """Hold partitions still."""
+        places = list(map(partition_of, names))
+        self._still.update(places)
+        self._consumer.pause(*places)
+
+    def resume(self, names: Collection[str]) -> None:
+        """Let them move again."""
+        places = list(map(partition_of, names))
+        self._still.difference_update(places)
+        self._consumer.resume(*places)
+
+    def commit_soon(self, marks: Mapping[str, Mark], arrived: Callable[[Mapping[str, int]], None]) -> None:
+        """Send what is to be committed, without waiting."""
+
+        def heard(offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
+            if isinstance(answer, Exception):
+                log.debug("a commit failed and is repeated: %s", answer)
+            else:
+                arrived({name_of(tp): offset.offset for tp, offset in offsets.items()})
+
+        self._consumer.commit_async(_offsets(marks), callback=heard)
+
+    def commit(self, marks: Mapping[str, Mark], timeout_seconds: float) -> None:
+        """Send what is to be committed and wait until it has arrived."""
+        self._consumer.commit(_offsets(marks), timeout_ms=int(1000 * timeout_seconds))
+
+    def close(self, timeout_seconds: float) -> None:
+        """Leave the group without committing."""
+        self._connection.close(timeout_seconds)
+
+    def _fetched(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
+        self._see_through()
+        try:
+            return self._calmly(timeout_seconds, most)
+        except OffsetOutOfRangeError as error:
+            raise PositionGoneError(dict.fromkeys(map(name_of, error.args[0])), error) from error
+        except LogTruncationError as error:
+            places = {name_of(tp): to and to.offset for tp, to in error.divergent_offsets.items()}
+            raise PositionGoneError(places, error) from error
+
+    def _see_through(self) -> None:
+        """Let kafka-python finish a join that it has begun.
+
+        Where a join was begun because topics changed (one came into being, one gained partitions) and took
+        longer than one poll, kafka-python 3.0 takes it for done as soon as the new division is computed,
+        never collects its own part, and reads nothing any more.
+        """
+        if self._rebalances is None:
+            return
+        coordinator = self._consumer._coordinator
+        if coordinator.rejoining or self._stands_in(joined=self._rebalances.joined):
+            coordinator.request_rejoin()
+
+    def _stands_in(self, joined: bool) -> bool:
+        """Whether it has just taken the place, and the empty share, of a named member that died.
+
+        Brokers give a member with a `group_instance_id` the share of the one before it, without dividing
+        anew, also where that one had joined before the topic came into being: nobody would look again.
+        """
+        consumer = self._consumer
+        if self._asked_anew or not joined or consumer.assignment():
+            return False
+        if consumer.config["group_instance_id"] is None:
+            return False
+        self._asked_anew = any(map(self.partitions_of, consumer.subscription()))
+        return self._asked_anew
+
+    def _calmly(self, timeout_seconds: float, most: int) -> Mapping[TopicPartition, list[Any]]:
+        """Poll, without keeping a core busy while a broker is silent.
+
+        Once a heartbeat is overdue and unanswered, kafka-python's poll waits in steps of no length at
+        all, until the connection is given up after `request_timeout_ms`.
+        """
+        if time.monotonic() < self._gentle_until:
+            time.sleep(min(timeout_seconds, SLICE_SECONDS))
+            timeout_seconds = 0.0
+        began, busy = time.monotonic(), time.thread_time()
+        polled: Mapping[TopicPartition, list[Any]] = self._consumer.poll(
+            int(1000 * timeout_seconds), max_records=most
+        )
+        took, busy = time.monotonic() - began, time.thread_time() - busy
+        if not polled and took >= SLICE_SECONDS and busy > took / 4:
+            self._gentle_until = time.monotonic() + GENTLE_SECONDS
+        return polled
+
+
+class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
+    """Hears kafka-python: it calls these in its network thread, while the reading one waits inside `poll`."""
+
+    def __init__(
+        self,
+        consumer: KafkaConsumer,
+        client: KafkaNetClient,
+        still: set[TopicPartition],
+        listener: Listener,
+    ) -> None:
+        self._consumer = consumer
+        self._client = client
+        self._still = still
+        self._listener = listener
+        self.joined = False
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        self._still |= set(assigned)
+        self._consumer.pause(*assigned)
+        for tp in assigned:
+            # A paused partition without any position would make every poll raise; the right one comes later.
+            self._consumer.seek(tp, 0)
+        self._listener.assigned(set(map(name_of, assigned)))
+        self.joined = True
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        self._still -= set(revoked)
+        self.joined = False
+        names = set(map(name_of, revoked))
+        for _ in self._listener.draining(names):
+            # The network thread's own sleep: heartbeats go on meanwhile.
+            await self._client._net.sleep(0.01)
+        marks = self._listener.last_marks(names)
+        if not marks:
+            return
+        try:
+            await self._consumer.commit_async(_offsets(marks))
+            self._listener.committed(marks, None)
+        except KafkaError as error:
+            self._listener.committed(marks, error)
+
+    async def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
+        self._still -= set(lost)
+        self.joined = False
+        self._listener.lost(set(map(name_of, lost)))
+
+
+def _offsets(marks: Mapping[str, Mark]) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {
+        partition_of(name): OffsetAndMetadata(mark.position, mark.note, -1) for name, mark in marks.items()
+    }

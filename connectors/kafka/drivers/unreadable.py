@@ -1,0 +1,130 @@
+"""Stepping over a batch of records that a broker's disk has spoilt, and saying how many it took with it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import CorruptRecordError
+
+from connectors.kafka.drivers.base import Polled, name_of
+
+PLACEHOLDER = b"(unreadable in Kafka: its batch fails the checksum)"
+"""Stands for each lost message. It is no JSON, so each becomes a rejected record with this as its text."""
+
+PROBE_SECONDS = 5.0
+
+_WHERE = re.compile(r"TopicPartition\(topic='(.+)', partition=(\d+)\) at offset (\d+)")
+
+
+def spoilt_at(error: CorruptRecordError) -> tuple[TopicPartition, int] | None:
+    """Partition and first offset of the batch that failed, or None where the error does not say."""
+    found = _WHERE.search(str(error))
+    if found is None:
+        return None
+    return TopicPartition(found[1], int(found[2])), int(found[3])
+
+
+def step_over(consumer: KafkaConsumer, error: CorruptRecordError) -> Polled | None:
+    """Put kafka-python's consumer behind a spoilt batch.
+
+    Parameters
+    ----------
+    consumer : KafkaConsumer
+        Nothing else may poll it meanwhile.
+    error : CorruptRecordError
+        What `poll` raised.
+
+    Returns
+    -------
+    Polled or None
+        One `PLACEHOLDER` for each offset lost. None where the brokers did not answer in time: the
+        consumer is back at the batch, and will raise again.
+
+    Raises
+    ------
+    CorruptRecordError
+        It does not say where it is.
+    """
+    where = spoilt_at(error)
+    if where is None:
+        raise error
+    tp, start = where
+    if tp not in consumer.assignment():
+        return None
+    begin = max(start, consumer.position(tp) or 0)
+    high = consumer.highwater(tp)
+    if high is None:
+        return None
+    others = [other for other in consumer.assignment() if other != tp and other not in consumer.paused()]
+    consumer.pause(*others)
+    try:
+        end = end_of_batch(lambda offset: _is_inside(consumer, tp, start, offset), start, high)
+    finally:
+        consumer.seek(tp, begin)
+        consumer.resume(*others)
+    if end is None:
+        return None
+    consumer.seek(tp, end)
+    return Polled(name_of(tp), [PLACEHOLDER] * (end - begin), range(begin, end), str(error))
+
+
+def end_of_batch(is_inside: Callable[[int], bool | None], start: int, high: int) -> int | None:
+    """The offset behind a spoilt batch.
+
+    Where the batch ends stands in the batch, which is not to be trusted; so the end is looked for:
+    the brokers answer any offset inside it with the same batch, and the first one behind it with
+    another. Doubling steps and bisection find it in about 2 log2(n) fetches.
+
+    Parameters
+    ----------
+    is_inside : callable
+        Whether an offset belongs to the batch; None where the brokers did not answer in time.
+    start : int
+        The batch's first offset.
+    high : int
+        The end of the log.
+
+    Returns
+    -------
+    int or None
+        None where the brokers did not answer in time.
+
+    Examples
+    --------
+    >>> end_of_batch(lambda offset: offset < 137, 100, 500), end_of_batch(lambda offset: True, 100, 137)
+    (137, 137)
+    """
+    inside, step = start, 1
+    while inside + step < high:
+        found = is_inside(inside + step)
+        if found is None:
+            return None
+        if not found:
+            break
+        inside, step = inside + step, 2 * step
+    outside = min(inside + step, high)
+    while outside - inside > 1:
+        middle = (inside + outside) // 2
+        found = is_inside(middle)
+        if found is None:
+            return None
+        inside, outside = (middle, outside) if found else (inside, middle)
+    return outside
+
+
+def _is_inside(consumer: KafkaConsumer, tp: TopicPartition, start: int, offset: int) -> bool | None:
+    """Whether this offset belongs to the batch that starts at `start`; None where no answer came."""
+    consumer.seek(tp, offset)
+    deadline = time.monotonic() + PROBE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if consumer.poll(timeout_ms=200, max_records=1):
+                return False
+        except CorruptRecordError as error:
+            return spoilt_at(error) == (tp, start)
+        if tp not in consumer.assignment():
+            return None
+    return None

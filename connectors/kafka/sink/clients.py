@@ -1,0 +1,99 @@
+"""Making kafka-python's clients for a sink: nothing of one that could not be made stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import errors as kafka_errors
+from kafka.net.compat import KafkaNetClient
+
+from connectors.kafka.drivers.connection import new_client, why_away
+from connectors.kafka.drivers.errors import passes
+from connectors.kafka.drivers.secrets import with_secrets
+from monitor.base.errors import SinkError, SourceError
+from monitor.config.root import KafkaSink
+
+Client = TypeVar("Client", KafkaConsumer, KafkaProducer)
+
+
+def make(kind: Callable[..., Client], options: Mapping[str, Any], settings: KafkaSink) -> Client:
+    """A consumer or a producer, once a broker has answered.
+
+    Waits for `bootstrap_timeout_ms`.
+
+    Raises
+    ------
+    SinkError
+        No broker answers, or those that do refuse us; a password's file cannot be read.
+    """
+    try:
+        options = with_secrets(options)
+    except SourceError as error:
+        raise SinkError(f"{place_of(settings)}: {error}") from error
+    made: list[KafkaNetClient] = []
+    refusals: list[Exception] = []
+
+    def keep(**config: Any) -> KafkaNetClient:
+        made.append(new_client(config, refusals.append))
+        return made[-1]
+
+    try:
+        return kind(kafka_client=keep, **options)
+    except Exception as error:
+        for client in made:
+            client.close()
+        raise explain_sink(refusals[-1] if refusals else error, settings) from error
+
+
+def close_producer(producer: KafkaProducer, timeout_seconds: float) -> None:
+    """Close it, and give up what it still holds after so many seconds: another one will send that again."""
+    try:
+        producer.close(timeout=timeout_seconds)
+    except kafka_errors.KafkaTimeoutError:
+        # It gives up in the middle, and would try again when it is collected.
+        producer._sender.force_close()
+        producer._sender.join(1.0)
+        producer.close(timeout=0)
+
+
+def explain_sink(error: BaseException, settings: KafkaSink) -> SinkError:
+    """A foreign error as a `SinkError` of one sentence, with what to do.
+
+    Examples
+    --------
+    >>> settings = KafkaSink(brokers=("one:9092",), topic="windows")
+    >>> print(explain_sink(kafka_errors.TopicAuthorizationFailedError("windows"), settings))
+    topic windows of Kafka at one:9092: the brokers do not let this user write it; allow it to WRITE, READ \
+and DESCRIBE the topic (windows)
+    """
+    where = place_of(settings)
+    detail = " ".join(str(arg) for arg in error.args) or type(error).__name__
+    if isinstance(error, kafka_errors.TopicAuthorizationFailedError):
+        why = (
+            "the brokers do not let this user write it; allow it to WRITE, READ and DESCRIBE the topic "
+            f"({detail})"
+        )
+    elif isinstance(error, kafka_errors.ClusterAuthorizationFailedError):
+        why = (
+            "the brokers do not let this user write without repetition; allow it IDEMPOTENT_WRITE on the "
+            f"cluster ({detail})"
+        )
+    elif isinstance(error, kafka_errors.SaslAuthenticationFailedError):
+        why = (
+            "the brokers refused the login; check options.sasl_mechanism, options.sasl_plain_username "
+            f"and options.sasl_plain_password ({detail})"
+        )
+    elif isinstance(error, (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError)):
+        why = "there is no such topic; make it, or correct the name"
+    elif passes(error):
+        why = f"no Kafka broker answers ({why_away(settings.brokers, settings.options)})"
+    else:
+        why = f"it cannot be written: {type(error).__name__}: {detail}"
+    return SinkError(f"{where}: {why}")
+
+
+def place_of(settings: KafkaSink) -> str:
+    """The topic and its cluster, for messages."""
+    return f"topic {settings.topic} of Kafka at {', '.join(settings.brokers)}"

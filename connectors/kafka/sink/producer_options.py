@@ -1,0 +1,120 @@
+"""What the configuration may pass through to kafka-python's producer, and what Blindsight sets itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+
+from connectors.kafka.drivers.options import OBJECTS, REFUSED, check_brokers, check_option, check_secrets
+from connectors.kafka.drivers.secrets import SECRET_FILES
+from monitor.config.root import KafkaSink
+
+_ONCE = "Blindsight sets it, so that nothing is lost and nothing comes twice"
+_ENCODES = "Blindsight encodes the messages itself"
+
+PRODUCER_REFUSED: dict[str, str] = {
+    **OBJECTS,
+    "bootstrap_servers": "write it as `brokers` beside",
+    **dict.fromkeys(
+        (
+            "acks",
+            "delivery_timeout_ms",
+            "enable_idempotence",
+            "max_in_flight_requests_per_connection",
+            "retries",
+            "transaction_timeout_ms",
+            "transactional_id",
+        ),
+        _ONCE,
+    ),
+    "key_serializer": _ENCODES,
+    "value_serializer": _ENCODES,
+    "partitioner": "it takes a Python object; the key names the series, so that its windows keep their order",
+    "max_block_ms": "Blindsight waits in a thread of its own",
+    "allow_auto_create_topics": "Blindsight never makes a topic: a misspelt name would go unnoticed",
+    "socks5_proxy": "it is called `proxy_url` now",
+}
+"""Options of kafka-python's producer that a configuration cannot set, and why."""
+
+PRODUCER_DEFAULTS: dict[str, Any] = {
+    "client_id": "blindsight",
+    # Windows close together, for several models and groups: one request takes them all.
+    "linger_ms": 5,
+    "batch_size": 1 << 18,
+    # Its own 30 s would leave the sink down for so long after a broker came back.
+    "reconnect_backoff_max_ms": 1000,
+    "metadata_max_age_ms": 30_000,
+    "bootstrap_timeout_ms": 3000,
+}
+"""Where Blindsight's defaults differ from kafka-python's."""
+
+_OURS: dict[str, Any] = {
+    "acks": "all",
+    "enable_idempotence": True,
+    "max_block_ms": 3000,
+    # A batch that is given up may still arrive; one that is tried for ever, under one number, arrives once.
+    "delivery_timeout_ms": 2**31 - 1,
+    "allow_auto_create_topics": False,
+}
+
+
+def producer_options(settings: KafkaSink, setting: str) -> dict[str, Any]:
+    """The keyword arguments of `kafka.KafkaProducer` for a sink.
+
+    Parameters
+    ----------
+    settings : KafkaSink
+    setting : str
+        The section's path in the configuration, for messages.
+
+    Raises
+    ------
+    ConfigError
+        An option that kafka-python does not know (named with the nearest that it does), one that Blindsight
+        sets itself, a value of the wrong type, or a broker that cannot be one.
+
+    Examples
+    --------
+    >>> settings = KafkaSink(brokers=("broker:9092",), topic="windows", options={"compression_type": "gzip"})
+    >>> found = producer_options(settings, "reports.kafka")
+    >>> found["acks"], found["enable_idempotence"], found["compression_type"]
+    ('all', True, 'gzip')
+    """
+    before = f"{setting}."
+    check_brokers(settings.brokers, before)
+    known = KafkaProducer.DEFAULT_CONFIG
+    for key, value in settings.options.items():
+        check_option(key, value, known, PRODUCER_REFUSED, "KafkaProducer", before)
+    check_secrets(settings.options, before)
+    return {
+        **PRODUCER_DEFAULTS,
+        **settings.options,
+        **_OURS,
+        "bootstrap_servers": list(settings.brokers),
+    }
+
+
+def tail_options(settings: KafkaSink) -> dict[str, Any]:
+    """The keyword arguments of `kafka.KafkaConsumer` that reads the end of the same topic.
+
+    Examples
+    --------
+    >>> settings = KafkaSink(brokers=("broker:9092",), topic="windows", options={"linger_ms": 1})
+    >>> "linger_ms" in tail_options(settings), tail_options(settings)["group_id"]
+    (False, None)
+    """
+    shared = {**PRODUCER_DEFAULTS, **settings.options}
+    known = {
+        key: value
+        for key, value in shared.items()
+        if key in SECRET_FILES or (key in KafkaConsumer.DEFAULT_CONFIG and key not in REFUSED)
+    }
+    return {
+        **known,
+        "bootstrap_servers": list(settings.brokers),
+        "group_id": None,
+        "enable_auto_commit": False,
+        "fetch_max_bytes": 16 << 20,
+        "max_poll_records": 5000,
+    }

@@ -1,0 +1,118 @@
+"""What of a store's reports is in a topic already: read from where it was known to end to where it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+
+from connectors.kafka.sink.clients import explain_sink, make, place_of
+from connectors.kafka.sink.producer_options import tail_options
+from monitor.base.errors import SinkError
+from monitor.config.root import KafkaSink
+
+STORE_HEADER = "blindsight-store"
+REPORT_HEADER = "blindsight-report"
+
+_POLL_MS = 200
+_SILENT_SECONDS = 10.0  # without a record before the end is reached: the broker has stopped delivering
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What was found.
+
+    Parameters
+    ----------
+    ends : mapping of int to int
+        By partition, the offset after its last record.
+    reports : mapping of int to bytes
+        By report's id, the digest of its line.
+    """
+
+    ends: Mapping[int, int]
+    reports: dict[int, bytes] = field(default_factory=dict)
+
+
+def digest(line: bytes) -> bytes:
+    """Of a report's line, to tell whether the one in the topic is the one in the store."""
+    return hashlib.blake2b(line, digest_size=16).digest()
+
+
+def read_tail(
+    settings: KafkaSink, store: str, starts: Mapping[int, int], after: int, stop: threading.Event
+) -> Tail:
+    """Read each partition from a known place to its end, looking for reports of one store.
+
+    Parameters
+    ----------
+    settings : KafkaSink
+    store : str
+        The store's identity, as in the header.
+    starts : mapping of int to int
+        By partition, where to begin; at its first record where it is not named, or was made anew since.
+    after : int
+        Only reports with a larger id are of interest.
+    stop : threading.Event
+        Ends it early.
+
+    Raises
+    ------
+    SinkError
+        The topic does not exist, or no broker answers.
+    """
+    consumer = make(KafkaConsumer, tail_options(settings), settings)
+    try:
+        return _read(consumer, settings, store, starts, after, stop)
+    except SinkError:
+        raise
+    except Exception as error:
+        raise explain_sink(error, settings) from error
+    finally:
+        consumer.close(autocommit=False, timeout_ms=1000)
+
+
+def _read(
+    consumer: KafkaConsumer,
+    settings: KafkaSink,
+    store: str,
+    starts: Mapping[int, int],
+    after: int,
+    stop: threading.Event,
+) -> Tail:
+    partitions = consumer.partitions_for_topic(settings.topic)
+    if not partitions:
+        raise SinkError(f"{place_of(settings)}: there is no such topic; make it, or correct the name")
+    places = [TopicPartition(settings.topic, n) for n in sorted(partitions)]
+    firsts, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
+    consumer.assign(places)
+    for place in places:
+        known = starts.get(place.partition, 0)
+        consumer.seek(place, known if firsts[place] <= known <= ends[place] else firsts[place])
+    found = Tail({place.partition: end for place, end in ends.items()})
+    heard = time.monotonic()
+    while any(consumer.position(place) < ends[place] for place in places):
+        records = consumer.poll(timeout_ms=_POLL_MS)
+        if records:
+            heard = time.monotonic()
+        if stop.is_set() or time.monotonic() - heard > _SILENT_SECONDS:
+            raise SinkError(f"{place_of(settings)}: its end could not be read")
+        for part in records.values():
+            _note(part, store, after, found.reports)
+    return found
+
+
+def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int, bytes]) -> None:
+    for record in records:
+        headers: dict[str, Any] = dict(record.headers)
+        if headers.get(STORE_HEADER) != store.encode() or not headers.get(REPORT_HEADER, b"").isdigit():
+            continue
+        report = int(headers[REPORT_HEADER])
+        if report > after:
+            found[report] = digest(record.value or b"")

@@ -1,0 +1,1 @@
+"""Topics to read from."""

@@ -1,0 +1,163 @@
+"""Whether the brokers are there, the topics exist, and every partition moves."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from connectors.kafka.drivers.base import Driver
+from connectors.kafka.drivers.connection import why_away
+from connectors.kafka.drivers.errors import passes
+from connectors.kafka.source.membership import Membership
+from connectors.kafka.source.stalls import Stall, StallWatch
+from monitor.config.root import KafkaSource as KafkaSettings
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How often lag and missing topics are looked at."""
+
+ASK_SECONDS = 1.0
+"""How long the brokers may take to name the ends of logs; reading waits meanwhile."""
+
+ASKS_A_STALL = 6
+"""How often within `stall_seconds` the ends of logs are asked for, of the partitions that stand still."""
+
+
+class Health:
+    """What a source knows of its feed, as of the last look. Written by the reading thread, read by any.
+
+    Parameters
+    ----------
+    settings : monitor.config.root.KafkaSource
+
+    Attributes
+    ----------
+    up : bool
+        The group has assigned partitions, the brokers that lead them are connected, and none is stuck.
+    lag : int or None
+        Records behind the position in the assigned partitions.
+    trouble : str or None
+        Why it is not up, where a partition is stuck.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._connected = False
+        self._said_away = False
+        self._missing: set[str] = set()
+        self._said_missing: set[str] = set()
+        self._next_look = 0.0
+        self._next_ask = 0.0
+        self._asked: dict[str, int] = {}
+        self._watch = StallWatch(settings.stall_seconds)
+        self._stuck: dict[str, Stall] = {}
+        self.up = False
+        self.lag: int | None = None
+        self.trouble: str | None = None
+
+    def observe(self, driver: Driver, membership: Membership, reading: float) -> list[Stall]:
+        """Look whether the brokers are there, and now and then at lag, missing topics and stuck partitions.
+
+        Parameters
+        ----------
+        reading : float
+            Seconds of reading so far.
+
+        Returns
+        -------
+        list of Stall
+            Partitions found stuck at this look.
+        """
+        assigned, connected = driver.assigned(), driver.connected()
+        missing = {topic for topic in self._settings.topics if not driver.partitions_of(topic)}
+        self._judge(membership.joined and connected and not (missing and not assigned), connected, assigned)
+        if time.monotonic() < self._next_look:
+            return []
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        found = self._look(driver, assigned, reading) if membership.settled else []
+        if missing and connected:
+            driver.refresh()
+            self._say_missing(missing)
+        self._missing = missing
+        return found
+
+    def away(self) -> None:
+        """No broker answers."""
+        self.up = False
+        if self._said_away:
+            return
+        self._said_away = True
+        log.warning(
+            "source %s: no Kafka broker answers (%s); trying again until one does",
+            self._settings.label,
+            why_away(self._settings.brokers, self._settings.options),
+        )
+
+    def dropped(self) -> None:
+        """The consumer is gone; another one will be made."""
+        self.up, self.lag = False, None
+        self._watch.forget()
+
+    def _judge(self, there: bool, connected: bool, assigned: set[str]) -> None:
+        up = there and not self._stuck
+        if up and not self.up:
+            self._said_away = False
+            log.info("source %s: reads %d partitions", self._settings.label, len(assigned))
+        if self.up and not up and not connected:
+            self.away()
+        self._connected, self.up = connected, up
+
+    def _look(self, driver: Driver, assigned: set[str], reading: float) -> list[Stall]:
+        positions = {name: at for name in assigned if (at := driver.position(name)) is not None}
+        ends = {name: end for name in assigned if (end := driver.highwater(name)) is not None}
+        asked = self._connected and reading >= self._next_ask
+        if asked:
+            self._next_ask = reading + self._settings.stall_seconds / ASKS_A_STALL
+            still = [n for n, at in positions.items() if n not in ends or self._watch.stands(n, at)]
+            self._asked = _ends(driver, still)
+        # Highwaters come with fetched records: where fetching is what is stuck, only asking tells the end.
+        ends = {name: max(ends.get(name, 0), self._asked.get(name, 0)) for name in ends | self._asked}
+        known = {name: (at, ends[name]) for name, at in positions.items() if name in ends}
+        whole = bool(assigned) and len(known) == len(assigned)
+        self.lag = sum(max(end - at, 0) for at, end in known.values()) if whole else None
+        self._release(positions)
+        return self._find(reading, known) if asked else []
+
+    def _find(self, reading: float, known: dict[str, tuple[int, int]]) -> list[Stall]:
+        found = self._watch.look(reading, known)
+        for stall in found:
+            self._stuck[stall.name] = stall
+            self.trouble = (
+                f"{stall.name} has delivered nothing for {self._settings.stall_seconds:g} s, from position "
+                f"{stall.position} on, while its lag grew to {stall.lag} records"
+            )
+            self.up = False
+            log.error("source %s: %s; its consumer is made anew", self._settings.label, self.trouble)
+        return found
+
+    def _release(self, positions: dict[str, int]) -> None:
+        """Those that move again, or have gone to another member, are stuck no more."""
+        for stall in [s for s in self._stuck.values() if positions.get(s.name) != s.position]:
+            del self._stuck[stall.name]
+            log.info("source %s: %s is not stuck any more", self._settings.label, stall.name)
+        if not self._stuck:
+            self.trouble = None
+
+    def _say_missing(self, missing: set[str]) -> None:
+        # Missing at two looks: at the first, the brokers may not have been asked yet.
+        for topic in sorted((missing & self._missing) - self._said_missing):
+            self._said_missing.add(topic)
+            log.warning("source %s: topic %s does not exist yet; waiting for it", self._settings.label, topic)
+
+
+def _ends(driver: Driver, names: list[str]) -> dict[str, int]:
+    """The ends of these partitions' logs, as far as the brokers name them in time."""
+    if not names:
+        return {}
+    try:
+        return driver.ends(names, "latest", ASK_SECONDS)
+    except Exception as error:
+        if not passes(error):
+            raise
+        return {}

@@ -1,0 +1,151 @@
+"""A source's part in its consumer group: partitions come and go, and positions follow them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from kafka.errors import KafkaError
+
+from connectors.kafka.drivers.base import Driver, Mark
+from connectors.kafka.source.ledger import Ledger
+from connectors.kafka.source.placement import ASK_SECONDS, Placement
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 10.0
+"""How long a partition is held back from its next owner until what was read of it has been absorbed."""
+
+COMMIT_SECONDS = 1.0
+"""Shortest time between two commits; bounds what two owners may both use after a kill -9."""
+
+RETRY_SECONDS = 1.0
+"""After a partition could not be placed: how long before its brokers are asked again."""
+
+
+class Membership:
+    """Places newly assigned partitions, and hands revoked ones over with nothing in flight.
+
+    The driver calls the methods of `driver.Listener`, in whichever thread its library does, while the
+    reading thread waits inside `poll`; the other methods belong to the reading thread.
+
+    Parameters
+    ----------
+    driver : Driver
+        Not subscribed yet.
+    topics : sequence of str
+    ledger : Ledger
+    placement : Placement
+    """
+
+    def __init__(self, driver: Driver, topics: Sequence[str], ledger: Ledger, placement: Placement) -> None:
+        self._driver = driver
+        self._topics = topics
+        self._ledger = ledger
+        self._placement = placement
+        self._unplaced: set[str] = set()
+        self._next_commit = 0.0
+        self._next_try = 0.0
+        self._leaving = False
+        self.joined = False
+
+    def assigned(self, names: set[str]) -> None:
+        """Hear of new partitions, which `place` will set to their positions."""
+        self._unplaced |= names
+        self.joined = True
+
+    def draining(self, names: set[str]) -> Iterator[None]:
+        """Before another member may read on: wait until what was read is absorbed."""
+        self._unplaced -= names
+        self.joined = False
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while not self._leaving and self._ledger.outstanding(names) and time.monotonic() < deadline:
+            yield
+
+    def last_marks(self, names: set[str]) -> Mapping[str, Mark]:
+        """Then commit it. Who leaves has done so already."""
+        if self._leaving:
+            return {}
+        if self._ledger.outstanding(names):
+            log.warning(
+                "Kafka takes %s away, and what was read of them is not all used after %g s: "
+                "the next owner will read some of it again",
+                ", ".join(sorted(names)),
+                DRAIN_SECONDS,
+            )
+        return self._placement.marks(self._ledger.to_commit(names))
+
+    def committed(self, marks: Mapping[str, Mark], error: Exception | None) -> None:
+        """Hear whether that arrived."""
+        if error is None:
+            self._ledger.committed(_positions(marks))
+        else:
+            log.warning("could not commit the positions of %s: %s", ", ".join(sorted(marks)), error)
+
+    def lost(self, names: set[str]) -> None:
+        """The group has given our partitions to others already: there is nothing left to commit."""
+        self._unplaced -= names
+        self.joined = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group has assigned its partitions and each has its position."""
+        return self.joined and not self._unplaced
+
+    def place(self) -> None:
+        """Set the newly assigned partitions to where reading goes on: see `Placement.place`.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The brokers did not name the group's position in time; to be tried again.
+        NoOffsetForPartitionError
+            Nobody has read a partition, and `auto_offset_reset` is none.
+        """
+        if not self._unplaced or time.monotonic() < self._next_try:
+            return
+        self._placement.meet(self._driver, self._topics)
+        for name in sorted(self._unplaced & self._driver.assigned()):
+            if self._placement.place(self._driver, name):
+                self._driver.resume([name])
+                self._unplaced.discard(name)
+            else:
+                self._next_try = time.monotonic() + RETRY_SECONDS
+
+    def drain(self) -> None:
+        """Wait until what was read is absorbed, before the consumer is made anew."""
+        names = self._driver.assigned()
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self._ledger.outstanding(names) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def commit_if_due(self) -> None:
+        """Send what is absorbed and not committed, at most once a second, without waiting."""
+        now = time.monotonic()
+        if now < self._next_commit or not self.joined:
+            return
+        positions = self._ledger.to_commit(self._driver.assigned())
+        if positions:
+            self._next_commit = now + COMMIT_SECONDS
+            self._driver.commit_soon(self._placement.marks(positions), self._ledger.committed)
+
+    def leave(self) -> None:
+        """Commit what is absorbed, waiting two seconds at most, and be ready to be closed."""
+        self._leaving = True
+        positions = self._ledger.to_commit(self._driver.assigned())
+        if not positions:
+            return
+        try:
+            self._driver.commit(self._placement.marks(positions), ASK_SECONDS)
+            self._ledger.committed(positions)
+        except KafkaError as error:
+            log.warning(
+                "could not commit the last positions of %s, so the group reads some records again: %s",
+                ", ".join(sorted(positions)),
+                error,
+            )
+
+
+def _positions(marks: Mapping[str, Mark]) -> dict[str, int]:
+    return {name: mark.position for name, mark in marks.items()}

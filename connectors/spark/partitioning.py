@@ -1,0 +1,327 @@
+"""A stream shared out by model, so that each model's part can be computed by itself, and by another process.
+
+What a model's windows say rests on its own answers and on the labels of its task, on no other model: but for
+two things that belong to the stream as a whole, the place of each record in it and its clock. So a stream
+is cut into stretches, each is read by itself (`Sharing`), and what a model gets of each is put together
+again (`joined`) once it is known where each stretch begins (`begins`).
+
+A task whose models are estimated together (`ssme` and its like) is one share, as a whole, and so is an arena.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch, Within
+from monitor.engine.clock import LEAP_SECONDS, EventClock
+from monitor.engine.labels.along import labels_along, merged
+
+Named = tuple[tuple[str, ...], Ints]
+"""Names, and indices into them; -1 stands for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a chunk of a stretch holds for one model, or for every model of a task; n records.
+
+    Parameters
+    ----------
+    task : str
+    model : str
+        ``""`` for labels, which are for every model of the task.
+    besides : str
+        Of labels that came along with one model's answers: that model, which has them already.
+    records : Batch or LabelBatch
+        Their `order` is the place in the stretch.
+    clock : (n,) float64
+        The largest time in the stretch up to each of them; -inf before the first.
+    partition : str
+        Where they came from: one a stretch.
+    """
+
+    task: str
+    model: str
+    besides: str
+    records: Batch | LabelBatch
+    clock: Floats
+    partition: str
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What must be known of a stretch to go on behind it.
+
+    Parameters
+    ----------
+    length : int
+        Places that its records take.
+    first, newest : float
+        The first time that a record names, and the largest; -inf for none.
+    last : float or None
+        That of the last record that could be used, -inf where it names none; None where there is no record.
+    leaps : bool
+        Whether times in it lie further ahead of those before than an `EventClock` believes at once.
+    """
+
+    length: int = 0
+    first: float = -np.inf
+    newest: float = -np.inf
+    last: float | None = None
+    leaps: bool = False
+
+
+class Sharing:
+    """Shares out one stretch, chunk by chunk in its order.
+
+    Attributes
+    ----------
+    stretch : Stretch
+        What has been read of it.
+    """
+
+    def __init__(self) -> None:
+        self.stretch = Stretch()
+        self._times: list[tuple[Ints, Floats]] = []
+
+    def share(self, chunk: Chunk) -> list[Share]:
+        """The shares of a chunk, whose records came from one partition.
+
+        Raises
+        ------
+        ValueError
+            They came from several.
+        """
+        if len(chunk.partitions) > 1:
+            raise ValueError(f"a stretch is of one partition, got {', '.join(chunk.partitions)}")
+        records: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
+        marks = self._marks(chunk, records)
+        partition = chunk.partitions[0] if chunk.partitions else ""
+        begin = self.stretch.length
+        self.stretch = replace(self.stretch, length=begin + chunk.answers + chunk.labels_received)
+        found = []
+        for part in records:
+            clock = marks[part.order]
+            part = replace(part, order=part.order + begin)
+            if isinstance(part, LabelBatch) or (part.other >= 0).any():  # an arena is one share, as a whole
+                found.append(Share(part.task, "", "", part, clock, partition))
+            else:
+                found += _of_models(part, clock, partition)
+        return found
+
+    def times(self) -> tuple[Ints, Floats]:
+        """The place in the stretch of each answer and label, and the time that it names."""
+        if not self._times:
+            return np.zeros(0, dtype=np.int64), np.zeros(0)
+        places, times = zip(*self._times, strict=True)
+        return np.concatenate(places), np.concatenate(times)
+
+    def _marks(self, chunk: Chunk, records: list[Batch | LabelBatch]) -> Floats:
+        """By the chunk's order, the largest time of the stretch so far; the stretch takes note."""
+        stretch = self.stretch
+        order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
+        by_order = np.argsort(order, kind="stable")
+        times = np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order]
+        self._times.append((stretch.length + order[by_order], times))
+        found = np.full(chunk.answers + chunk.labels_received, -np.inf)
+        if not len(times):
+            return found
+        known = np.where(np.isnan(times), -np.inf, times)
+        marks = np.maximum.accumulate(np.maximum(known, stretch.newest))
+        before = np.concatenate([[stretch.newest], marks[:-1]])
+        named = known[known > -np.inf]
+        self.stretch = replace(
+            stretch,
+            first=float(named[0]) if stretch.first == -np.inf and len(named) else stretch.first,
+            newest=float(marks[-1]),
+            last=float(known[-1]),
+            leaps=stretch.leaps or bool(np.any((marks > before + LEAP_SECONDS) & (before > -np.inf))),
+        )
+        found[order[by_order]] = marks
+        return found
+
+
+def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Share]:
+    """A batch by model, each with its labels for the others: by id they reach whichever model answered."""
+    by_model = np.argsort(batch.model, kind="stable")
+    edges = np.searchsorted(batch.model[by_model], np.arange(len(batch.models) + 1))
+    for code, name in enumerate(batch.models):
+        rows = by_model[edges[code] : edges[code + 1]]
+        if not len(rows):
+            continue
+        own = _take(batch, rows)
+        yield Share(batch.task, name, "", own, clock[rows], partition)
+        # Right or wrong, of a task without classes, is said of the one model.
+        labelled = np.flatnonzero(own.label >= 0) if own.scores.shape[1] > 1 else rows[:0]
+        told = labels_along(own, labelled)
+        if len(told):
+            yield Share(
+                batch.task, "", name, told, clock[rows][np.searchsorted(own.order, told.order)], partition
+            )
+
+
+def _take(batch: Batch, rows: Ints) -> Batch:
+    """Rows of a batch, with the names that they need and no others."""
+    columns: dict[str, Any] = {
+        each.name: value[rows]
+        for each in fields(batch)
+        if isinstance(value := getattr(batch, each.name), np.ndarray)
+    }
+    columns["models"], columns["model"] = _fewest((batch.models, batch.model[rows]))
+    columns["versions"], columns["version"] = _fewest((batch.versions, batch.version[rows]))
+    groups = {name: _fewest((values, codes[rows])) for name, (values, codes) in batch.groups.items()}
+    return replace(batch, **columns, groups=groups)
+
+
+def _fewest(named: Named) -> Named:
+    names, codes = named
+    used, place = np.unique(codes, return_inverse=True)
+    absent = int(bool(len(used)) and used[0] < 0)
+    return tuple(names[code] for code in used[absent:].tolist()), place.astype(np.int64) - absent
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Where a stretch begins in the whole stream.
+
+    Parameters
+    ----------
+    sequence : int
+        Of its first place.
+    clock : float
+        The time before it.
+    exact : ((m,) int64, (m,) float64) or None
+        Where its own times do not tell: at each of these places in the stretch, rising, the clock's time
+        from there on.
+    """
+
+    sequence: int
+    clock: float
+    exact: tuple[Ints, Floats] | None = None
+
+    def clock_at(self, share: Share) -> Floats:
+        """The clock of the whole stream at each record of a share of this stretch."""
+        if self.exact is None:
+            return np.maximum(share.clock, self.clock)
+        places, marks = self.exact
+        at = np.searchsorted(places, share.records.order, side="right")
+        return np.concatenate([[self.clock], marks])[at]
+
+
+def begins(stretches: Sequence[Stretch], times_of: Callable[[int], tuple[Ints, Floats]]) -> list[Begin]:
+    """Where each stretch of a stream begins.
+
+    Parameters
+    ----------
+    stretches : sequence of Stretch
+        In the order of the stream.
+    times_of : callable
+        What `Sharing.times` gave of a stretch, by its number; asked only for one in which a time leaps
+        ahead of all before it by more than `monitor.engine.clock.LEAP_SECONDS`.
+
+    Examples
+    --------
+    >>> found = begins([Stretch(3, 10.0, 12.0, 12.0), Stretch(2, 11.0, 13.0, 13.0)], lambda _: None)
+    >>> [(each.sequence, each.clock) for each in found]
+    [(0, -inf), (3, 12.0)]
+    """
+    found: list[Begin] = []
+    sequence, now, last = 0, -np.inf, -np.inf
+    for number, stretch in enumerate(stretches):
+        exact = None
+        if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):
+            clock = EventClock({"now": now, "last": last})
+            places, times = times_of(number)
+            marks = clock.advance(times)
+            moved = np.flatnonzero(np.diff(marks, prepend=now))
+            exact = places[moved], marks[moved]
+            found.append(Begin(sequence, now, exact))
+            now = clock.now
+        else:
+            found.append(Begin(sequence, now))
+            now = max(now, stretch.newest)
+        last = last if stretch.last is None else stretch.last
+        sequence += stretch.length
+    return found
+
+
+def joined(shares: Iterable[tuple[Share, Begin]], source: str) -> Chunk:
+    """Shares of one task, each with where its stretch begins, as a chunk of the stream that they make up.
+
+    Parameters
+    ----------
+    shares : iterable of (Share, Begin)
+        In any order; no record twice.
+    source : str
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    parts = list(shares)
+    if not parts:
+        raise ValueError("shares: expected one or more, got none")
+    partitions = tuple(dict.fromkeys(share.partition for share, _ in parts))
+    sequences = [share.records.order + begin.sequence for share, begin in parts]
+    clocks = [begin.clock_at(share) for share, begin in parts]
+    whole = np.concatenate(sequences)
+    by_sequence = np.argsort(whole, kind="stable")
+    whole = whole[by_sequence]
+    placed = [
+        (replace(share.records, order=np.searchsorted(whole, sequence)), partitions.index(share.partition))
+        for (share, _), sequence in zip(parts, sequences, strict=True)
+    ]
+    batches = [
+        replace(part, partition=np.full(len(part), partition, dtype=np.int64))
+        for part, partition in placed
+        if isinstance(part, Batch)
+    ]
+    labels = [part for part, _ in placed if isinstance(part, LabelBatch)]
+    return Chunk(
+        source=source,
+        batches=(_one(batches),) if batches else (),
+        labels=(reduce(merged, labels),) if labels else (),
+        partitions=partitions,
+        answers=sum(map(len, batches)),
+        labels_received=sum(map(len, labels)),
+        within=Within(whole, np.concatenate(clocks)[by_sequence]),
+    )
+
+
+def _one(batches: Sequence[Batch]) -> Batch:
+    """Several batches of one task as one, in the order of their records."""
+    if len(batches) == 1:
+        return batches[0]
+    by_order = np.argsort(np.concatenate([batch.order for batch in batches]), kind="stable")
+    columns = {
+        each.name: np.concatenate([getattr(batch, each.name) for batch in batches])[by_order]
+        for each in fields(Batch)
+        if isinstance(getattr(batches[0], each.name), np.ndarray)
+    }
+    models, columns["model"] = _united([(b.models, b.model) for b in batches], by_order)
+    _, columns["other"] = _united([(b.models, b.other) for b in batches], by_order)
+    versions, columns["version"] = _united([(b.versions, b.version) for b in batches], by_order)
+    names = dict.fromkeys(name for batch in batches for name in batch.groups)
+    groups = {
+        name: _united([b.groups.get(name, ((), np.full(len(b), -1))) for b in batches], by_order)
+        for name in names
+    }
+    return Batch(task=batches[0].task, models=models, versions=versions, groups=groups, **columns)
+
+
+def _united(parts: Sequence[Named], order: Ints) -> Named:
+    """One list of names for all parts, and the indices into it in this order."""
+    names = tuple(dict.fromkeys(name for found, _ in parts for name in found))
+    place = {name: i for i, name in enumerate(names)}
+    codes = [
+        np.array([*(place[name] for name in found), -1], dtype=np.int64)[codes] for found, codes in parts
+    ]
+    return names, np.concatenate(codes)[order]

@@ -1,0 +1,180 @@
+"""One thread a source: it reads and decodes, and hands chunks to the engine through a bounded queue."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from monitor.base.errors import BlindsightError
+from monitor.base.records import Chunk
+from monitor.reports.views import SourceCounts, SourceView
+
+log = logging.getLogger("blindsight")
+
+_READ_SECONDS = 0.2
+_ROOM_SECONDS = 0.02
+_REOPEN_SECONDS = 5.0
+
+
+class EndOfInput(Exception):  # noqa: N818 - it is a signal, not an error
+    """What a feed raises when nothing will come any more. Connectors raise a subclass."""
+
+
+class Feed(Protocol):
+    """What the agent asks of a source: see `connectors.base.Source`."""
+
+    name: str
+
+    def open(self, positions: Mapping[str, int]) -> None: ...
+    def read(self, timeout_seconds: float) -> list[Any]: ...
+    def keep_alive(self) -> None: ...
+    def close(self) -> None: ...
+    def absorbed(self, positions: Mapping[str, int]) -> None: ...
+    @property
+    def up(self) -> bool: ...
+    @property
+    def lag(self) -> int | None: ...
+    @property
+    def trouble(self) -> str | None: ...
+    @property
+    def counts(self) -> SourceCounts | None: ...
+    @property
+    def shed(self) -> int: ...
+    @property
+    def labels_shed(self) -> Mapping[str, int]: ...
+    @property
+    def refused(self) -> Mapping[int, int]: ...
+    @property
+    def ignored(self) -> int: ...
+
+
+Decode = Callable[[Sequence[Any]], Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source and the decoder of what it reads; with `reads_events` some of it may hold no answer."""
+
+    feed: Feed
+    decode: Decode
+    reads_events: bool = False
+
+
+class Feeder:
+    """Runs one source in a thread of its own.
+
+    Parameters
+    ----------
+    source : Input
+    chunks : queue.Queue
+        Where chunks go.
+    most_chunks : int
+        While so many wait there, nothing is read.
+    """
+
+    def __init__(self, source: Input, chunks: queue.Queue[Chunk], most_chunks: int) -> None:
+        self._feed = source.feed
+        self._decode = source.decode
+        self._reads_events = source.reads_events
+        self._ignored = 0
+        self._chunks = chunks
+        self._most_chunks = most_chunks
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"source {source.feed.name}", daemon=True)
+        self.ended = False
+        self.failure: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self._feed.name
+
+    def open(self, positions: Mapping[str, int]) -> None:
+        """Open the source; raises `SourceError` where it cannot be had and waiting would not help."""
+        self._feed.open(positions)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; what it has read and not handed over is read again next time."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for the thread to end; not at all where it never began."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_seconds)
+
+    def absorbed(self, positions: Mapping[str, int]) -> None:
+        """Tell the source what has been used."""
+        self._feed.absorbed(positions)
+
+    def close(self) -> None:
+        """Let go of the source. It never raises: there are others to close."""
+        try:
+            self._feed.close()
+        except Exception:
+            log.exception("%s: could not be closed cleanly.", self.name)
+
+    def view(self) -> SourceView:
+        """The feed's health."""
+        up = self.failure is None and (self.ended or self._feed.up)
+        return SourceView(
+            self.name,
+            up,
+            self._feed.lag,
+            counts=self._feed.counts,
+            shed=self._feed.shed,
+            labels_shed=self._feed.labels_shed,
+            refused=self._feed.refused,
+            ignored=self._feed.ignored + self._ignored if self._reads_events else None,
+        )
+
+    def why_down(self) -> str:
+        """A sentence for people who ask why the agent is not ready."""
+        if self.failure is None and (trouble := self._feed.trouble):
+            return f"Source {self.name} is stuck: {trouble}."
+        return f"Source {self.name} is not connected{f': {self.failure}' if self.failure else '.'}"
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._pump()
+                return
+            except EndOfInput:
+                self.ended = True
+                return
+            except BlindsightError as error:
+                if str(error) != self.failure:  # once, not every few seconds for as long as it lasts
+                    log.error(
+                        "%s: %s Trying again every %.0f s.", self.name, _sentence(error), _REOPEN_SECONDS
+                    )
+                self.failure = str(error)
+            except Exception as error:
+                # Ours to mend, not the user's; but one source must not end quietly while others go on.
+                self.failure = f"it failed with {error!r}"
+                log.exception("%s: has failed, and what it was reading is lost; it goes on.", self.name)
+            self._stop.wait(_REOPEN_SECONDS)
+
+    def _pump(self) -> None:
+        """Read only what there is room for: what is held here could not be absorbed in a hand-over."""
+        while not self._stop.is_set():
+            if self._chunks.qsize() >= self._most_chunks:
+                self._feed.keep_alive()
+                self._stop.wait(_ROOM_SECONDS)
+                continue
+            raws = self._feed.read(_READ_SECONDS)
+            self.failure = None
+            if raws:
+                chunk = self._decode(raws)
+                self._ignored += chunk.ignored
+                self._chunks.put(chunk)
+
+
+def _sentence(error: BaseException) -> str:
+    text = str(error)
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,217 @@
+"""The worker process from the agent's side: one child, kept between jobs, given up where it misbehaves."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+from monitor.agent.refit_child import HEAD
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.engine.refit.wire import Job, JobResult, job_to_bytes, result_from_bytes
+
+_LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
+_PIECE = 1 << 16
+_KILL_SECONDS = 5.0
+# NPROC is what jax asks: its pools would hold a thread of 8 MB for each core several times, 1 GB on 64 cores.
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one refit may take.
+
+    Parameters
+    ----------
+    seconds : float
+        Wall time, the start of a new process included.
+    memory_bytes : float
+        On top of what the worker has when it is idle.
+    """
+
+    seconds: float = 60.0
+    memory_bytes: float = 1e9
+
+
+class _Lost(Exception):  # noqa: N818 - it becomes the reason of a refusal
+    """The child cannot be used any more, and why."""
+
+
+class RefitWorker:
+    """Runs refits in a child process, one at a time; used by one thread.
+
+    Whatever becomes of the child, a job is answered: with its result, or with a refusal that says what
+    happened. A child that is killed, dies, takes too long or answers what is no answer is gone after that,
+    and the next job gets a new one. It has a lower priority than the agent, one thread for matrices,
+    and ends when the agent does.
+
+    Parameters
+    ----------
+    program : sequence of str, optional
+        What is started instead of `monitor.agent.refit_child`, by the same Python.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from monitor.engine.refit.job import RefitJob
+    >>> nothing = RefitJob("late", 1, 0, 0.0, ("a",), 1, np.empty((0, 1, 2)), np.empty(0, int),
+    ...                    np.empty((0, 1), int), np.empty(0), ("ssme",), ("accuracy",), 0.95, 0, False)
+    >>> with RefitWorker() as worker:
+    ...     worker.run(nothing, Limits()).refused
+    'ssme: no rows'
+    """
+
+    def __init__(self, program: Sequence[str] = ("-m", "monitor.agent.refit_child")) -> None:
+        self._program = tuple(program)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> RefitWorker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the child; None where there is none."""
+        return None if self._child is None else self._child.pid
+
+    def run(self, job: Job, limits: Limits) -> JobResult:
+        """The result of a job; blocks until it is there, at most a little longer than the time limit."""
+        began = time.monotonic()
+        try:
+            result = self._exchange(job, limits, began + limits.seconds)
+        except _Lost as lost:
+            self.close()
+            return replace(job.refused(str(lost)), seconds=time.monotonic() - began)
+        return result
+
+    def kill(self) -> None:
+        """End the child, from whichever thread: a `run` under way then answers with a refusal."""
+        child = self._child
+        if child is not None:
+            child.kill()
+
+    def close(self) -> None:
+        """End the child and let go of it; by the thread that runs jobs."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait(_KILL_SECONDS)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _exchange(self, job: Job, limits: Limits, deadline: float) -> JobResult:
+        child = self._started()
+        sent = job_to_bytes(job, limits.memory_bytes)
+        received = _converse(child, HEAD.pack(len(sent)) + sent, limits, deadline)
+        try:
+            result = result_from_bytes(received)
+        except ValueError as error:
+            raise _Lost(f"the worker answered with what is no result ({error})") from error
+        alike = isinstance(result, RecalibrationResult) is isinstance(job, RecalibrationJob)
+        if (result.task, result.number, True) != (job.task, job.number, alike):
+            raise _Lost(
+                f"the worker answered refit {result.number} of {result.task}, "
+                f"asked for refit {job.number} of {job.task}"
+            )
+        return result
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is not None and self._child.poll() is None:
+            return self._child
+        self.close()  # it died between two jobs, which costs nobody anything
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", *self._program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=_environment(),
+                bufsize=0,
+            )
+        except OSError as error:
+            raise _Lost(f"the worker process could not be started ({error})") from error
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+        return self._child
+
+
+def _environment() -> dict[str, str]:
+    """The agent's own, with its own modules and one thread for matrices."""
+    path = os.pathsep.join(map(os.path.abspath, sys.path))  # an empty entry is the present folder
+    return {**os.environ, "PYTHONPATH": path, **dict.fromkeys(_ONE_THREAD, "1")}
+
+
+def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: Limits, deadline: float) -> bytes:
+    """Write a frame and read one, neither of which the child can hold up beyond the deadline."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    waiting, received = memoryview(sent), bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        selector.register(child.stdin, selectors.EVENT_WRITE)
+        while len(received) < HEAD.size or len(received) < HEAD.size + _size(received):
+            left = deadline - time.monotonic()
+            ready = selector.select(left) if left > 0 else ()
+            if not ready:
+                raise _Lost(
+                    f"the refit took longer than the {limits.seconds:g} s that ssme.seconds allows; "
+                    "raise it, or lower ssme.max_rows"
+                )
+            for key, _ in ready:
+                if key.fileobj is child.stdout:
+                    received += _piece(child)
+                elif not (waiting := _written(child, waiting)):
+                    selector.unregister(child.stdin)
+    return bytes(received[HEAD.size : HEAD.size + _size(received)])
+
+
+def _size(received: bytearray) -> int:
+    size = int(HEAD.unpack_from(received)[0])
+    if size > _LARGEST_ANSWER:
+        raise _Lost(f"the worker answered with what is no result ({size:,} bytes announced)")
+    return size
+
+
+def _piece(child: subprocess.Popen[bytes]) -> bytes:
+    assert child.stdout is not None
+    try:
+        found = os.read(child.stdout.fileno(), _PIECE)
+    except BlockingIOError:
+        return b""
+    if not found:
+        raise _Lost(_death(child))
+    return found
+
+
+def _written(child: subprocess.Popen[bytes], waiting: memoryview) -> memoryview:
+    """What is still to be written."""
+    assert child.stdin is not None
+    try:
+        return waiting[os.write(child.stdin.fileno(), waiting) :]
+    except BlockingIOError:
+        return waiting
+    except BrokenPipeError as error:
+        raise _Lost(_death(child)) from error
+
+
+def _death(child: subprocess.Popen[bytes]) -> str:
+    """How the child ended."""
+    try:
+        code = child.wait(_KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "the worker process closed its output without an answer"
+    if code == -signal.SIGKILL:
+        return "the worker process was killed (signal 9: by hand, or by the system for want of memory)"
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return f"the worker process ended {how} before it answered"

@@ -1,0 +1,114 @@
+"""An engine from what a store holds, under a configuration that may have changed since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from monitor.base.errors import StoreError
+from monitor.base.state_changes import assembled, pieces_of
+from monitor.config.reload import classify
+from monitor.config.root import Config, Task, TaskConfig
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.reports.window_report import WindowReport
+from monitor.store import Saved
+
+log = logging.getLogger("blindsight")
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """An engine that goes on from a store.
+
+    Parameters
+    ----------
+    engine : Engine
+    reports : list of WindowReport
+        Of windows that a changed configuration closed.
+    forgotten : list of str
+        Names of saved pieces that are of no use any more.
+    """
+
+    engine: Engine
+    reports: list[WindowReport]
+    forgotten: list[str]
+
+
+def resume(settings: EngineSettings, saved: Saved) -> Resumed:
+    """Go on from what was saved, task by task.
+
+    A task whose classes, positive class or groups changed cannot: what was saved is laid out otherwise; it
+    starts afresh. One whose window, reference, calibration or chart changed begins a new baseline, as on a
+    reload. A task that is no longer configured is forgotten.
+
+    Raises
+    ------
+    StoreError
+        The state was written in a format that this version does not read.
+    """
+    before = tasks_of(saved)
+    lost = [name for name, task in before.items() if not _fits(task, settings.tasks.get(name))]
+    for name in lost:
+        why = "its classes or groups changed" if name in settings.tasks else "it is not configured any more"
+        log.warning("Task %s does not go on from the store: %s.", name, why)
+    arenas = [name.partition("/")[2] for name in saved.parts if name.startswith("arena/")]
+    gone = [name for name in arenas if name not in settings.arenas]
+    for name in gone:
+        log.warning("Arena %s does not go on from the store: it is not configured any more.", name)
+    pieces = [piece for name in (*lost, *gone) for piece in pieces_of(name, saved.parts)]
+    parts = {name: state for name, state in saved.parts.items() if name not in pieces}
+    rings = {name: state for name, state in saved.rings.items() if name not in pieces}
+    try:
+        engine = settings.build(assembled(parts, rings))
+    except (ValueError, KeyError) as error:
+        raise StoreError(
+            f"the state in the store cannot be read by this version ({error}); move the store away to "
+            "start afresh, or run the version that wrote it"
+        ) from error
+    known = {name: task for name, task in before.items() if name not in lost}
+    plan = classify(_config(known), _config({name: settings.tasks[name] for name in known}))
+    if not plan.fresh_tasks:
+        return Resumed(engine, [], pieces)
+    log.warning("A new baseline begins, as the configuration changed: %s.", ", ".join(plan.new_baseline))
+    engine, reports = engine.reconfigured(settings, plan.fresh_tasks)
+    return Resumed(engine, reports, pieces)
+
+
+def tasks_as_json(tasks: Mapping[str, TaskConfig]) -> str:
+    """The tasks' configuration, to be saved with the state; nothing of the sources: they hold passwords."""
+    return _config(tasks).model_dump_json(include={"tasks"})
+
+
+def _config(tasks: Mapping[str, TaskConfig]) -> Config:
+    return Config.model_construct(tasks=dict(tasks))
+
+
+def tasks_of(saved: Saved) -> dict[str, Task]:
+    """The tasks, but for arenas, as they were configured when the state was saved.
+
+    Raises
+    ------
+    StoreError
+        They were written in a form that this version does not read.
+    """
+    if not saved.config:
+        return {}
+    try:
+        return Config.model_validate_json(saved.config).scored_tasks
+    except ValidationError as error:
+        raise StoreError(
+            f"the configuration in the store cannot be read by this version ({error.error_count()} "
+            "problems); move the store away to start afresh, or run the version that wrote it"
+        ) from error
+
+
+def _fits(before: Task, now: Task | None) -> bool:
+    """Whether what was saved of a task is laid out as this one needs it."""
+    return now is not None and (before.classes, before.positive, before.groups) == (
+        now.classes,
+        now.positive,
+        now.groups,
+    )

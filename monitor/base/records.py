@@ -1,0 +1,378 @@
+"""Records as columns: what a decoder hands to the engine.
+
+A `Chunk` is what one read of one source brought: the answers as a `Batch` a task, the labels as a
+`LabelBatch` a task, and what could not be used. `order` gives each row's place in the chunk, so that
+the engine can treat a chunk exactly as if its records had come one by one, wherever the source cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+NO_ID = np.uint64(0)
+"""The key of a record without an id: it counts in windows, and no label can reach it."""
+
+DRAW = np.dtype([("round", np.uint64), ("number", np.int64), ("pool", np.int64), ("probability", np.float64)])
+"""How a row was drawn for labelling, where rows are drawn one after another without being put back:
+`id_keys` of the round's name, the number of the draw in it (from 1; 0 for a label that was not drawn so),
+the rows before the first draw, and the chance with which the row was taken out of those left."""
+
+
+FIRST_MILLISECOND, LAST_MILLISECOND = -62_135_596_800_000, 253_402_300_799_999
+"""Milliseconds since the epoch that begin the year 1 and end the year 9999: what RFC 3339 can write."""
+
+
+class RejectReason(StrEnum):
+    """Why a record was not used. A small fixed set, because it becomes a label in Prometheus."""
+
+    MALFORMED = "malformed"
+    ENCODING = "encoding"
+    TOO_LARGE = "too_large"
+    WRONG_TYPE = "wrong_type"
+    NO_SCORES = "no_scores"
+    WRONG_LENGTH = "wrong_length"
+    NOT_A_NUMBER = "not_a_number"
+    OUT_OF_RANGE = "out_of_range"
+    LOGITS = "logits"
+    WRONG_SUM = "wrong_sum"
+    UNKNOWN_CLASS = "unknown_class"
+    UNKNOWN_TASK = "unknown_task"
+    NO_TASK = "no_task"
+    NO_MODEL = "no_model"
+    NO_LABEL = "no_label"
+    NO_ID = "no_id"
+    BAD_ID = "bad_id"
+    TIME_UNIT = "time_unit"
+    TIME_FORMAT = "time_format"
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One record that was not used.
+
+    Parameters
+    ----------
+    reason : RejectReason
+    message : str
+        Where and what: ``$.scores[1]: expected a number from 0 to 1, got 1.7``.
+    raw : bytes
+        The record as it came, cut at 2,000 bytes.
+    partition : str
+        The part of the source it came from (a file's path, ``topic-3``).
+    position : int
+        Where in that partition: a byte offset in a file, a message's offset in Kafka.
+    answers : int
+        How many answers it stands for in the accounting: 1 for an unreadable record, one a model
+        for a record with several, 0 for a label.
+    task : str
+        The task, where it is known.
+    """
+
+    reason: RejectReason
+    message: str
+    raw: bytes
+    partition: str
+    position: int
+    answers: int = 1
+    task: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLayout:
+    """What a decoder must know of a task to lay its records out as columns.
+
+    Parameters
+    ----------
+    name : str
+    classes : tuple of str
+        In the order of the scores. Empty for a task whose models only give a confidence: its
+        scores have one column, and its two labels are 0 (correct) and 1 (wrong).
+    positive : int
+        Index of the positive class, where there are two.
+    models : tuple of str
+        Models that the configuration maps to this task, for records that name no task.
+    groups : tuple of str
+        Names of the record's `groups` that are watched on their own.
+    arena : bool
+        Its records are comparisons: `Batch.other`.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    positive: int = 1
+    models: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    arena: bool = False
+
+    @property
+    def width(self) -> int:
+        """Columns of the scores: one a class, or one for a confidence."""
+        return max(len(self.classes), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Answers of one task in order of arrival, n rows.
+
+    Parameters
+    ----------
+    task : str
+    scores : (n, K) float64
+        Raw class probabilities as the models gave them, 0 to 1, each row summing to 1 within 1e-3;
+        (n, 1) for a confidence.
+    predicted : (n,) int64
+        Class acted on: `prediction` if given, else the argmax; 0 for a confidence.
+    model, version : (n,) int64
+        Indices into `models` and `versions`.
+    models, versions : tuple of str
+        A record without a version has the version ``""``.
+    time : (n,) float64
+        Seconds since the epoch, in the years 1 to 9999. NaN where the record has none: the engine takes
+        the arrival.
+    key : (n,) uint64
+        `id_keys` of the record's id; `NO_ID` without one.
+    label : (n,) int64
+        True class where it came along, else -1. A record of several models brings one label: it stands on
+        the first of its answers that is kept, and the join by id brings it to the others. Without an id
+        there is no join, and it stands on them all.
+    groups : mapping of str to (tuple of str, (n,) int64)
+        For each watched group: its values and each row's index into them, -1 where absent.
+    order : (n,) int64
+        Place of the row among all answers and labels of the chunk, rising.
+    partition, position : (n,) int64
+        Index into the chunk's `partitions`, and the place there.
+    probability : (n,) float64, optional
+        Of the label: the chance with which the row was picked for labelling, above 0 and at most 1; NaN
+        where not given or there is no label. Left out, it is NaN in every row.
+    other : (n,) int64
+        Of an arena, whose rows are comparisons; left out, it is -1 in every row. `model` is then model_a,
+        `other` the index of model_b, `scores` (n, 1) what b got of the win by the judge, 0 to 1 and NaN where
+        it did not judge, and `label` the human's verdict: 0 for a, 1 for a tie, 2 for b.
+
+    Examples
+    --------
+    >>> zeros = np.zeros(2, dtype=np.int64)
+    >>> Batch("t", np.full((2, 1), 0.9), zeros, zeros, ("m",), zeros, ("",), np.zeros(2),
+    ...       id_keys(["a", "b"]), zeros, {}, zeros, zeros, zeros).probability
+    array([nan, nan])
+    """
+
+    task: str
+    scores: Floats
+    predicted: Ints
+    model: Ints
+    models: tuple[str, ...]
+    version: Ints
+    versions: tuple[str, ...]
+    time: Floats
+    key: Keys
+    label: Ints
+    groups: Mapping[str, tuple[tuple[str, ...], Ints]]
+    order: Ints
+    partition: Ints
+    position: Ints
+    probability: Floats = field(default_factory=lambda: np.zeros(0))
+    other: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.probability):
+            object.__setattr__(self, "probability", np.full(len(self.time), np.nan))
+        if not len(self.other):
+            object.__setattr__(self, "other", np.full(len(self.time), -1, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelBatch:
+    """Labels of one task in order of arrival, n rows.
+
+    Parameters
+    ----------
+    task : str
+    key : (n,) uint64
+        `id_keys` of the id; never `NO_ID`.
+    label : (n,) int64
+        True class; for a task without classes 0 is correct and 1 is wrong.
+    model : (n,) int64
+        Index into `models` where the label is about one model's answer, -1 where about them all.
+    models : tuple of str
+    time : (n,) float64
+        Seconds since the epoch, in the years 1 to 9999. NaN where the record has none: the engine takes
+        the arrival.
+    probability : (n,) float64
+        Chance with which the row was picked for labelling, above 0 and at most 1; NaN where not given.
+    order : (n,) int64
+        As in `Batch`.
+    draw : (n,) DRAW, optional
+        Left out, none was drawn.
+    """
+
+    task: str
+    key: Keys
+    label: Ints
+    model: Ints
+    models: tuple[str, ...]
+    time: Floats
+    probability: Floats
+    order: Ints
+    draw: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=DRAW))
+
+    def __post_init__(self) -> None:
+        if not len(self.draw):
+            object.__setattr__(self, "draw", np.zeros(len(self.time), dtype=DRAW))
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Where the records of a chunk stand in a longer stream, of which others take the other records.
+
+    Parameters
+    ----------
+    sequence : (n,) int64
+        By the chunk's `order`: the place of each answer and label in the whole stream, rising.
+    clock : (n,) float64
+        By the chunk's `order`: the time of the whole stream at that place, seconds since the epoch, never
+        falling; see `monitor.engine.clock.EventClock`.
+    """
+
+    sequence: Ints
+    clock: Floats
+
+    def __getitem__(self, rows: slice) -> Within:
+        return Within(self.sequence[rows], self.clock[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one read of one source brought.
+
+    Parameters
+    ----------
+    source : str
+        The source's name, a label in Prometheus.
+    batches, labels : tuple
+        At most one of each a task.
+    rejects : tuple of Reject
+    partitions : tuple of str
+        What the batches' `partition` columns point into.
+    positions : mapping of str to int
+        For each partition touched, the position after the last record of this chunk: where reading
+        goes on after a restart.
+    answers : int
+        Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
+    labels_received : int
+        Records received that are labels and nothing else, used or not; a label that came along with its
+        answers is not among them.
+    after_others : tuple of str
+        Partitions of which another agent used the records between these and the last ones read here.
+    within : Within, optional
+        For a part of a stream: where its records stand there. Left out, the chunk follows on the one before.
+    ignored : int
+        Events that hold no answer, as they may.
+    """
+
+    source: str
+    batches: tuple[Batch, ...] = ()
+    labels: tuple[LabelBatch, ...] = ()
+    rejects: tuple[Reject, ...] = ()
+    partitions: tuple[str, ...] = ()
+    positions: Mapping[str, int] = field(default_factory=dict)
+    answers: int = 0
+    labels_received: int = 0
+    after_others: tuple[str, ...] = ()
+    within: Within | None = None
+    ignored: int = 0
+
+
+_LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_BYTES_OF_IDS = 1 << 22  # bytes a hashing step may lay out at once: a long id must not cost gigabytes
+_WORD = 8
+
+
+def mix(x: Keys) -> Keys:
+    """Scramble 64-bit integers one to one, so that near ones fall far apart.
+
+    The finaliser of splitmix64 (Steele, Lea, Flood 2014).
+
+    Examples
+    --------
+    >>> mix(np.array([0, 1], dtype=np.uint64))
+    array([                  0, 6238072747940578789], dtype=uint64)
+    """
+    x = x ^ (x >> np.uint64(30))
+    x = x * np.uint64(0xBF58476D1CE4E5B9)
+    x = x ^ (x >> np.uint64(27))
+    x = x * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def id_keys(ids: Sequence[str]) -> Keys:
+    """64-bit keys of record ids, the same in every process and whatever ids stand beside them.
+
+    The id's UTF-8 bytes are taken eight at a time: the key so far, begun with the length, is combined
+    with the next eight by exclusive or and scrambled by `mix`. Ids of one length up to eight bytes
+    never share a key; among ten million longer ones the chance that any two do is about 3 in a
+    million, and two that do are taken for one record. Not safe against ids made to collide.
+
+    Parameters
+    ----------
+    ids : sequence of str
+        ``""`` stands for no id.
+
+    Returns
+    -------
+    (n,) uint64
+        `NO_ID` for ``""``; never `NO_ID` for another.
+
+    Examples
+    --------
+    >>> a = id_keys(["req-81", "req-82", ""])
+    >>> bool(a[0] == id_keys(["req-81"])[0]), bool(a[0] == a[1]), int(a[2])
+    (True, False, 0)
+    """
+    if len(ids) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+    step = max(1, _BYTES_OF_IDS // max(int(lengths.max()), 1))
+    if len(ids) > step:
+        return np.concatenate([id_keys(ids[i : i + step]) for i in range(0, len(ids), step)])
+    texts: Sequence[str | bytes] = ids
+    try:
+        return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
+    except UnicodeEncodeError:  # numpy writes ASCII only
+        # A lone surrogate can come out of a table; it must not stop the others.
+        texts = [text.encode("utf-8", "surrogatepass") for text in ids]
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    return _keys_of(np.array(texts, dtype=f"S{_room(lengths)}"), lengths)
+
+
+def _room(lengths: Ints) -> int:
+    """Bytes of whole words that hold the longest."""
+    return max(_WORD, -(-int(lengths.max()) // _WORD) * _WORD)
+
+
+def _keys_of(packed: NDArray[np.bytes_], lengths: Ints) -> Keys:
+    words = packed.view(np.dtype("<u8")).reshape(len(packed), -1)
+    keys = mix(lengths.astype(np.uint64) * _LENGTH_FACTOR)
+    shortest = int(lengths.min())
+    for j in range(words.shape[1]):
+        mixed = mix(keys ^ words[:, j])
+        # Padding must not enter: an id's key may not depend on how long its neighbours are.
+        keys = mixed if shortest > _WORD * j else np.where(lengths > _WORD * j, mixed, keys)
+    keys[keys == NO_ID] = np.uint64(1)
+    keys[lengths == 0] = NO_ID
+    return keys

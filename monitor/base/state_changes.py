@@ -1,0 +1,151 @@
+"""What one checkpoint writes: the pieces of the state that changed since the last one.
+
+A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
+``arena/chat``; a ring ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assembled` makes a
+snapshot of them again, from which `without_baseline` takes what is to be learnt anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from monitor.base.records import Keys
+from monitor.engine.label_checks import checks_begun_anew
+from monitor.engine.refit.due import recalibration_begun_anew
+
+_BEYOND_EVERY_ROW = 1 << 62
+ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
+"""The rings of a join of labels, by the names that they have as an arena's."""
+POOL = "pool"
+"""Kind of the ring that holds the labelled rows of a task's refits."""
+DRAWS = "draws"
+"""Kind of the ring that holds how such rows were drawn for labelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingChange:
+    """What happened to one bounded ring of rows.
+
+    Parameters
+    ----------
+    name : str
+        ``answers/toxicity``.
+    first : int
+        Absolute number of the first row added.
+    added : mapping
+        Keys and columns of the rows added, as in a snapshot of the ring; empty arrays for none.
+    changed : mapping or None
+        Absolute numbers (`rows`), keys and columns of older rows that changed; None for none.
+    oldest : int
+        Absolute number of the oldest row still there: what lies before may be dropped.
+    wiped : (n,) uint64 or None
+        Keys of which nothing may stay, wherever they were saved before; None for none.
+    """
+
+    name: str
+    first: int
+    added: Mapping[str, Any]
+    changed: Mapping[str, Any] | None
+    oldest: int
+    wiped: Keys | None = None
+
+    @classmethod
+    def nothing_left(cls, name: str) -> RingChange:
+        """Every row of a ring goes."""
+        empty: dict[str, Any] = {"keys": np.zeros(0, dtype=np.uint64), "columns": {}}
+        return cls(name, first=0, added=empty, changed=None, oldest=_BEYOND_EVERY_ROW)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The changes of an engine since its last checkpoint.
+
+    Parameters
+    ----------
+    parts : mapping of str to state
+        Pieces that are replaced whole.
+    rings : sequence of RingChange
+    """
+
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    rings: Sequence[RingChange] = ()
+
+
+def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The engine's snapshot from its saved pieces; None where nothing was saved.
+
+    Examples
+    --------
+    >>> assembled({}, {}) is None
+    True
+    """
+    if "engine" not in parts:
+        return None
+    tasks: dict[str, dict[str, Any]] = {}
+    kept = {name.partition("/")[2]: state for name, state in parts.items() if name.startswith("revisions/")}
+    for name, state in parts.items():
+        kind, _, task = name.partition("/")
+        if kind == "task":
+            join = {ring: rings.get(f"{ring}/{task}") for ring in ("answers", "labels")}
+            tasks[task] = state | {"join": state["join"] | join, "series": []}
+            tasks[task] |= {"revisions": kept[task]} if task in kept else {}
+            if "refits" in state or f"{POOL}/{task}" in rings:
+                own = {kind: rings.get(f"{kind}/{task}") for kind in (POOL, DRAWS)}
+                tasks[task]["refits"] = state.get("refits", {}) | own
+    series = [(*name.split("/", 2)[1:], state) for name, state in parts.items() if name.startswith("series/")]
+    for _, task, state in sorted(series, key=lambda found: int(found[0])):
+        if task in tasks:
+            tasks[task]["series"].append(state)
+    return {**parts["engine"], "tasks": tasks, "arenas": _arenas(parts, rings)}
+
+
+def _arenas(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The arenas' snapshots: the rings of their joins have names of their own in the store."""
+    found = {}
+    for name, state in parts.items():
+        kind, _, task = name.partition("/")
+        if kind == "arena":
+            join = {of: rings.get(f"{ring}/{task}") for of, ring in ARENA_RINGS.items()}
+            found[task] = state | {"join": state["join"] | join}
+    return found
+
+
+def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
+    """The names of a task's pieces and rings."""
+    whole = (f"task/{task}", f"revisions/{task}", f"arena/{task}")
+    own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
+    kinds = ("answers", "labels", POOL, DRAWS, *ARENA_RINGS.values())
+    return [*own, *(f"{kind}/{task}" for kind in kinds)]
+
+
+def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives, checks."""
+    learnt = ("judge", "calibration")
+    series = []
+    for model, group, saved in state["series"]:
+        kept = {key: value for key, value in saved.items() if key not in learnt}
+        kept |= checks_begun_anew(saved, saved["windows"]["number"])
+        if saved.get("recalibration"):
+            kept["recalibration"] = recalibration_begun_anew(
+                saved["recalibration"], saved["windows"]["number"]
+            )
+        if saved["last"] is not None:
+            kept["last"] = saved["last"] | {"charts": []}
+        series.append([model, group, kept])
+    refits = {"refits": due_anew(state["refits"])} if "refits" in state else {}
+    return {**state, "series": series, **refits}
+
+
+def due_anew(refits: Mapping[str, Any]) -> dict[str, Any]:
+    """A task's saved refits with one due at once: what the last one brought is forgotten.
+
+    Examples
+    --------
+    >>> due_anew({"schedule": {"due": False, "number": 3}})["schedule"]
+    {'due': True, 'number': 3}
+    """
+    return {**refits, "schedule": {**refits["schedule"], "due": True}}

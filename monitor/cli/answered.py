@@ -1,0 +1,228 @@
+"""Answers and labels in files, as `blindsight labels ask` reads them: all once, and the ids of some again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from connectors.base import EndOfSource, Raw
+from connectors.files import FileSource, is_pipe, why_not_a_file
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.decode.record_ids import holds, id_at
+from connectors.formats.wires.choice import columns_of, wire_for
+from monitor.agent.forget import count
+from monitor.agent.rebaseline import not_there
+from monitor.base.errors import ConfigError
+from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
+from monitor.config.file import load_config
+from monitor.config.root import Config, Task
+from monitor.engine.calibration import InForce
+from monitor.engine.engine import layouts
+from monitor.engine.reference import Reference
+
+_READ_SECONDS = 0.2  # a file is always ready
+_ANY = ""  # a label of every model's answer
+
+Columns = dict[str, list[np.ndarray]]
+Place = tuple[int, int, int]
+"""Of an answer: the number of its file, its position there, and the key of its id."""
+
+
+def opened(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tuple[Config, Answered]:
+    """The configuration, and what the files hold.
+
+    Raises
+    ------
+    ConfigError
+        A setting, the configuration or a file cannot be used.
+    SourceError
+        A file turned out to be damaged.
+    """
+    if n < 1:
+        raise ConfigError(f"-n: expected at least 1 label, got {n}; say how many can be made")
+    if seed < 0:
+        raise ConfigError(f"--seed: expected a whole number from 0, got {seed}")
+    config = load_config(path)
+    _refuse_arenas(config, task)
+    if task and task not in config.scored_tasks:
+        raise ConfigError(f"--{not_there('task', task, list(config.scored_tasks))}")
+    _check(files)
+    return config, _read(config, files)
+
+
+def _refuse_arenas(config: Config, task: str) -> None:
+    if task in config.arenas:
+        raise ConfigError(f"--task: {task!r} is an arena, and comparisons are not drawn; name another task")
+    if not config.scored_tasks:
+        raise ConfigError(
+            "tasks: there are only arenas, and comparisons are not drawn; give one with other tasks"
+        )
+
+
+_NONE: Keys = np.zeros(0, dtype=np.uint64)
+
+
+@dataclass(slots=True)
+class Answered:
+    """What the files hold: answers by task and model, the keys labelled already, and what is no use."""
+
+    answers: dict[tuple[str, str], Columns] = field(default_factory=lambda: defaultdict(_columns))
+    labelled: dict[tuple[str, str], list[Keys]] = field(default_factory=lambda: defaultdict(list))
+    rejected: int = 0
+    without_id: int = 0
+
+    def add(self, batch: Batch, file: int, by_model: bool) -> None:
+        self.without_id += int((batch.key == NO_ID).sum())
+        for code, model in enumerate(batch.models):
+            here = (batch.model == code) & (batch.key != NO_ID)
+            known = here & (batch.label >= 0)
+            if known.any():
+                self.labelled[batch.task, model if by_model else _ANY].append(batch.key[known])
+            if not here.any():
+                continue
+            into = self.answers[batch.task, model]
+            for name in ("scores", "predicted", "time", "key", "position"):
+                into[name].append(getattr(batch, name)[here])
+            into["file"].append(np.full(int(here.sum()), file))
+
+    def add_labels(self, labels: LabelBatch) -> None:
+        for code, model in ((-1, _ANY), *enumerate(labels.models)):
+            self.labelled[labels.task, model].append(labels.key[labels.model == code])
+
+    def answers_of(self, task: str, model: str) -> dict[str, np.ndarray]:
+        """Those of one model, of each id the first."""
+        columns = {name: np.concatenate(parts) for name, parts in self.answers[task, model].items()}
+        first = np.sort(np.unique(columns["key"], return_index=True)[1])
+        return {name: column[first] for name, column in columns.items()}
+
+    def open_answers(self, task: str, model: str) -> dict[str, np.ndarray]:
+        """Those of them without a label."""
+        columns = self.answers_of(task, model)
+        known = [*self.labelled[task, _ANY], *self.labelled[task, model]]
+        open_ = ~np.isin(columns["key"], np.concatenate([_NONE, *known]))
+        return {name: column[open_] for name, column in columns.items()}
+
+    def labelled_of(self, task: str) -> Keys:
+        """Ids with a label of any kind."""
+        every = (keys for (of, _), found in self.labelled.items() if of == task for keys in found)
+        return np.concatenate([_NONE, *every])
+
+
+def _columns() -> Columns:
+    return defaultdict(list)
+
+
+def left_out(pool: Answered) -> Iterator[str]:
+    """Sentences about what nobody can be asked about."""
+    if pool.without_id:
+        yield f"{count(pool.without_id, 'answer')} without an id left out: no label can reach them."
+    if pool.rejected:
+        yield f"{count(pool.rejected, 'record')} could not be used; `blindsight replay` says why."
+
+
+def chosen(pool: Answered, task: str, model: str) -> list[tuple[str, str]]:
+    """Tasks and models that are asked about.
+
+    Raises
+    ------
+    ConfigError
+        There are models, but none of this name.
+    """
+    found = sorted(each for each in pool.answers if task in ("", each[0]))
+    models = sorted({name for _, name in found})
+    if model and models and model not in models:
+        raise ConfigError(f"--{not_there('model', model, models)}")
+    return [each for each in found if model in ("", each[1])]
+
+
+def in_force(name: str, task: Task, model: str, reference: Reference | None) -> InForce:
+    """The calibration of a model by its reference.
+
+    Raises
+    ------
+    ConfigError
+        There cannot be one.
+    """
+    try:
+        return InForce.at_start(task, reference, 0)
+    except ValueError as error:
+        raise ConfigError(f"tasks.{name}.reference, model {model}: {error}") from error
+
+
+def texts_of(
+    config: Config, files: Sequence[Path], file: Ints, position: Ints, key: Keys
+) -> dict[Place, str]:
+    """The ids as text of answers at these places, (m,) each, from a second reading.
+
+    Raises
+    ------
+    ConfigError
+        A file has changed, or a record does not hold its id as one text.
+    """
+    ids: dict[Place, str] = {}
+    places = list(zip(file.tolist(), position.tolist(), key.tolist(), strict=True))
+    for number, path in enumerate(files):
+        wanted = sorted({(at, own) for of, at, own in places if of == number})
+        for at, own, text in _found(config, path, wanted):
+            ids[number, at, own] = text
+    return ids
+
+
+def _found(config: Config, path: Path, wanted: list[tuple[int, int]]) -> Iterator[tuple[int, int, str]]:
+    left = list(reversed(wanted))
+    wire = wire_for(config, str(path))
+    for raws in _raws(config, path) if wanted else ():
+        for raw in raws:
+            while left and holds(raw, left[-1][0]):
+                position, key = left.pop()
+                text = id_at(raw, position, key, wire)
+                if text is None:
+                    raise ConfigError(
+                        f"{path}: the record at {position:,} does not hold its id as one text; `labels ask` "
+                        "needs it so"
+                    )
+                yield position, key, text
+    if left:
+        raise ConfigError(f"{path}: it changed while it was read; run it again on a file that stays")
+
+
+def _check(files: Sequence[Path]) -> None:
+    for path in files:
+        problem = why_not_a_file(path)
+        if problem is not None:
+            raise ConfigError(problem)
+        if is_pipe(path):
+            raise ConfigError(f"{path}: it is a pipe, and is to be read twice; write it to a file first")
+
+
+def _read(config: Config, files: Sequence[Path]) -> Answered:
+    pool = Answered()
+    for number, path in enumerate(files):
+        wire = wire_for(config, str(path))
+        decoder = Decoder(layouts(config.tasks), str(path), wire=wire)
+        for raws in _raws(config, path):
+            chunk = decoder.decode(raws)
+            pool.rejected += len(chunk.rejects)
+            for batch in chunk.batches:
+                if batch.task not in config.scored_tasks:
+                    continue  # comparisons, which no label makes right or wrong
+                pool.add(batch, number, by_model=not config.scored_tasks[batch.task].classes)
+            for labels in chunk.labels:
+                pool.add_labels(labels)
+    return pool
+
+
+def _raws(config: Config, path: Path) -> Iterator[Sequence[Raw]]:
+    source = FileSource(path, mapped=columns_of(wire_for(config, str(path))))
+    source.open({})
+    try:
+        with suppress(EndOfSource):
+            while True:
+                yield source.read(_READ_SECONDS)
+    finally:
+        source.close()

@@ -1,0 +1,84 @@
+"""What commands share that ask something of the running agent, and `blindsight rebaseline`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monitor.agent.rebaseline import KIND, not_there, task_named
+from monitor.agent.requests import RequestFolder
+from monitor.base.errors import ConfigError, RequestError
+from monitor.config.file import load_config
+from monitor.config.root import Config
+from monitor.store.lock import FolderLock
+
+
+def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float) -> str:
+    """Place a request and wait for the agent's answer; what it says.
+
+    Parameters
+    ----------
+    config : Config
+        With a store.
+    kind : str
+        A key of `monitor.cli.state.HANDLERS`.
+    body : mapping
+    wait_seconds : float
+
+    Returns
+    -------
+    str
+        What was done; or that no agent runs, so that the request waits for one.
+
+    Raises
+    ------
+    ConfigError
+        There is no store, so there is nowhere to ask.
+    RequestError
+        The agent refused, with its sentence, or has not answered in time.
+    """
+    if config.store is None:
+        raise ConfigError("store: there is none in this configuration; requests reach the agent through it")
+    store = Path(config.store.path)
+    folder = RequestFolder(store)
+    number = folder.place(kind, body)
+    running = FolderLock.held(store)
+    answer = folder.collect(number, wait_seconds if running else 0.0)
+    if answer is not None:
+        if not answer.done:
+            raise RequestError(answer.text.rstrip("."))
+        return answer.text
+    if not running:
+        return (
+            f"No agent runs on {store}. The request waits there (requests/{number}.json) and is taken up "
+            "when one is started; remove that file to take it back."
+        )
+    raise RequestError(
+        f"the agent on {store} has not answered within {wait_seconds:g} s; the request waits there "
+        f"(requests/{number}.json) and is taken up as soon as it can be, its log will say so"
+    )
+
+
+def ask_for_baseline(
+    path: str, task: str, model: str, group: str, metric: str, reason: str, wait_seconds: float
+) -> str:
+    """Ask for a new baseline; what the agent says.
+
+    Raises
+    ------
+    ConfigError, RequestError
+        See `ask`; a task or a metric that the configuration lacks.
+    """
+    config = load_config(path)
+    name = task_named(task, list(config.scored_tasks))
+    metrics = config.scored_tasks[name].metrics
+    if metric not in metrics:
+        raise RequestError(not_there("metric", metric, metrics))
+    if not reason.strip():
+        raise ConfigError("--reason: it is empty; say in a few words why, for whoever reads the reports")
+    for option, text in (("--model", model), ("--group", group), ("--reason", reason)):
+        if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+            raise ConfigError(f"{option}: expected UTF-8, got {text[:60]!a}; set the terminal to UTF-8")
+    body = {"task": name, "model": model, "group": group, "metric": metric, "reason": reason}
+    return ask(config, KIND, body, wait_seconds)

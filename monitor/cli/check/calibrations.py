@@ -1,0 +1,137 @@
+"""What `check` says of calibrations: the choice of `auto`, and weak spots of the references."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from monitor.base.errors import ConfigError
+from monitor.config.root import Task
+from monitor.engine.reference import Reference
+from monitor.reports.window_view import PREDICTIVE
+
+FEW_ROWS = 1000
+"""Below so many labelled rows the mean confidence alone is uncertain by two points and more."""
+
+SATURATED_SHARE = 0.5
+"""Of rows with a score of exactly 0 or 1, from which on the scores say little."""
+
+References = Mapping[str, Mapping[str, Reference]]
+"""By task and model."""
+
+
+def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]:
+    """What `auto` chose for each model, and the losses by which it did, a sentence each.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+    references : mapping of str to mapping of str to Reference
+
+    Raises
+    ------
+    ValueError
+        As `monitor.stats.calibration.choose`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> score = np.tile([0.01, 0.99], 500)
+    >>> labels = np.tile([0, 1] * 9 + [1, 0], 50)
+    >>> scores = np.column_stack((1 - score, score))
+    >>> rows = Reference(scores, labels, labels, np.arange(1000.0), "", {})
+    >>> tasks = {"spam": Task(calibration={"method": "auto"})}
+    >>> choice_lines(tasks, {"spam": {"m1": rows}})
+    ['spam, m1: calibration temperature; log loss none 0.4696, temperature 0.3251, platt 0.3251, ...
+    """
+    found = []
+    for name, task in tasks.items():
+        for model, reference in references.get(name, {}).items():
+            if task.calibration.method == "auto":
+                choice = reference.choice()
+                losses = ", ".join(f"{method} {loss:.4f}" for method, loss in choice.losses.items())
+                found.append(f"{name}, {model}: calibration {choice.method}; log loss {losses}")
+    return found
+
+
+def refuse_one_class(name: str, task: Task, model: str, reference: Reference) -> None:
+    """Refuse a reference whose labels are all of one class, by the name that it has in the configuration.
+
+    Parameters
+    ----------
+    name : str
+        Of the task. One without classes is passed over: the fit itself says that all were right, or wrong.
+    task : Task
+    model : str
+    reference : Reference
+
+    Raises
+    ------
+    ConfigError
+        It is so, and a calibration is to be fitted on it.
+    """
+    method, labels = task.calibration.reference_method, reference.labels
+    if method == "none" or not task.classes or not len(labels) or (labels != labels[0]).any():
+        return
+    raise ConfigError(
+        f"tasks.{name}.reference, model {model}: {method} calibration needs at least two different outcomes, "
+        f"got {len(labels):,} rows with only the label {task.classes[int(labels[0])]}; give a longer "
+        "reference, or set calibration.method to none"
+    )
+
+
+def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
+    """Weak spots of the references that calibrations are fitted on, a sentence each.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+    references : mapping of str to mapping of str to Reference
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> labels = np.tile([0, 1], 500)
+    >>> rows = Reference(np.full((1000, 2), 0.5), labels, labels, np.arange(1000.0), "", {})
+    >>> calibration_warnings({"spam": Task(classes=["a", "b"])}, {"spam": {"m1": rows}})
+    ['tasks.spam.reference, model m1: its scores are all equal: each answer is given the same confidence, ...
+    """
+    return [
+        f"tasks.{name}.reference, model {model}: {said}"
+        for name, task in tasks.items()
+        if task.calibration.method != "none"
+        for model, reference in references.get(name, {}).items()
+        for said in _weak_spots(task, reference)
+    ]
+
+
+def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
+    n = len(reference.labels)
+    if n < FEW_ROWS:
+        right = float((reference.predicted == reference.labels).mean())
+        points = 200 * math.sqrt(max(right * (1 - right), 1 / n) / n)
+        known = "is in every interval" if task.interval == PREDICTIVE else "the exact interval does not know"
+        yield (
+            f"{n} labelled rows carry the calibration: chance alone makes every estimate uncertain by "
+            f"{points:.0f} points (two standard errors), which {known}; "
+            f"give {FEW_ROWS:,} or more"
+        )
+    if (reference.scores == reference.scores[0]).all():
+        yield (
+            "its scores are all equal: each answer is given the same confidence, and no drift can be seen in "
+            "it; does the model give probabilities?"
+        )
+    elif (share := float(((reference.scores == 0) | (reference.scores == 1)).any(axis=1).mean())) >= (
+        SATURATED_SHARE
+    ):
+        yield (
+            f"{share:.0%} of its rows have a score of exactly 0 or 1: all of them get one confidence; "
+            "give probabilities before they are rounded"
+        )
+    absent = [name for k, name in enumerate(task.classes) if not (reference.labels == k).any()]
+    if absent:
+        yield (
+            f"no row has the label {' or '.join(absent)}: {'it gets' if len(absent) == 1 else 'they get'} "
+            "next to no probability, whatever the scores say (temperature leaves it what the scores "
+            "give); give rows of every class"
+        )

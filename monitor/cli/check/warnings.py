@@ -1,0 +1,185 @@
+"""What in a valid configuration cannot work as meant: the warnings of `check`.
+
+Each is a sentence that begins with the path of a key, within its task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from monitor.config.root import Bound, Config, Task
+from monitor.config.traffic import CALIBRATION_ERRORS, charted_metrics, window_rows
+from monitor.engine.comparators import RIVALS
+from monitor.stats.charts import CHARTS
+
+_DAY = 86_400.0
+GOOD_REFERENCE_WINDOWS = 20
+"""Fewer make single models alarm far more, or less, often than the average that is promised."""
+
+
+def _calibrated(task: Task) -> bool:
+    return task.calibration.method != "none" and task.reference.path is not None
+
+
+def _errors_unknown(task: Task) -> str:
+    errors = [metric for metric in task.metrics if metric in CALIBRATION_ERRORS]
+    return f"{' and '.join(errors)} {'stays' if len(errors) == 1 else 'stay'} unknown" if errors else ""
+
+
+def _rivals_unknown(task: Task) -> str:
+    rivals = [tag for tag in RIVALS if tag in task.estimators]
+    if not rivals:
+        return ""
+    judged = ", so that its accuracy is not charted" if task.chart.estimator in RIVALS else ""
+    return f"{' and '.join(rivals)} {'stays' if len(rivals) == 1 else 'stay'} unknown{judged}"
+
+
+def model_warnings(task: Task, windows: Mapping[str, int] | None) -> Iterator[str]:
+    """Of models that only one of the configuration and the reference knows."""
+    if windows is None or not task.models:
+        return
+    for model in task.models:
+        if model not in windows:
+            found = [
+                "it will not be calibrated" if task.calibration.method != "none" else "",
+                _errors_unknown(task) and f"its {_errors_unknown(task)}",
+                _rivals_unknown(task) and f"its {_rivals_unknown(task)}",
+            ]
+            what = ", ".join(filter(None, found)) or "its charts are drawn from the stream's first windows"
+            yield f"models.{model}: the reference has no rows of it: {what}; give it some"
+    for model in windows:
+        if model not in task.models:
+            yield f"models: the reference has rows of {model}, which is not listed; list it if it answers"
+
+
+def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[str]:
+    """Of the reference and the calibration."""
+    windows = min(by_model.values()) if by_model else task.reference.first_windows
+    unknown = f"; {_errors_unknown(task)}" if _errors_unknown(task) else ""
+    errors = bool(unknown)
+    if task.calibration.method == "none":
+        if errors:
+            yield f"calibration.method: none{unknown}; take isotonic, and give reference.path"
+    elif task.calibration.method == "ssme" and task.reference.path is None:
+        yield (
+            f"calibration.method: none until the first refit{unknown and f'{unknown} until then'}; its "
+            "curves begin a new baseline; give reference.path to be calibrated from the start"
+        )
+    elif task.reference.path is None:
+        yield (
+            "calibration.method: stays none, as reference.first_windows brings no labels to fit "
+            f"{task.calibration.method} on; the scores are taken as they are{unknown}; give reference.path"
+        )
+    if _rivals_unknown(task) and task.reference.path is None:
+        yield (
+            f"estimators: {_rivals_unknown(task)}, as reference.first_windows brings no labels to fit on; "
+            "give reference.path"
+        )
+    if windows is not None and windows < GOOD_REFERENCE_WINDOWS:
+        yield (
+            f"reference: {windows} windows say little of the variation between windows, so that some models "
+            f"alarm far more often than stated and some less; give {GOOD_REFERENCE_WINDOWS} or more"
+        )
+    if windows is None:
+        rows = GOOD_REFERENCE_WINDOWS * task.window.size
+        yield (
+            f"reference.path: not read; the charts want {GOOD_REFERENCE_WINDOWS} windows or more, "
+            f"so {rows:,} labelled rows a model"
+        )
+
+
+def judgement_warnings(task: Task) -> Iterator[str]:
+    """Of charts and objectives."""
+    if not charted_metrics(task):
+        yield "metrics: nothing is charted; add accuracy"
+    kind = task.chart.kind
+    if kind in ("shewhart_p", "shewhart_np"):
+        yield (
+            f"chart.kind: {kind} expects the variation of labels; an estimate without labels varies less, "
+            "so that there are fewer false alarms than stated, and shifts are seen late; shewhart fits it"
+        )
+    others = [metric for metric in charted_metrics(task) if metric != "accuracy"]
+    if CHARTS[kind].of_counts and others:
+        keep = f"{', '.join(others)} {'keeps' if len(others) == 1 else 'keep'} shewhart"
+        yield f"chart.kind: {kind} is of shares of successes, so of accuracy only; {keep}"
+    for metric, bound in task.objective.bounds().items():
+        if metric in CALIBRATION_ERRORS and not _calibrated(task):
+            yield f"objective.{metric}: cannot be judged, as {metric} stays unknown without a calibration"
+        else:
+            yield from _bound_warnings(f"objective.{metric}", metric, bound)
+
+
+def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
+    floor = bound.max is None
+    value = bound.min if floor else bound.max
+    if floor == (metric in CALIBRATION_ERRORS):
+        side, other = ("floor", "max") if floor else ("ceiling", "min")
+        verdict = "well calibrated" if floor else "good"
+        yield f"{key}: a {side} is breached by a model that is too {verdict}; is {other} meant?"
+    if value == (0 if floor else 1):
+        yield f"{key}: {value:g} can never be breached; leave the objective out, or move the bound"
+    if value == (1 if floor else 0):
+        yield f"{key}: {value:g} can hardly ever be met, as an interval reaches past it; move the bound"
+
+
+def traffic_warnings(task: Task) -> Iterator[str]:
+    """Of windows and of the join, at the expected traffic."""
+    if len(task.models) > task.max_series:
+        yield f"max_series: {task.max_series} is less than the {len(task.models)} models; raise it"
+    total = 0.0
+    for model, known in task.models.items():
+        if known.answers_per_day is not None:
+            total += known.answers_per_day
+            yield from _window_warnings(task, model, known.answers_per_day)
+    held = total * task.labels.horizon_days
+    if held > task.labels.max_answers:
+        days = figure(task.labels.max_answers / total)
+        yield (
+            f"labels.max_answers: {task.labels.max_answers:,} answers are {days} days of traffic, less than "
+            f"horizon_days ({task.labels.horizon_days:g}): later labels find nothing; "
+            f"raise it to {math.ceil(held):,}"
+        )
+
+
+def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator[str]:
+    rows = window_rows(task, answers_per_day)
+    if rows < task.window.size:
+        seconds = math.ceil(task.window.size * _DAY / answers_per_day)
+        wider = ""
+        if task.reference.path is not None:
+            times = figure(math.sqrt(task.window.size / max(rows, 1.0)))
+            wider = f"the reference's hold {task.window.size:,}, so limits are {times} times as wide; "
+        yield (
+            f"window.max_age_seconds: at {answers_per_day:,.10g} answers a day the windows of {model} close "
+            f"early, with about {rows:,.0f} of {task.window.size:,} predictions; {wider}"
+            f"raise it to {seconds:,}, or lower size"
+        )
+    days = (task.reference.first_windows or 0) * rows / answers_per_day
+    if days > 1:
+        yield (
+            f"reference.first_windows: {task.reference.first_windows} windows of {model} take "
+            f"{figure(days)} days; until then it is warming up, and nothing alarms"
+        )
+
+
+def shared_models(config: Config) -> Iterator[str]:
+    owner: dict[str, str] = {}
+    for name, task in config.scored_tasks.items():
+        for model in task.models:
+            first = owner.setdefault(model, name)
+            if first != name:
+                yield f"tasks.{name}.models.{model}: {first} has it too; its records must name their task"
+
+
+def figure(value: float | None) -> str:
+    """A figure of a forecast: two digits are as much as it is worth.
+
+    Examples
+    --------
+    >>> figure(3.7819), figure(12345.6), figure(None)
+    ('3.8', '12,346', 'unknown')
+    """
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"

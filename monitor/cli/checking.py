@@ -1,0 +1,55 @@
+"""`blindsight check`: a configuration read as `run` would, and what its charts will do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from connectors.build import build_lines_topic, build_rejects_topic, build_source
+from monitor.cli.check.calibrations import calibration_warnings, choice_lines
+from monitor.cli.check.check import check
+from monitor.cli.check.intervals import interval_sentences
+from monitor.cli.check.text import render
+from monitor.cli.daemon import engine_settings, reference_windows
+from monitor.config.file import load_config
+from monitor.config.root import Config
+from monitor.engine.engine import layouts
+from monitor.export.sinks.reports import why_not_writable
+
+
+def check_file(path: str) -> str:
+    """Read a configuration with the references that it names; what to print of it.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be used, and why.
+    """
+    config = load_config(path)
+    known = layouts(config.tasks)
+    for source in config.sources:
+        build_source(source, known)
+    _try_topics(config)
+    settings = engine_settings(config)
+    report = check(config, reference_windows(settings))
+    weak = calibration_warnings(settings.tasks, settings.references)
+    intervals = interval_sentences(settings.tasks, settings.references)
+    text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *_unwritable(config))))
+    chosen = choice_lines(settings.tasks, settings.references)
+    return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
+
+
+def _try_topics(config: Config) -> None:
+    """Raises where their options cannot be used."""
+    if config.reports and config.reports.kafka:
+        build_lines_topic(config.reports.kafka)
+    if config.rejects and config.rejects.kafka:
+        build_rejects_topic(config.rejects.kafka)
+
+
+def _unwritable(config: Config) -> Iterator[str]:
+    """A warning and no refusal: the agent may run on another machine, or as another user."""
+    for key, section in (("reports", config.reports), ("rejects", config.rejects)):
+        problem = why_not_writable(section.path) if section and section.path else None
+        if problem is not None:
+            yield f"{key}.path: {problem}"

@@ -1,0 +1,328 @@
+"""`blindsight run`: the agent with its HTTP side, its files, its signals."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from connectors.build import build_inputs, read_references
+from monitor.agent.agent import Agent
+from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refits import Refitter
+from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
+from monitor.cli.check.check import check, unmatched_models
+from monitor.cli.check.intervals import interval_sentences
+from monitor.cli.journal import Journal, JournalSinks
+from monitor.cli.outputs import alert_pushers, reject_queues, report_queues, retention
+from monitor.cli.process import abandon_threads
+from monitor.cli.state import open_state
+from monitor.cli.tried import Stamp, Tried, reference_stamps, try_references
+from monitor.config.file import load_config
+from monitor.config.reload import classify
+from monitor.config.root import Config
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.engine.refit.fit import refit
+from monitor.engine.refit.recalibration import recalibrate
+from monitor.export.http.server import HttpServer, build_app
+from monitor.export.page import render_page
+from monitor.export.page.routes import page_routes
+from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
+from monitor.export.prometheus.collector import registry
+from monitor.export.sinks.sinks import AgentSinks, SinkSet
+from monitor.reports.views import AgentView
+from monitor.reports.window_report import WindowReport
+from monitor.stats.labelled import flow
+from monitor.stats.labelled.ssme_flow import SSMEFlow
+from monitor.store.store import FILE
+
+log = logging.getLogger("blindsight")
+
+_WAKE_SECONDS = 0.2
+_DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the process
+_SWAP_SECONDS = 2.0  # for the engine to come to a reload, and as long again to carry it out
+
+Watch = Callable[[Sequence[WindowReport]], None]
+
+
+def engine_settings(
+    config: Config, event_time: bool = False, in_flow: bool = False, tried: Tried | None = None
+) -> EngineSettings:
+    """What the engine of a configuration is built from, its references read.
+
+    Everything is tried here that the engine would otherwise do as models appear: what a reference or a
+    chart cannot carry must be known before the start, and not stop the agent when the first answer comes;
+    but for what `tried` knows.
+
+    Raises
+    ------
+    ConfigError
+        A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
+        way round; a chart cannot keep its promise.
+    MissingExtraError
+        An estimator needs an extra that is not installed.
+    """
+    for name, task in config.scored_tasks.items():
+        if SSMEFlow.tag in task.estimators:
+            flow.require(f"tasks.{name}.estimators: {SSMEFlow.tag}")
+    # A replay must give the same bytes, however fast it goes.
+    inline, again = (refit, recalibrate) if event_time or in_flow else (None, None)
+    settings = EngineSettings(
+        config.scored_tasks, read_references(config), event_time, inline, again, config.arenas
+    )
+    try_references(settings, tried)
+    check(config, reference_windows(settings))
+    return settings
+
+
+def reference_windows(settings: EngineSettings) -> dict[str, dict[str, int]]:
+    """Windows in each task's reference file, by model."""
+    return {
+        name: {
+            model: len(reference.labels) // settings.tasks[name].window.size
+            for model, reference in models.items()
+        }
+        for name, models in settings.references.items()
+    }
+
+
+class Daemon:
+    """The agent and everything around it, from a configuration.
+
+    Parameters
+    ----------
+    config : Config
+    watch : callable, optional
+        Shown the closed windows, in the engine's thread. Without it a `Journal` logs what changes in them,
+        and what could not be used.
+    in_flow : bool
+        Do refits as the windows close with which they are due, and let the stream wait: for one that goes by
+        so fast that a refit beside it would be weeks late.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        watch: Watch | None = None,
+        in_flow: bool = False,
+    ) -> None:
+        self.config = config
+        self._stamps = reference_stamps(config)  # before they are read: what changes meanwhile is seen later
+        tried = Tried(config)
+        settings = engine_settings(config, in_flow=in_flow, tried=tried)
+        self._state = open_state(config, settings) if config.store else None
+        tried.save()
+        sinks = SinkSet(
+            report_queues(config) if self._state is None else self._state.followers, reject_queues(config)
+        )
+        journal = Journal()
+        windows, watch_recent = _windows(config)
+        self._sinks = (
+            AgentSinks(sinks, _both(watch, watch_recent))
+            if watch
+            else JournalSinks(sinks, journal, watch_recent)
+        )
+        self._retention = retention(config)
+        for warning in unmatched_models(config, reference_windows(settings)):
+            log.warning("%s.", warning)
+        for said in interval_sentences(settings.tasks, settings.references):
+            log.info("%s.", said)
+        engine = settings.build() if self._state is None else self._state.engine
+        journal.resume(engine.view())
+        kept = None if self._state is None else self._state.kept
+        refitter = Refitter(RefitWorker(), self._refit_limits)
+        self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)
+        export = config.export
+        metrics = registry(self.view, export.max_series, distributions=export.distributions)
+        self._pushers = alert_pushers(config, self.agent.view)
+        routes = page_routes(self.view, windows)
+        self.server = HttpServer(build_app(self.view, metrics, render_page, routes), export.listen)
+
+    def view(self) -> AgentView:
+        """The agent as it is now, with the HTTP side that shows it."""
+        found = self.agent.view()
+        pushers = [pusher.view for pusher in self._pushers]
+        return replace(found, sinks=(*found.sinks, *pushers, self.server.view))
+
+    def _refit_limits(self, task: str) -> Limits:
+        """As the configuration in force has them; those of a reload hold from the next refit on."""
+        limits = self.config.scored_tasks[task].ssme
+        return Limits(limits.seconds, limits.memory_bytes)
+
+    @contextmanager
+    def running(self) -> Iterator[Agent]:
+        """Everything started; on the way out, drained and stopped.
+
+        Raises
+        ------
+        ConfigError
+            Something that the configuration names cannot be had: a port, a file, a feed.
+        """
+        with ExitStack() as stack:
+            if self._state is not None:
+                stack.callback(self._state.close)
+            try:
+                stack.callback(self.server.stop)
+                self.server.start()
+                stack.callback(self._sinks.close)
+                self._sinks.start()
+                if self._retention is not None:
+                    stack.callback(self._retention.stop)
+                    self._retention.start()
+                self.agent.start()
+                for pusher in self._pushers:
+                    stack.callback(pusher.stop)
+                    pusher.start()
+            except (SourceError, SinkError) as error:
+                raise ConfigError(str(error)) from error
+            stack.callback(self._drain)
+            yield self.agent
+
+    def _drain(self) -> None:
+        self.agent.stop()
+        if not self.agent.wait(_DRAIN_SECONDS):
+            log.warning("Not everything that was read could be used within %.0f s.", _DRAIN_SECONDS)
+            abandon_threads()
+
+    def reload(self, path: str) -> None:
+        """Read the configuration again; keep the old one where the new one is wrong, and say so.
+
+        A reference file that has changed since it was read is read again: its task begins a new baseline.
+        The new configuration holds once the engine has taken it over, which is waited for.
+        """
+        try:
+            changes = self._reload(path)
+        except BlindsightError as error:
+            self.agent.note_reload(successful=False)
+            log.error("The configuration was not reloaded, the old one holds: %s", error)
+        except Exception:
+            self.agent.note_reload(successful=False)
+            log.exception("The configuration was not reloaded, the old one holds.")
+        else:
+            self.agent.note_reload(successful=True)
+            log.info("The configuration was reloaded: %s.", ", ".join(changes) or "no change")
+
+    def _reload(self, path: str) -> list[str]:
+        """What changed, once it holds."""
+        new = load_config(path)
+        plan = classify(self.config, new)
+        if plan.restart:
+            raise ConfigError(
+                f"{', '.join(plan.restart)}: cannot change while the agent runs; restart it, or put "
+                "the old value back"
+            )
+        stamps = reference_stamps(new)
+        rewritten = self._rewritten(new, stamps)
+        if plan.changes or rewritten:
+            self._swap(new, plan.fresh_tasks | set(rewritten))
+        self.config, self._stamps = new, stamps
+        files = [f"tasks.{name}.reference (its file {file} has changed)" for name, file in rewritten.items()]
+        return [*plan.at_once, *plan.new_baseline, *files]
+
+    def _rewritten(self, new: Config, stamps: Mapping[str, Stamp]) -> dict[str, str]:
+        """By task, the reference files that are the same ones as before but have changed."""
+        return {
+            name: str(new.scored_tasks[name].reference.path)
+            for name, stamp in stamps.items()
+            if new.scored_tasks[name].reference.path == self.config.scored_tasks[name].reference.path
+            and stamp != self._stamps[name]
+        }
+
+    def _swap(self, new: Config, fresh: Collection[str]) -> None:
+        """Have the engine's thread take the new configuration over.
+
+        Raises
+        ------
+        BlindsightError
+            It has not done so in time: it is busy with one chunk, or its input has ended.
+        """
+        tried = Tried(new)
+        settings = engine_settings(new, tried=tried)
+        tried.save()
+
+        def swap(engine: Engine) -> tuple[Engine, list[WindowReport]]:
+            return engine.reconfigured(settings, fresh)
+
+        outcome = self.agent.reconfigure(swap)
+        wait([outcome], _SWAP_SECONDS)
+        if outcome.cancel():
+            raise BlindsightError(
+                f"the engine was busy for {_SWAP_SECONDS:.0f} s; reload again when it has caught up"
+            )
+        if not wait([outcome], _SWAP_SECONDS).done:
+            raise BlindsightError(
+                f"the engine has not taken it over within {2 * _SWAP_SECONDS:.0f} s, though it may yet; "
+                "reload again to be sure"
+            )
+        outcome.result()
+
+
+def _windows(config: Config) -> tuple[Windows, Watch | None]:
+    """The history behind the page's charts, and what must be shown the windows for it."""
+    if config.store is not None:
+        return StoredWindows(Path(config.store.path) / FILE), None
+    recent = RecentWindows()
+    return recent, recent.add
+
+
+def _both(first: Watch, second: Watch | None) -> Watch:
+    def watch(reports: Sequence[WindowReport]) -> None:
+        first(reports)
+        if second is not None:
+            second(reports)
+
+    return watch
+
+
+def run(path: str) -> int:
+    """Run the daemon until a signal or the end of every source; the exit code."""
+    config = load_config(path)
+    if not config.sources:
+        raise ConfigError("sources: there are none; `run` needs one, or use `replay` for files")
+    stopping, reloading = threading.Event(), threading.Event()
+    with signals(stopping, reloading):
+        # Within the handlers' reach: a SIGHUP while references are read must not end the process.
+        daemon = Daemon(config)
+        with daemon.running() as agent:
+            log.info(
+                "Running: metrics on port %d of %s.",
+                daemon.server.port,
+                config.export.listen.rsplit(":", 1)[0],
+            )
+            while not stopping.is_set() and not agent.wait(_WAKE_SECONDS):
+                if reloading.is_set():
+                    reloading.clear()
+                    daemon.reload(path)
+            log.info("Stopping: %s.", _why(stopping, agent))
+    return 1 if agent.failure is not None else 0
+
+
+def _why(stopping: threading.Event, agent: Agent) -> str:
+    if agent.failure is not None:
+        return "the engine has failed"
+    return "asked to" if stopping.is_set() else "every source has ended"
+
+
+@contextmanager
+def signals(stopping: threading.Event, reloading: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT stop, SIGHUP reloads; what was there before is put back."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    def reload(number: int, frame: FrameType | None) -> None:
+        reloading.set()
+
+    wanted = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,230 @@
+"""What a few records of a source hold: what can be used, what cannot and why, which mapping would help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import yaml
+
+from connectors.base import Raw, RawBlock, RawMessages, RawTable
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.kserve import KserveWire
+from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.payloads import odd_payloads
+from connectors.formats.wires.wire import Wire
+from monitor.base.records import NO_ID, Chunk, TaskLayout
+from monitor.cli.proposal import propose, vectors
+from monitor.config.mapping import FieldMapping
+from monitor.engine.class_order import refuse_reversed_classes
+from monitor.engine.reference import Reference
+
+_FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found.
+
+    Parameters
+    ----------
+    answers, labels, rejected : int
+        Usable answers and labels, and what cannot be used.
+    lines : tuple of str
+        What to tell, a sentence each; a proposed mapping is one of several lines.
+    wrong : bool
+        Whether the source should not be run like this.
+    """
+
+    answers: int
+    labels: int
+    rejected: int
+    lines: tuple[str, ...]
+    wrong: bool
+
+
+def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire: Wire) -> Examination:
+    """Decode what was read of a source, as `run` would, and say what it is.
+
+    Parameters
+    ----------
+    raws : sequence of Raw
+        Some records; labels among them are joined by id.
+    layouts : sequence of TaskLayout
+    name : str
+        Of the source.
+    wire : Wire
+        As it is configured.
+
+    Raises
+    ------
+    ConfigError
+        A task's classes are the wrong way round, as at least 50 labelled answers tell.
+    """
+    chunk = Decoder(layouts, name, wire=wire).decode(raws)
+    labels = sum(map(len, chunk.labels))
+    lines = [*_held(chunk), *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
+    values = list(_values(raws, wire))
+    shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
+    odd = _no_probabilities([value.get("scores") for value in shaped])
+    lines += odd
+    if chunk.rejects and not odd and not isinstance(wire, KserveWire):
+        lines += _proposed(raws, values, layouts, name, _used(chunk)) or _odd_elsewhere(values, layouts)
+    for layout in layouts:
+        _refuse_reversed(chunk, layout, name)
+    found = sum(map(len, chunk.batches))
+    return Examination(found, labels, len(chunk.rejects), tuple(lines), bool(chunk.rejects or odd))
+
+
+def _held(chunk: Chunk) -> Iterable[str]:
+    answers = sum(map(len, chunk.batches))
+    given = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+    labels = sum(map(len, chunk.labels))
+    yield f"{answers} answers, {labels + given} labels, {len(chunk.rejects)} records that cannot be used"
+    for batch in chunk.batches:
+        often = Counter(np.asarray(batch.models)[batch.model].tolist())
+        models = ", ".join(f"{model} ({times})" for model, times in often.most_common(5))
+        yield f"task {batch.task}: models {models}"
+        if np.isnan(batch.time).any():
+            yield "some answers have no time: they count as of their arrival"
+        if (batch.key == NO_ID).any():
+            yield "some answers have no id: no label can be joined to those"
+
+
+def _faults(chunk: Chunk) -> Iterable[str]:
+    often = Counter(reject.reason for reject in chunk.rejects)
+    for reason, times in often.most_common():
+        first = next(reject for reject in chunk.rejects if reject.reason is reason)
+        yield f"{times} × {reason.value}, the first at {first.partition}:{first.position}: {first.message}"
+
+
+def _used(chunk: Chunk) -> int:
+    return sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
+
+
+def _values(raws: Sequence[Raw], wire: Wire) -> Iterable[dict[str, Any]]:
+    """The records as they are, objects only."""
+    for raw in raws:
+        if isinstance(raw, RawTable):
+            rows = zip(*raw.columns.values(), strict=False)
+            yield from (dict(zip(raw.columns, map(_number, row), strict=True)) for row in rows)
+        else:
+            for text in _texts(raw, wire):
+                yield from _objects(text)
+
+
+def _texts(raw: Raw, wire: Wire) -> Iterable[bytes]:
+    """The lines of a block; messages, with what their headers say."""
+    if isinstance(raw, RawBlock):
+        return raw.data.splitlines()
+    if isinstance(raw, RawMessages):
+        return raw.values if raw.headers is None else map(wire.message, raw.values, raw.headers)
+    return ()
+
+
+def _number(cell: object) -> object:
+    """A cell of text that is a number, as one: CSV holds nothing but text."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(cell) if isinstance(cell, str) else cell
+    return cell
+
+
+def _objects(text: bytes) -> Iterable[dict[str, Any]]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, dict):
+            yield each
+
+
+def _odd_elsewhere(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> list[str]:
+    """The same sentence of a field under another name, which no mapping is proposed for."""
+    found = {path: rows for layout in layouts for path, rows in vectors(values, layout).items()}
+    return [line for path, rows in found.items() for line in _no_probabilities(rows, path)][:1]
+
+
+def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
+    """The sentence about scores that are some other function of the model's output."""
+    rows = [list(each.values()) if isinstance(each, dict) else each for each in scores]
+    vectors = [
+        row for row in rows if isinstance(row, list) and row and all(type(x) in (int, float) for x in row)
+    ]
+    if len(vectors) < _FEWEST:
+        return []
+    low, high = min(map(min, vectors)), max(map(max, vectors))
+    if low >= 0 and high <= 1:
+        return []
+    got = f"{name}: expected probabilities from 0 to 1, got {low:.4g} to {high:.4g}: they look like "
+    if low >= 0 and high <= 100.1 and all(abs(sum(row) - 100) < 0.5 for row in vectors):
+        return [got + "percent; divide by 100 where they are sent"]
+    if high <= 0 and all(abs(sum(np.exp(row)) - 1) < 0.01 for row in vectors):
+        return [got + "logarithms of probabilities; send exp() of them"]
+    return [got + "logits; send the softmax of them (of a single number the sigmoid)"]
+
+
+def _proposed(
+    raws: Sequence[Raw], values: Sequence[Any], layouts: Sequence[TaskLayout], name: str, used: int
+) -> list[str]:
+    """A mapping by which more of the records can be used, as lines of a configuration."""
+    best, most = None, used
+    for mapping in _candidates(values, layouts):
+        wire: Wire = KserveWire(mapping) if mapping.format == "kserve" else MappedWire(mapping)
+        count = _used(Decoder(layouts, name, wire=wire).decode(raws))
+        if count > most:
+            best, most = mapping, count
+    if best is None:
+        return []
+    text = yaml.safe_dump(
+        {"mapping": best.model_dump(mode="json", exclude_defaults=True)}, sort_keys=False, width=100
+    )
+    indented = "\n".join(f"    {line}" for line in text.splitlines())
+    return [f"with this mapping {most} can be used instead of {used}:\n{indented}"]
+
+
+def _candidates(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> Iterable[FieldMapping]:
+    """Mappings that may read the records, of each task; the events of serving stacks need no guess."""
+    for layout in layouts:
+        task = {"task": layout.name} if len(layouts) > 1 else {}
+        yield FieldMapping.model_validate({"format": "kserve", "constants": task})
+        constants = {"model": layout.models[0] if len(layout.models) == 1 else "name-of-the-model"}
+        mapping = propose(values, layout, constants) if values else None
+        if mapping is None:
+            continue
+        if task and mapping.task is None:
+            told = {**mapping.constants.model_dump(exclude_none=True), **task}
+            mapping = FieldMapping(**{**mapping.model_dump(exclude_defaults=True), "constants": told})
+        yield mapping
+
+
+def _refuse_reversed(chunk: Chunk, layout: TaskLayout, source: str) -> None:
+    """Hold the classes' order against the labels in the sample."""
+    known = {
+        int(key): int(label)
+        for batch in chunk.labels
+        if batch.task == layout.name
+        for key, label in zip(batch.key, batch.label, strict=True)
+    }
+    for batch in chunk.batches:
+        if batch.task != layout.name:
+            continue
+        label = np.array(
+            [
+                own if own >= 0 else known.get(int(key), -1)
+                for own, key in zip(batch.label.tolist(), batch.key.tolist(), strict=True)
+            ],
+            dtype=np.int64,
+        )
+        for i, model in enumerate(batch.models):
+            rows = np.flatnonzero((batch.model == i) & (label >= 0))
+            reference = Reference(
+                batch.scores[rows], batch.predicted[rows], label[rows], batch.time[rows], "", {}
+            )
+            refuse_reversed_classes(layout.name, layout.classes, model, reference, source)

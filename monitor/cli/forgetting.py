@@ -1,0 +1,149 @@
+"""`blindsight forget`: removes what rests of records with given ids, place by place.
+
+Every step may be done again, so that a command that was killed in the middle is simply run anew:
+
+1. the store: the running agent is asked; where none runs, the file is changed here, under its lock;
+2. the spools of posts: what is not used yet is waited for, or overwritten where no agent runs;
+3. the store once more, for what came out of the spools meanwhile;
+4. the rejects file and its predecessor.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from connectors.http.erase import erase, idle_spool
+from connectors.http.segment import segments_in
+from monitor.agent.forget import KIND, RecordsOf, count, sentence
+from monitor.agent.rebaseline import not_there
+from monitor.agent.resume import tasks_of
+from monitor.base.errors import ConfigError, RequestError, StoreError
+from monitor.base.records import Keys, id_keys
+from monitor.base.state_changes import Changes, assembled
+from monitor.cli.asking import ask
+from monitor.config.file import load_config
+from monitor.config.root import Config, HttpSource
+from monitor.engine.engine import EngineSettings
+from monitor.engine.labels.columns import Forgotten
+from monitor.export.sinks.rejects_file import remove_lines
+from monitor.store import Store
+from monitor.store.lock import FolderLock
+from monitor.store.store import FILE
+
+_KEYS_A_REQUEST = 10_000  # of up to 21 bytes each: a request may have a MiB
+_LOOK_SECONDS = 0.2
+
+
+def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: float = 60.0) -> Iterator[str]:
+    """Remove what rests of these ids; a line for each place, as soon as it is done.
+
+    Parameters
+    ----------
+    path : str
+        The configuration.
+    ids : sequence of str
+        As in the records; ``-`` alone reads them from standard input, one a line.
+    task : str
+        ``""`` for every task.
+    wait_seconds : float
+        For the agent to answer, and for each spool to be used.
+
+    Raises
+    ------
+    ConfigError
+        The configuration cannot be used, or there is no id.
+    RequestError
+        There is no such task; the agent refused, or did not get through in time.
+    StoreError, SourceError, SinkError
+        A file cannot be read or written.
+    """
+    config = load_config(path)
+    given = _from_stdin() if list(ids) == ["-"] else ids
+    wanted = [each for each in dict.fromkeys(given) if each]
+    if not wanted:
+        raise ConfigError("ID: there is none; give at least one id, as it stands in the records")
+    if task and task not in config.tasks:
+        raise RequestError(not_there("task", task, list(config.tasks)))
+    records = RecordsOf(wanted, task)
+    yield f"store: {_from_store(config, wanted, task, wait_seconds)}"
+    waited = False
+    for source in config.sources:
+        if isinstance(source, HttpSource) and source.spool is not None:
+            found = _from_spool(Path(source.spool.path), records, wait_seconds)
+            waited |= found is None
+            said = "used, and gone" if found is None else f"{count(found, 'line')} removed"
+            yield f"spool of {source.label}: {said}."
+    if waited:
+        yield f"store, after what was in the spools: {_from_store(config, wanted, task, wait_seconds)}"
+    if config.rejects is not None and config.rejects.path is not None:
+        yield f"rejects: {count(remove_lines(Path(config.rejects.path), records), 'line')} removed."
+
+
+def _from_stdin() -> list[str]:
+    try:
+        return [line.strip() for line in sys.stdin.buffer.read().decode("utf-8").split("\n")]
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"ID: standard input is no UTF-8 ({error.reason}); give ids as records hold them"
+        ) from error
+
+
+def _from_store(config: Config, ids: Sequence[str], task: str, wait_seconds: float) -> str:
+    """What was removed of the joins of labels, in a sentence."""
+    if config.store is None:
+        return "none is configured; what an agent holds in memory goes when it stops."
+    folder = Path(config.store.path)
+    if not (folder / FILE).is_file():
+        return "there is none yet."
+    keys = id_keys(ids)
+    if not FolderLock.held(folder):
+        return sentence(_from_file(folder, keys, task))
+    answers = []
+    for start in range(0, len(keys), _KEYS_A_REQUEST):
+        body = {"keys": keys[start : start + _KEYS_A_REQUEST].tolist(), "task": task}
+        answers.append(ask(config, KIND, body, wait_seconds))
+    return " ".join(answers)
+
+
+def _from_file(folder: Path, keys: Keys, task: str) -> Forgotten:
+    """Remove from a store that no agent uses, as the agent would."""
+    store = Store(folder, keep_reports=sys.maxsize)  # windows are not what this is about
+    try:
+        saved = store.load()
+        tasks = tasks_of(saved)
+        state = assembled(saved.parts, saved.rings)
+        if state is None or (task and task not in tasks):
+            return Forgotten()
+        # Without references, which only a series that was never saved would need: no series is saved here.
+        engine = EngineSettings(tasks).build(state)
+        found = engine.forget(np.unique(keys), task)
+        changes = engine.changes()
+        kept = {name: part for name, part in changes.parts.items() if not name.startswith("series/")}
+        store.commit(Changes(kept, changes.rings))
+        return found
+    except ValueError as error:
+        raise StoreError(f"the state in {folder} cannot be read by this version: {error}") from error
+    finally:
+        store.close()
+
+
+def _from_spool(folder: Path, records: RecordsOf, wait_seconds: float) -> int | None:
+    """Lines overwritten in a spool that no agent uses; None where one does, and is past what was there."""
+    with idle_spool(folder) as idle:
+        if idle:
+            return erase(folder, records)
+    there = [segment.path for segment in segments_in(folder) if segment.path.stat().st_size]
+    deadline = time.monotonic() + wait_seconds
+    while any(path.exists() for path in there):
+        if time.monotonic() > deadline:
+            raise RequestError(
+                f"the agent has not used within {wait_seconds:g} s what was in its spool {folder}; see in "
+                "its log what holds it up, and run this again"
+            )
+        time.sleep(_LOOK_SECONDS)
+    return None

@@ -1,0 +1,186 @@
+"""The raw input of `blindsight verify`: which file is which recorded partition, and reading them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+from connectors.base import EndOfSource, Raw, RawMessages
+from connectors.files import FileSource, why_not_a_file
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import columns_of
+from connectors.formats.wires.console_dump import is_console_dump, read_console_dump
+from connectors.formats.wires.wire import PLAIN, Wire
+from monitor.base.errors import ConfigError
+from monitor.base.records import Chunk, TaskLayout
+
+_SHOWN = 5
+_READ_SECONDS = 0.2  # of a pipe only; a file is always ready
+_PACKED = (".gz", ".zst")
+
+
+class Reader:
+    """One file, read once from its start.
+
+    Parameters
+    ----------
+    raws : iterator of list of Raw
+    decoder : Decoder
+    name : str
+        The partition, or the topic of several.
+    whole : bool
+        Whether it is the one partition from its position 0 on; a dump may begin anywhere.
+    """
+
+    def __init__(self, raws: Iterator[Sequence[Raw]], decoder: Decoder, name: str, whole: bool) -> None:
+        self._raws = raws
+        self._decoder = decoder
+        self.name = name
+        self._whole = whole
+        self.begins: dict[str, int] = {name: 0} if whole else {}
+        self.reached: dict[str, int] = {}
+        self.ended = False
+
+    def may_hold(self, partition: str) -> bool:
+        """Whether records of a partition may be in it."""
+        if partition == self.name:
+            return True
+        return not self._whole and re.fullmatch(rf"{re.escape(self.name)}-\d+", partition) is not None
+
+    def read(self) -> Chunk | None:
+        """What comes next; None at the end."""
+        raws = next(self._raws, None)
+        if raws is None:
+            self.ended = True
+            return None
+        for raw in raws:
+            if isinstance(raw, RawMessages):
+                self.begins.setdefault(raw.partition, raw.offsets[0])
+        chunk = self._decoder.decode(raws)
+        self.reached.update(chunk.positions)
+        return chunk
+
+
+class Inputs:
+    """All files: the feed of a `Verifier`.
+
+    Parameters
+    ----------
+    readers : sequence of Reader
+    """
+
+    def __init__(self, readers: Sequence[Reader]) -> None:
+        self._readers = readers
+
+    def until(self, partition: str, position: int) -> Iterator[Chunk]:
+        """Read on until this position of a partition is passed.
+
+        Of several dumps of one topic those go first that are known to hold the partition.
+        """
+        while not self._passed(partition, position):
+            waiting = [r for r in self._readers if not r.ended and r.may_hold(partition)]
+            if not waiting:
+                return
+            reader = min(waiting, key=lambda r: (partition not in r.reached, len(r.reached)))
+            chunk = reader.read()
+            if chunk is not None:
+                yield chunk
+
+    def missing(self, partition: str, first: int, last: int) -> str:
+        """Why positions of a partition are not in the files; ``""`` where they are."""
+        begins = [r.begins[partition] for r in self._readers if partition in r.begins]
+        if not begins:
+            return f"{partition}: no file given"
+        if first < min(begins):
+            return f"{partition}: before the first record of its file, position {min(begins)}"
+        return "" if self._passed(partition, last) else f"{partition}: after the end of its file"
+
+    def _passed(self, partition: str, position: int) -> bool:
+        return any(r.reached.get(partition, -1) > position for r in self._readers)
+
+
+def open_inputs(
+    files: Sequence[Path],
+    named: Sequence[str],
+    partitions: Collection[str],
+    layouts: Sequence[TaskLayout],
+    wire_of: Callable[[str], Wire] = lambda _: PLAIN,
+) -> Inputs:
+    """Match files to the partitions that reports name.
+
+    Parameters
+    ----------
+    files : sequence of Path
+        Input files under the path or the name that they had; ``.gz`` or ``.zst`` may have come since.
+    named : sequence of str
+        ``NAME=FILE``: a partition, or a topic with a dump of it.
+    partitions : collection of str
+        Those in the reports.
+    layouts : sequence of TaskLayout
+
+    Raises
+    ------
+    ConfigError
+        A file is not there, or it is not clear which partition it is.
+    """
+    pairs = [(_partition_of(path, partitions), path) for path in files]
+    for each in named:
+        name, equals, file = each.partition("=")
+        if not equals or not name or not file:
+            raise ConfigError(f"--partition: expected NAME=FILE, got {each!r}")
+        pairs.append((_known(name, partitions), Path(file)))
+    readers = []
+    for name, path in pairs:
+        problem = why_not_a_file(path)
+        if problem is not None:
+            raise ConfigError(problem)
+        wire = wire_of(name)
+        decoder = Decoder(layouts, name, wire=wire)
+        dump = is_console_dump(path)
+        raws = read_console_dump(path, name) if dump else _file(path, name, columns_of(wire))
+        readers.append(Reader(raws, decoder, name, whole=not dump))
+    return Inputs(readers)
+
+
+def _file(path: Path, partition: str, mapped: Collection[str]) -> Iterator[Sequence[Raw]]:
+    source = FileSource(path, mapped=mapped)
+    source.partition = partition
+    source.open({})
+    try:
+        while True:
+            yield source.read(_READ_SECONDS)
+    except EndOfSource:
+        return
+    finally:
+        source.close()
+
+
+def _partition_of(path: Path, partitions: Collection[str]) -> str:
+    for name in (str(path), str(path.absolute()), str(path.resolve())):
+        if name in partitions:
+            return name
+    names = {path.name, path.stem} if path.suffix in _PACKED else {path.name}
+    alike = sorted(each for each in partitions if Path(each).name in names)
+    if len(alike) == 1:
+        return alike[0]
+    what = f"several have its name: {', '.join(alike)}" if alike else f"there are {_listed(partitions)}"
+    raise ConfigError(
+        f"{path}: no window names this file, {what}; say which it is, --partition NAME={path}, "
+        "or leave it out where it holds labels alone"
+    )
+
+
+def _known(name: str, partitions: Collection[str]) -> str:
+    if name in partitions or any(re.fullmatch(rf"{re.escape(name)}-\d+", each) for each in partitions):
+        return name
+    raise ConfigError(
+        f"--partition: no window names {name!r}, there are {_listed(partitions)}; of a Kafka topic give its "
+        "name, or that of a partition"
+    )
+
+
+def _listed(partitions: Collection[str]) -> str:
+    shown = sorted(partitions)
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more if shown else "none"

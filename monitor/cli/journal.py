@@ -1,0 +1,208 @@
+"""What `run` logs of its windows and records: changes of state, a line each, and rejects in summary."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from monitor.base.records import Chunk, Reject
+from monitor.base.results import Estimate
+from monitor.engine.evaluate import AVERAGE_CONFIDENCE
+from monitor.export.sinks.sinks import AgentSinks, SinkSet
+from monitor.reports.trust import sentence
+from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView
+from monitor.reports.window_report import WindowReport, rfc3339
+
+log = logging.getLogger("blindsight")
+
+_REJECTS_SECONDS = 60.0  # a feed that is all wrong must not fill the log
+
+_Place = tuple[str, str, str, str]
+"""Task, model, group, metric."""
+
+
+@dataclass(slots=True)
+class _Unused:
+    """Records of one source that could not be used, since the last line about them."""
+
+    said_at: float = -float("inf")
+    reasons: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+
+
+class Journal:
+    """Logs when an alarm is raised or released and an objective changes, and what could not be used.
+
+    What it remembers of a series is whether it is alarmed and how its objectives stand, so its memory is
+    bounded by the cap on series. Nothing that it says is computed here: the reports hold it all.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds that never fall.
+
+    Examples
+    --------
+    >>> journal = Journal()
+    >>> journal.windows([])
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._alarmed: set[_Place] = set()
+        self._standing: dict[_Place, ObjectiveState] = {}
+        self._untrusted: set[_Place] = set()
+        self._unused: dict[str, _Unused] = {}
+
+    def resume(self, engine: EngineView) -> None:
+        """Begin where the agent stood before a restart: what was told then is not told again."""
+        for one in engine.series:
+            series = (one.task, one.model, one.group)
+            self._alarmed.update((*series, metric) for metric in one.alarmed_since)
+            for objective in one.objectives:
+                if objective.state is not None:
+                    self._standing[*series, objective.metric] = objective.state
+            if one.trust is not None and not one.trust.trusted:
+                self._untrusted.add((*series, "accuracy"))
+
+    def windows(self, reports: Sequence[WindowReport]) -> None:
+        """Look at closed windows; called every second also without any, which lets rejects be told of.
+
+        A revision is passed over: its charts and objectives are those of the time when its window closed.
+        """
+        for report in reports:
+            if report.revision:
+                continue
+            for chart in report.charts:
+                self._chart(report, chart)
+            for objective in report.objectives:
+                self._objective(report, objective)
+            self._trust(report)
+        self._tell_unused(_REJECTS_SECONDS)
+
+    def rejects(self, chunk: Chunk) -> None:
+        """Count what could not be used; told at once, then at most once a minute and source."""
+        unused = self._unused.setdefault(chunk.source, _Unused())
+        for reject in chunk.rejects:
+            unused.first = unused.first or _place_of(reject)
+            unused.reasons[reject.reason.value] += 1
+        self._tell_unused(_REJECTS_SECONDS)
+
+    def close(self) -> None:
+        """Tell of what has not been told yet."""
+        self._tell_unused(0.0)
+
+    def _chart(self, report: WindowReport, chart: ChartView) -> None:
+        place = (report.task, report.model, report.group, chart.metric)
+        verdict = chart.verdict
+        if verdict.out_of_control == (place in self._alarmed):
+            return
+        (self._alarmed.add if verdict.out_of_control else self._alarmed.discard)(place)
+        log.log(
+            logging.WARNING if verdict.out_of_control else logging.INFO,
+            "Alarm %s: %s; limits %.4f to %.4f around %.4f%s.",
+            "raised" if verdict.out_of_control else "released",
+            _what(report, chart.metric, chart.estimator),
+            verdict.lower,
+            verdict.upper,
+            verdict.center,
+            f"; broken: {', '.join(verdict.rules)}" if verdict.rules else "",
+        )
+
+    def _trust(self, report: WindowReport) -> None:
+        place = (report.task, report.model, report.group, "accuracy")
+        if (report.trust is None) == (place not in self._untrusted):
+            return
+        if report.trust is None:
+            self._untrusted.discard(place)
+            log.info("Trusted again: %s.", _what(report, "accuracy"))
+        else:
+            self._untrusted.add(place)
+            log.warning("Not trusted: %s; %s.", _what(report, "accuracy"), sentence(report.trust))
+
+    def _objective(self, report: WindowReport, objective: ObjectiveView) -> None:
+        place = (report.task, report.model, report.group, objective.metric)
+        # One that is met from its first window on is no news.
+        before = self._standing.get(place, ObjectiveState.MET)
+        if objective.state is None or objective.state is before:
+            return
+        self._standing[place] = objective.state
+        log.log(
+            logging.INFO if objective.state is ObjectiveState.MET else logging.WARNING,
+            "Objective %s: %s: %s over the windows pooled; its %s is %.4g.",
+            objective.state.value.replace("_", " "),
+            _which(report, objective.metric),
+            "{:.4f} to {:.4f}".format(*objective.pooled) if objective.pooled else "unknown",
+            "floor" if objective.is_floor else "ceiling",
+            objective.bound,
+        )
+
+    def _tell_unused(self, pause_seconds: float) -> None:
+        now = self._clock()
+        for source, unused in self._unused.items():
+            if not unused.reasons or now - unused.said_at < pause_seconds:
+                continue
+            total = unused.reasons.total()
+            counts = ", ".join(f"{count} {reason}" for reason, count in unused.reasons.most_common())
+            were = "record was" if total == 1 else "records were"
+            log.warning("%s: %d %s not used (%s). The first: %s", source, total, were, counts, unused.first)
+            self._unused[source] = _Unused(said_at=now)
+
+
+def _place_of(reject: Reject) -> str:
+    """Where it stands, and what is wrong with it where that may be told."""
+    return f"{reject.partition}, position {reject.position}{': ' if reject.message else ''}{reject.message}"
+
+
+def _which(report: WindowReport, metric: str) -> str:
+    """The series, the metric and the window."""
+    names = [report.task, report.model, *([report.group] if report.group else []), metric]
+    return f"{', '.join(names)}, window {report.window} (until {rfc3339(report.end_time)})"
+
+
+def _what(report: WindowReport, metric: str, estimator: str = AVERAGE_CONFIDENCE) -> str:
+    """The series, the metric, the window and its estimate."""
+    value = "unknown"
+    for each in report.estimates:
+        if (each.metric, each.estimator) == (metric, estimator) and isinstance(each.result, Estimate):
+            value = f"{each.result.value:.4f} ({each.result.lower:.4f} to {each.result.upper:.4f})"
+    return f"{_which(report, metric)}: {value}"
+
+
+class JournalSinks(AgentSinks):
+    """Sinks that a journal looks on at.
+
+    Parameters
+    ----------
+    sinks : SinkSet
+    journal : Journal
+    watch : callable, optional
+        As in `AgentSinks`.
+    """
+
+    def __init__(
+        self,
+        sinks: SinkSet,
+        journal: Journal,
+        watch: Callable[[Sequence[WindowReport]], None] | None = None,
+    ) -> None:
+        super().__init__(sinks, watch)
+        self._journal = journal
+
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Take closed windows."""
+        self._journal.windows(reports)
+        super().reports(reports)
+
+    def rejects(self, chunk: Chunk) -> None:
+        """Take what could not be used."""
+        self._journal.rejects(chunk)
+        super().rejects(chunk)
+
+    def close(self) -> None:
+        """Write what waits, and say what has not been said."""
+        self._journal.close()
+        super().close()

@@ -1,0 +1,332 @@
+"""The command line: `blindsight run`, `demo`, `replay`, `check`, `rebaseline` and so on.
+
+Exit codes: 0 fine, 1 a failure while running, 2 wrong usage or configuration. What a user can mend is
+one sentence on standard error; `--debug` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from monitor import __version__
+from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
+from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices
+from monitor.export.rules.render import Format
+from monitor.export.rules.settings import RUNBOOKS, SELECTOR
+
+app = typer.Typer(
+    name="blindsight",
+    help="Says how good deployed models are now, without waiting for labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ConfigPath = Annotated[str, typer.Argument(metavar="CONFIG", help="The configuration, a YAML file.")]
+
+_debug = False
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debugging lines.")] = False,
+) -> None:
+    global _debug
+    _debug = debug
+    level = logging.DEBUG if debug else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(levelname)s %(message)s")
+    if not debug:
+        # kafka-python logs every attempt to reconnect as an error; the source says each outage once.
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    logging.getLogger("blindsight").setLevel(logging.DEBUG if debug else logging.INFO)
+
+
+class Engine(StrEnum):
+    """What computes."""
+
+    PROCESS = "process"
+    SPARK = "spark"
+
+
+EngineChoice = Annotated[Engine, typer.Option(help="This process, or Spark.")]
+Master = Annotated[str | None, typer.Option(help="Spark's; local[*], all cores here, if left out.")]
+SparkConf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark.")]
+
+
+@app.command()
+def run(
+    config: ConfigPath,
+    engine: EngineChoice = Engine.PROCESS,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Spark: folder of the state; needed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Spark: folder for windows-….parquet.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Spark: messages of a batch, at most.")] = 1_000_000,
+    every: Annotated[float, typer.Option(min=0, help="Spark: seconds from batch to batch.")] = 10,
+    once: Annotated[bool, typer.Option("--once", help="Spark: end when what is there is read.")] = False,
+) -> None:
+    """Run the daemon: read the sources, publish metrics, write the reports."""
+    from monitor.cli.daemon import run as run_daemon
+    from monitor.cli.process import trim_heap, tune_collector
+
+    tune_collector()
+    trim_heap()
+    if engine is Engine.SPARK:
+        from monitor.cli.run_spark import StreamOnSpark, run_on_spark
+
+        if checkpoint is None:
+            raise ConfigError("--engine spark needs --checkpoint FOLDER, for its state")
+        master = master or "local[*]"
+        where = StreamOnSpark(checkpoint, out, master, spark_conf or (), batch, every, once)
+        raise typer.Exit(run_on_spark(config, where))
+    if master or spark_conf or checkpoint or out or once:
+        raise ConfigError(
+            "--master, --spark-conf, --checkpoint, --out and --once are Spark's; add --engine spark"
+        )
+    raise typer.Exit(run_daemon(config))
+
+
+@app.command()
+def replay(
+    config: ConfigPath,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet; folders too on Spark.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
+    engine: EngineChoice = Engine.PROCESS,
+    master: Master = None,
+    spark_conf: SparkConf = None,
+) -> None:
+    """Compute the windows of files as fast as it goes, and draw a picture a model."""
+    from monitor.cli.process import trim_heap, tune_collector
+    from monitor.cli.replay_screen import replay_with_progress
+
+    tune_collector()
+    trim_heap()
+    spark = None
+    if engine is Engine.SPARK:
+        from monitor.cli.replay_spark import OnSpark
+
+        spark = OnSpark(master or OnSpark().master, spark_conf or ())
+    elif master or spark_conf:
+        raise ConfigError("--master and --spark-conf are Spark's; add --engine spark")
+    replay_with_progress(config, files, out, spark)
+
+
+@app.command()
+def check(config: ConfigPath) -> None:
+    """Say whether a configuration is right, and how many false alarms a week its charts will raise."""
+    from monitor.cli.checking import check_file
+
+    typer.echo(check_file(config))
+
+
+@app.command()
+def doctor(config: ConfigPath) -> None:
+    """Look at a hundred records of each source: what they hold, what is wrong, which mapping reads them."""
+    from monitor.cli.doctor import examine_sources
+
+    text, well = examine_sources(config)
+    typer.echo(text)
+    raise typer.Exit(0 if well else 1)
+
+
+@app.command()
+def backup(
+    config: ConfigPath,
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist.")],
+) -> None:
+    """Copy the store as of its last checkpoint; the daemon may go on meanwhile."""
+    from monitor.cli.state import back_up
+
+    typer.echo(back_up(config, target))
+
+
+@app.command()
+def rebaseline(
+    config: ConfigPath,
+    model: Annotated[str, typer.Option(help="As its answers name it.")],
+    metric: Annotated[str, typer.Option(help="One that metrics lists, such as accuracy.")],
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the reports.")],
+    task: Annotated[str, typer.Option(help="May be left out where there is one.")] = "",
+    group: Annotated[str, typer.Option(help="region=eu; the whole model where left out.")] = "",
+    wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds for the agent to answer.")] = 15,
+) -> None:
+    """Release a chart's alarm, and take its baseline anew from the windows that follow."""
+    from monitor.cli.asking import ask_for_baseline
+
+    typer.echo(ask_for_baseline(config, task, model, group, metric, reason, wait))
+
+
+@app.command()
+def forget(
+    config: ConfigPath,
+    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Or - for one a line on standard input.")],
+    task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
+    wait: Annotated[float, typer.Option(min=1, max=3600, help="Seconds for the agent to get through.")] = 60,
+) -> None:
+    """Remove what rests of records with these ids; counts of closed windows stay."""
+    from monitor.cli.forgetting import forget_ids
+
+    for line in forget_ids(config, ids, task, wait):
+        typer.echo(line)
+
+
+labels_app = typer.Typer(help="Labels: which to have made next.", no_args_is_help=True)
+app.add_typer(labels_app, name="labels")
+
+
+@labels_app.command("ask")
+def labels_ask(
+    config: ConfigPath,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
+    number: Annotated[
+        int, typer.Option("-n", help="Labels to make, of each model; with --for of each task.")
+    ] = 50,
+    task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
+    model: Annotated[str, typer.Option(help="Every model where left out.")] = "",
+    seed: Annotated[int, typer.Option(help="Another one draws other answers.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="A file to write to instead of printing.")] = None,
+    estimator: Annotated[
+        str, typer.Option("--for", help="active_testing: draw requests one after another, as it needs them.")
+    ] = "",
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option("--continue", metavar="FILE", help="What --for wrote before: its round goes on."),
+    ] = None,
+) -> None:
+    """Say which answers to have labelled next, with what chance, and how much narrower that makes things."""
+    from monitor.cli.drawing import asked_for
+    from monitor.cli.labels_ask import write
+
+    lines, said = asked_for(estimator, config, files, number, task, model, seed, earlier or [])
+    write(lines, out)
+    for sentence in said:
+        typer.echo(sentence, err=True)
+
+
+@app.command()
+def verify(
+    config: ConfigPath,
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE…", help="The raw input, under the name it had.")
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="A partition's file, or a topic's dump; see docs/verify.md."),
+    ] = None,
+) -> None:
+    """Recompute the reported windows from the raw input, and say whether they match."""
+    from monitor.cli.verifying import told
+    from monitor.cli.verifying import verify as verified
+
+    found = verified(config, store, files or [], partition or [])
+    typer.echo(told(found))
+    raise typer.Exit(0 if found.clean else 1)
+
+
+@app.command()
+def report(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file.")],
+    since: Annotated[str, typer.Option(help="A date or a time, in UTC; the oldest window by default.")] = "",
+    until: Annotated[str, typer.Option(help="Likewise; windows that end before it.")] = "",
+) -> None:
+    """Write the windows of a period as one HTML file; the daemon may go on meanwhile."""
+    from monitor.cli.reporting import report as write_report
+
+    lines = write_report(store, out, since, until)
+    typer.echo(f"{out}: from {lines:,} lines of the store.")
+
+
+@app.command()
+def schema() -> None:
+    """Print the configuration's JSON Schema, for editors."""
+    from monitor.config.file import schema as config_schema
+
+    typer.echo(json.dumps(config_schema(), indent=2))
+
+
+@app.command()
+def rules(
+    config: Annotated[
+        str | None, typer.Argument(metavar="CONFIG", help="A YAML file; the defaults where left out.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="For whom.")] = Format.PROMETHEUS,
+    selector: Annotated[str, typer.Option(help="Label matchers that pick the agents.")] = SELECTOR,
+    runbooks: Annotated[str, typer.Option(help="Where the runbooks are, for runbook_url.")] = RUNBOOKS,
+    dashboard: Annotated[str, typer.Option(help="The model dashboard's address; none by default.")] = "",
+    time_scale: Annotated[float, typer.Option(help="Factor of every duration, to try them out.")] = 1.0,
+    out: Annotated[Path | None, typer.Option(help="A folder to write to instead of printing.")] = None,
+) -> None:
+    """Print the alert rules that watch a configuration's models and the agent itself."""
+    from monitor.cli.rules import paces_of, rules_text
+    from monitor.export.rules.settings import RuleSettings
+
+    settings = RuleSettings(selector, paces_of(config), runbooks, dashboard, time_scale)
+    typer.echo(rules_text(settings, form, out))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"blindsight {__version__}")
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the stream, the reports and the picture.")
+    ] = Path("blindsight-demo"),
+    listen: Annotated[str, typer.Option(help="Where /metrics is served meanwhile.")] = "127.0.0.1:9109",
+    seconds: Annotated[
+        float, typer.Option(min=0, max=3600, help="How long the nine months take; 0 is as fast as it goes.")
+    ] = 15,
+) -> None:
+    """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
+    from monitor.cli.demo_screen import run_demo
+    from monitor.cli.process import tune_collector
+
+    tune_collector()
+    raise typer.Exit(run_demo(folder, listen, seconds))
+
+
+def main() -> None:
+    """Entry point: errors that a user can mend become a sentence and an exit code."""
+    one_thread_for_matrices()
+    one_heap()
+    try:
+        _command()
+    except SystemExit as end:
+        leave_if_abandoned(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
+        raise
+
+
+def _command() -> None:
+    try:
+        app()
+    except BlindsightError as error:
+        if _debug:
+            traceback.print_exc()
+        typer.echo(f"blindsight: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError | MissingExtraError) else 1)

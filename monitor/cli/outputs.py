@@ -1,0 +1,69 @@
+"""The queues before files and topics: what a daemon without a store has for windows, and any for rejects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from connectors.build import build_lines_topic, build_rejects_topic
+from monitor.config.root import Config
+from monitor.export.alertmanager.pusher import AlertPusher
+from monitor.export.rules import paces
+from monitor.export.sinks.queued import QueuedSink
+from monitor.export.sinks.rejects import QUEUED_REJECTS, Rejected, RejectWriter
+from monitor.export.sinks.rejects_file import RejectsRetention
+from monitor.export.sinks.reports import QUEUED_REPORTS, ReportWriter
+from monitor.reports.views import AgentView
+
+
+def report_queues(config: Config) -> list[QueuedSink[bytes]]:
+    """Of closed windows, where no store keeps them: past their bound the oldest are dropped."""
+    found: list[QueuedSink[bytes]] = []
+    if config.reports and config.reports.path:
+        writer = ReportWriter(
+            config.reports.path, max_bytes=config.reports.max_bytes, keep=config.reports.keep
+        )
+        found.append(writer)
+    if config.reports and config.reports.kafka:
+        topic = build_lines_topic(config.reports.kafka)
+        found.append(QueuedSink(topic, QUEUED_REPORTS, drop_oldest=True))
+    return found
+
+
+def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
+    """Of records that could not be used: past their bound further ones are dropped."""
+    found: list[QueuedSink[Rejected]] = []
+    if config.rejects and config.rejects.path:
+        found.append(RejectWriter(config.rejects.path, config.rejects.max_bytes, clock=time.time))
+    if config.rejects and config.rejects.kafka:
+        found.append(QueuedSink(build_rejects_topic(config.rejects.kafka), QUEUED_REJECTS))
+    return found
+
+
+def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPusher]:
+    """One for each Alertmanager that is told directly."""
+    settings = config.alertmanager
+    if settings is None:
+        return []
+    names = (
+        [f"alertmanager_{i}" for i in range(len(settings.urls))] if settings.urls[1:] else ["alertmanager"]
+    )
+    page = f"http://{config.export.listen}/"
+    waits = {pace.task: 2 * pace.window_seconds for pace in paces(config)}
+
+    def patience(task: str) -> float:
+        return waits.get(task, waits.get("", 0.0))
+
+    return [
+        AlertPusher(url, settings, view, page, patience, name)
+        for url, name in zip(settings.urls, names, strict=True)
+    ]
+
+
+def retention(config: Config) -> RejectsRetention | None:
+    """What keeps the rejects file from growing old; None where it may."""
+    rejects = config.rejects
+    if rejects is None or rejects.path is None or rejects.retention_days is None:
+        return None
+    return RejectsRetention(Path(rejects.path), rejects.retention_days * 86_400.0)

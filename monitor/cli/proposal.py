@@ -1,0 +1,191 @@
+"""Which mapping would read records that we cannot read: guessed from names and values, tried by who asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from monitor.base.records import TaskLayout
+from monitor.config.field_path import parse_field_path
+from monitor.config.mapping import FieldMapping, TimeUnit
+
+_MOST_DEPTH = 6
+_MOST_ELEMENTS = 20
+_SUM_TOLERANCE = 1e-3
+
+_WORDS: Mapping[str, str] = {
+    "id": "id uuid uid requestid eventid predictionid inferenceid traceid correlationid",
+    "time": "time timestamp ts at datetime createdat eventtime occurredat requesttime",
+    "model": "model modelname modelid net deployment classifier endpoint",
+    "version": "version modelversion",
+    "prediction": "prediction predicted pred predictedclass predictedlabel ypred decision",
+    "label": "label truth target groundtruth actual ytrue truelabel trueclass",
+    "task": "task",
+}
+_NAMES = {field: frozenset(words.split()) for field, words in _WORDS.items()}
+_SCORE = re.compile(r"score|prob|proba|likelihood|confidence|softmax|^p\d*$")
+_OUTPUT = re.compile(_SCORE.pattern + "|logit|output|percent")
+_UNITS: Sequence[tuple[float, TimeUnit]] = (
+    (1e17, "nanoseconds"),
+    (1e14, "microseconds"),
+    (1e11, "milliseconds"),
+)
+
+
+def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, str]) -> FieldMapping | None:
+    """The mapping that these records seem to need; None where no field of scores is found.
+
+    Names decide what a field is; scores must look like probabilities too: numbers from 0 to 1, and an array
+    or object of them sums to one. It is a guess: decode the records by it before it is shown.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Decoded, at least one.
+    layout : TaskLayout
+        The task they are of.
+    constants : mapping of str to str
+        Used where no record names a `model`.
+
+    Examples
+    --------
+    >>> record = {"req": {"uuid": "a"}, "deployment": "erm", "out": {"p_toxic": 0.75, "p_ok": 0.25}}
+    >>> found = propose([record], TaskLayout("toxicity", ("ok", "toxic")), {})
+    >>> found.id, found.model, found.class_scores
+    ('req.uuid', 'deployment', {'ok': 'out.p_ok', 'toxic': 'out.p_toxic'})
+    """
+    leaves = {path: value for record in records[:10] for path, value in _leaves(record, "", 0)}
+    scores = _scores(leaves, layout)
+    single = {name: path for name in _NAMES if (path := _named(name, leaves))}
+    if not scores and "label" not in single:
+        return None
+    found: dict[str, Any] = {**single, **scores}
+    time = leaves.get(found.get("time", ""))
+    unit = next((unit for above, unit in _UNITS if isinstance(time, int | float) and time >= above), None)
+    if unit is not None:
+        found["time_unit"] = unit
+    if isinstance(time, str) and re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?", time):
+        found["time_zone"] = "UTC"
+    if "model" not in found and constants:
+        found["constants"] = dict(constants)
+    try:
+        return FieldMapping(**found)
+    except ValueError:
+        return None
+
+
+def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
+    """Fields that may be the scores by their names and lengths, whatever their numbers are.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Decoded.
+    layout : TaskLayout
+        The task they are of: an array has a number for each of its classes, an object a number by each.
+
+    Returns
+    -------
+    dict
+        What stands at each path, a row for each record that has it.
+
+    Examples
+    --------
+    >>> vectors([{"out": {"logits": [-1.5, 1.5]}, "box": [3, 4]}], TaskLayout("toxicity", ("ok", "toxic")))
+    {'out.logits': [[-1.5, 1.5]]}
+    """
+    found: dict[str, list[Any]] = {}
+    for record in records:
+        for path, value in _leaves(record, "", 0):
+            if _OUTPUT.search(_last(path)) and _has_a_number_a_class(value, layout.classes):
+                found.setdefault(path, []).append(value)
+    return found
+
+
+def _has_a_number_a_class(value: Any, classes: Sequence[str]) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values()) if set(value) == set(classes) else []
+    return (
+        bool(value) and isinstance(value, list) and len(value) == len(classes) and all(map(_is_number, value))
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Every path in a record with what stands there, arrays and objects among them."""
+    if path:
+        yield path, value
+    if depth == _MOST_DEPTH:
+        return
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            plain = re.fullmatch(r"[^.\[\]\"\\\s]+", name) is not None
+            step = f".{name}".removeprefix("" if path else ".") if plain else f'["{name}"]'
+            if plain or _is_path(step):
+                yield from _leaves(inner, path + step, depth + 1)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value[:_MOST_ELEMENTS]):
+            yield from _leaves(inner, f"{path}[{i}]", depth + 1)
+
+
+def _is_path(text: str) -> bool:
+    try:
+        parse_field_path(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _last(path: str) -> str:
+    name = str(parse_field_path(path)[-1])
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _named(field: str, leaves: Mapping[str, Any]) -> str | None:
+    """The path whose last name is one of the field's; the least deep of several."""
+    kinds = (str, int, float) if field in ("time", "version") else (str, int, bool)
+    fitting = [
+        path
+        for path, value in leaves.items()
+        if isinstance(value, kinds) and _last(path) in _NAMES[field] and not path.endswith("]")
+    ]
+    return min(fitting, key=lambda path: len(parse_field_path(path)), default=None)
+
+
+def _scores(leaves: Mapping[str, Any], layout: TaskLayout) -> dict[str, Any]:
+    if not layout.classes:
+        path = next((p for p, v in leaves.items() if _is_share(v) and _SCORE.search(_last(p))), None)
+        return {} if path is None else {"confidence": path}
+    whole = [path for path, value in leaves.items() if _is_distribution(value, layout.classes)]
+    if whole:
+        return {"scores": min(whole, key=lambda path: (not _SCORE.search(_last(path)), len(path)))}
+    each = {name: _of_class(name, leaves, layout.classes) for name in layout.classes}
+    if all(each.values()):
+        return {"class_scores": each}
+    single = [p for p, v in leaves.items() if _is_share(v) and _SCORE.search(_last(p)) and p[-1] != "]"]
+    return {"scores": single[0]} if len(layout.classes) == 2 and len(single) == 1 else {}
+
+
+def _of_class(name: str, leaves: Mapping[str, Any], classes: Sequence[str]) -> str | None:
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    fitting = [
+        path
+        for path, value in leaves.items()
+        if _is_share(value) and re.fullmatch(rf"(p|prob|proba|probability|score)?{plain}", _last(path))
+    ]
+    return min(fitting, key=len, default=None)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and bool(0 <= value <= 1)
+
+
+def _is_distribution(value: Any, classes: Sequence[str]) -> bool:
+    if not _has_a_number_a_class(value, classes):
+        return False
+    numbers = list(value.values()) if isinstance(value, dict) else value
+    return all(map(_is_share, numbers)) and abs(sum(numbers) - 1) <= _SUM_TOLERANCE

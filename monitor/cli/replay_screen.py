@@ -1,0 +1,150 @@
+"""A replay in the terminal: a progress bar, a line a model, its alarms, and what could not be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from monitor.base.errors import SourceError
+from monitor.cli import series_table
+from monitor.cli.replay import REPORTS, Replayed, replay
+from monitor.cli.replay_spark import OnSpark, replay_on_spark
+from monitor.engine.labels.audit import BATCH_ROWS
+from monitor.reports.views import ObjectiveState
+from monitor.reports.window_report import rfc3339
+
+_PLAIN = (".ndjson", ".jsonl", ".json")
+
+
+def replay_with_progress(config: str, files: Sequence[Path], out: Path, spark: OnSpark | None = None) -> None:
+    """Replay files, here or on Spark, and say what came out.
+
+    Raises
+    ------
+    SourceError
+        Not one record could be used. Some that could not are told, and are no failure.
+    """
+    done = _here(config, files, out) if spark is None else replay_on_spark(config, files, out, spark)
+    console = series_table.output()
+    if done.view.series:
+        console.print(_table(done, console.width))
+    for line in (
+        *_of_series(done),
+        *_of_alarms(done),
+        *_of_files(done, out),
+        *done.notes,
+        *_of_rejects(done),
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if done.unused.everything:
+        raise SourceError(
+            f"not one of the {done.unused.received:,} answers and labels could be used; compare the first "
+            f"messages with the tasks in {config}"
+        )
+
+
+def _here(config: str, files: Sequence[Path], out: Path) -> Replayed:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        bars = {path: bar.add_task(escape(path.name), total=_size(path)) for path in files}
+        return replay(config, files, out, lambda path, size: bar.advance(bars[path], size))
+
+
+def _size(path: Path) -> int | None:
+    """Bytes to come, where the file says: a compressed one does not."""
+    return path.stat().st_size if path.suffix in _PLAIN and path.is_file() else None
+
+
+def _table(done: Replayed, width: int) -> Table:
+    series = done.view.series
+    columns = {
+        "task": [Text(one.task) for one in series],
+        "model": [Text(f"{one.model} {one.group}".strip()) for one in series],
+        "windows": [Text(f"{one.windows_closed:,}") for one in series],
+        "state": [series_table.state(one) for one in series],
+        "last accuracy, %": [series_table.accuracy(one, "average_confidence") for one in series],
+        "realised, %, of labels": [series_table.realised(one) for one in series],
+        "objective": [series_table.objective(one) for one in series],
+    }
+    expendable = series_table.expendable(series, "windows", "objective", "realised, %, of labels")
+    return series_table.fitted(columns, expendable, width)
+
+
+def _of_series(done: Replayed) -> Iterator[str]:
+    """What the table's figures are, and the objectives, for whose column there may be no room."""
+    if done.view.series:
+        yield "Realised is of the newest window that labels have reached, and of how many labels."
+    yield from _of_audits(done)
+    judged = [(one, o) for one in done.view.series for o in one.objectives]
+    missed = [
+        f"  {_name(one.task, one.model, one.group)}: {o.metric} {o.state.value.replace('_', ' ')}"
+        for one, o in judged
+        if o.state in (ObjectiveState.AT_RISK, ObjectiveState.BREACHED)
+    ]
+    if judged:
+        yield "Objectives at risk or breached:" if missed else "No objective is at risk or breached."
+    yield from missed
+
+
+def _of_audits(done: Replayed) -> Iterator[str]:
+    """How often the confidences alone told what the labelled rows turned out to be."""
+    audited = [(one, one.coverage) for one in done.view.series if one.coverage is not None]
+    if audited:
+        yield "Newest batches of 30 labelled rows within the exact interval of their confidences:"
+    for one, found in audited:
+        yield (
+            f"  {_name(one.task, one.model)}: {100 * found.ratio:.0f} % of {found.rows // BATCH_ROWS} "
+            f"(right confidences: {100 * found.level:g} % or more)"
+        )
+
+
+def _name(*series: str) -> str:
+    return " ".join(part for part in series if part)
+
+
+def _of_alarms(done: Replayed) -> Iterator[str]:
+    found = [
+        f"  {_name(*series)}: {len(raised)} {metric} "
+        f"alarm{'s' if len(raised) > 1 else ''}, the first in window {raised[0].window} "
+        f"(to {_time(raised[0].time)})"
+        for series, metrics in done.alarms.items()
+        for metric, raised in metrics.items()
+    ]
+    yield "Alarms:" if found else "No alarm was raised."
+    yield from found
+
+
+def _time(seconds: float) -> str:
+    return rfc3339(seconds)[:19].replace("T", " ") + " UTC"
+
+
+def _of_files(done: Replayed, out: Path) -> Iterator[str]:
+    if not done.unused.received:
+        yield "There was no record in what was read."
+    yield f"Windows: {done.windows:,}, in {out / REPORTS}. Pictures beside it: {len(done.pictures)}."
+
+
+def _of_rejects(done: Replayed) -> Iterator[str]:
+    unused = done.unused
+    if not unused.first:
+        return
+    yield f"Not used: {_count(unused.answers.total(), 'answer')}, {_count(unused.labels.total(), 'label')}."
+    for reason, count in (unused.answers + unused.labels).most_common():
+        yield f"  {reason.replace('_', ' ')}: {count:,}"
+    yield "The first of them (a place in a file counts from 0, of an unpacked one where it was packed):"
+    yield from (f"  {message}" for message in unused.first)
+    if done.rejects:
+        yield f"All of them, as far as rejects.max_bytes allows: {done.rejects}"
+    else:
+        yield "For all of them, name a file under `rejects:` in the configuration."
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,178 @@
+"""`blindsight replay --engine spark`: the same lines from many cores, in files that are whole or absent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from connectors.formats.wires.choice import columns_of, wire_for
+from monitor.base.errors import ConfigError, SinkError
+from monitor.cli.daemon import engine_settings
+from monitor.cli.replay import MESSAGES_KEPT, OURS, REJECTS, Replayed, Unused, Written, draw
+from monitor.config.file import load_config
+from monitor.config.root import Config
+from monitor.export.page.period import Period
+from monitor.export.sinks.reports import cannot_write
+from monitor.reports.reader import from_json
+from monitor.reports.views import EngineView, SeriesView
+
+if TYPE_CHECKING:
+    from connectors.spark.job import Facts
+    from connectors.spark.replaying import SparkReplay
+
+TABLE = "windows.parquet"
+DONE = "_SUCCESS"
+_ASIDE = ".unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """Where a replay runs.
+
+    Parameters
+    ----------
+    master : str
+        ``local[*]``: every core of this machine.
+    settings : sequence of str
+        Of Spark, as ``key=value``.
+    split_bytes : int or None
+        Of a file that are read at once; `connectors.spark.splits.SPLIT_BYTES` where left out.
+    """
+
+    master: str = "local[*]"
+    settings: Sequence[str] = ()
+    split_bytes: int | None = None
+
+
+def replay_on_spark(config_path: str, paths: Sequence[Path], out: Path, where: OnSpark) -> Replayed:
+    """Compute the windows of files, and of all files in folders, on Spark.
+
+    `out` gets what a replay in one process writes, byte for byte, and the lines as a table. They are written
+    aside and put in place at the end, the mark `_SUCCESS` last: without it nothing there is whole.
+
+    Raises
+    ------
+    ConfigError, MissingExtraError
+        The configuration, a file, the folder, Spark or Java cannot be used; nothing was written.
+    SourceError
+        A file turned out to be damaged.
+    SinkError
+        The disk did not take everything.
+    ClusterError
+        Spark could not be reached, or gave up.
+    """
+    from connectors.spark.session import check_ready, settings_from, started
+
+    check_ready()
+
+    from connectors.spark.job import Job
+    from connectors.spark.replaying import replayed
+    from connectors.spark.splits import SPLIT_BYTES, files_of, mounted, splits_of
+    from connectors.spark.tables import refuse_types
+
+    spark_settings = settings_from(where.settings)
+    config = load_config(config_path)
+    _refuse_arenas(config)
+    settings = engine_settings(config, event_time=True)
+    files = files_of(paths)
+    for file in files:
+        refuse_types(file, columns_of(wire_for(config, str(file))))
+    size = where.split_bytes or SPLIT_BYTES
+    job = Job(config, settings, tuple(split for file in files for split in splits_of(file, size)))
+    out = mounted(out)
+    aside = _begin(out, files)
+    try:
+        with started(where.master, spark_settings, "blindsight replay") as session:
+            done = replayed(session, job)
+            period, windows = _write(config, done, aside)
+        labelled = {series: rows for unit in done.ended for series, rows in unit.labelled.items()}
+        pictures = draw(labelled, period, aside)
+        _put_in_place(aside, out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return Replayed(
+        EngineView(series=_series(config, [unit.view for unit in done.ended])),
+        windows,
+        tuple(out / picture.name for picture in pictures),
+        period.histories.alarms(),
+        _unused(done.facts),
+        out / REJECTS if config.rejects else None,
+        tuple(done.notes),
+    )
+
+
+def _refuse_arenas(config: Config) -> None:
+    """Comparisons are of two models at once, so that no model's part can be computed by itself."""
+    for name in config.arenas:
+        raise ConfigError(
+            f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; leave it "
+            "out of this configuration, and replay it in one process"
+        )
+
+
+def _begin(out: Path, files: Sequence[Path]) -> Path:
+    """A folder aside for what is not whole yet; what an earlier replay left is taken away."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out: {str(out)!r} is not a folder; give another path")
+    for name in (*OURS, TABLE):
+        if (out / name).exists() and any(path.samefile(out / name) for path in files):
+            raise ConfigError(f"--out: {name} would replace a file that is to be read; give another folder")
+    aside = out / _ASIDE
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # of a replay that was killed
+        aside.mkdir(parents=True)
+        for name in (DONE, *OURS, TABLE):
+            (out / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out: {cannot_write(str(aside), error)}") from error
+    return aside
+
+
+def _write(config: Config, done: SparkReplay, aside: Path) -> tuple[Period, int]:
+    """Lines, table and rejects."""
+    from connectors.spark.tables import WindowTable
+
+    written = Written(config, aside)
+    complete = False
+    try:
+        with WindowTable(aside / TABLE) as table:
+            for line in done.lines():
+                written.closed([from_json(line)])
+                table.add(line)
+        if config.rejects:
+            written.rejected(done.rejects())
+    finally:
+        complete = written.close()
+    if not complete:
+        raise SinkError(f"{aside.parent}: the disk did not take every line; make room and run it again")
+    return written.period, written.windows
+
+
+def _put_in_place(aside: Path, out: Path) -> None:
+    try:
+        for path in sorted(aside.iterdir()):
+            path.replace(out / path.name)
+        (out / DONE).touch()
+    except OSError as error:
+        raise SinkError(cannot_write(str(out), error)) from error
+
+
+def _series(config: Config, views: Sequence[EngineView]) -> tuple[SeriesView, ...]:
+    """All of them, by task in the order of the configuration; a model that never answered is left out."""
+    by_task = {
+        name: [one for view in views for one in view.series if one.task == name] for name in config.tasks
+    }
+    return tuple(one for series in by_task.values() for one in series)
+
+
+def _unused(facts: Sequence[Facts]) -> Unused:
+    found = Unused()
+    for each in facts:
+        found.answers.update(each.answers_rejected)
+        found.labels.update(each.labels_rejected)
+        found.first += each.first[: MESSAGES_KEPT - len(found.first)]
+        found.received += each.received
+    return found

@@ -1,0 +1,81 @@
+"""`blindsight report`: a period of a store as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from monitor.base.errors import ConfigError, SinkError, StoreError
+from monitor.export.page.period import Period, parse_time
+from monitor.export.sinks.reports import cannot_write
+from monitor.reports.reader import from_json
+from monitor.reports.window_report import WindowReport
+from monitor.store.history import History
+
+
+def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
+    """Write the report of a store, which an agent may be using; returns how many lines it rests on.
+
+    Parameters
+    ----------
+    store : Path
+        The store's folder, or a backup.
+    out : Path
+        The file, replaced where it is there.
+    since, until : str
+        Dates or times; ``""`` for the beginning, and the end.
+
+    Raises
+    ------
+    ConfigError
+        A time cannot be read, or the period ends before it begins.
+    StoreError
+        There is no store, or it cannot be read.
+    SinkError
+        The file cannot be written.
+    """
+    begin, end = _time("--since", since), _time("--until", until)
+    if begin is not None and end is not None and end <= begin:
+        raise ConfigError(f"--until: {until!r} is not after --since, {since!r}; give a later one")
+    history = History(store)
+    try:
+        period = Period(history.judged(), begin, end)
+        lines = 0
+        for line in history.reports():
+            period.add([_read(line, history.path)])
+            lines += 1
+    finally:
+        history.close()
+    write_report(out, period.html({}))
+    return lines
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write the file.
+
+    Raises
+    ------
+    SinkError
+        It cannot be written; the sentence says why.
+    """
+    try:
+        path.write_bytes(text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise SinkError(cannot_write(str(path), error)) from error
+
+
+def _read(line: bytes, path: Path) -> WindowReport:
+    try:
+        return from_json(line)
+    except (msgspec.DecodeError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path}: a reported window cannot be read: {error}") from error
+
+
+def _time(option: str, words: str) -> float | None:
+    try:
+        return parse_time(words) if words else None
+    except ValueError as error:
+        raise ConfigError(
+            f"{option}: expected a date or a time such as 2026-11-20 or 2026-11-20T10:00:00Z, got {words!r}"
+        ) from error

@@ -1,0 +1,228 @@
+"""`blindsight run --engine spark`: a stream from Kafka on Spark, its metrics served by the driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from monitor.base.errors import ConfigError, StoreError
+from monitor.cli.daemon import engine_settings, signals
+from monitor.cli.spark_outputs import Outputs, refuse_nowhere
+from monitor.config.file import load_config
+from monitor.config.root import Config, KafkaSource
+from monitor.export.http.server import HttpServer, build_app
+from monitor.export.page import render_page
+from monitor.export.page.routes import page_routes
+from monitor.export.page.windows import RecentWindows
+from monitor.export.prometheus.collector import registry
+from monitor.export.sinks.reports import cannot_write
+from monitor.reports.reader import from_json
+from monitor.reports.views import AgentView, EngineView, SourceView
+from monitor.store.lock import FolderLock
+
+if TYPE_CHECKING:
+    from connectors.spark.streaming import Steps
+
+log = logging.getLogger("blindsight")
+
+_WAKE_SECONDS = 0.2
+_LOOK_SECONDS = 1.0  # whether windows have grown old while nothing comes
+PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+"""Spark's reader of Kafka, of the installed pyspark's version."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOnSpark:
+    """Where and how a stream runs.
+
+    Parameters
+    ----------
+    checkpoint : Path
+        Folder of the state.
+    out : Path or None
+        Folder of the windows; None where they go to a topic alone.
+    master : str
+    settings : sequence of str
+        Of Spark, as ``key=value``.
+    batch : int
+        Messages of a batch, at most.
+    every_seconds : float
+        From a batch's start to the next one's.
+    once : bool
+        End when all is read that was there at the start.
+    """
+
+    checkpoint: Path
+    out: Path | None
+    master: str = "local[*]"
+    settings: Sequence[str] = ()
+    batch: int = 1_000_000
+    every_seconds: float = 10.0
+    once: bool = False
+
+
+def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
+    """Read the configured topics until a signal, or to their end with `once`; the exit code.
+
+    Raises
+    ------
+    ConfigError, MissingExtraError
+        The configuration, a folder, Spark or Java cannot be used; nothing was read.
+    SinkError
+        A batch's windows could not be written. The next start takes that batch again.
+    ClusterError
+        Spark could not be reached, or gave up.
+    """
+    config = load_config(config_path)
+    source = only_source(config)
+    refuse_nowhere(where.out, config)
+
+    from connectors.spark.session import check_ready, settings_from, started
+
+    check_ready()
+
+    from connectors.spark.ledger import Ledger
+    from connectors.spark.messages import Stream
+    from connectors.spark.reader_options import reader_options
+    from connectors.spark.streaming import Steps, started_query
+
+    spark_settings = _with_kafka(settings_from(where.settings))
+    reader_options(source)
+    stream = Stream(config, engine_settings(config, event_time=True), source)
+    stopping = threading.Event()
+    with signals(stopping, threading.Event()), ExitStack() as stack:
+        stack.callback(_locked(where.checkpoint).release)
+        ledger = Ledger(where.checkpoint.resolve(), config)
+        outputs = Outputs(where.out, config, ledger, stopping)
+        stack.callback(outputs.close)
+        recent = RecentWindows()
+        steps = Steps(
+            stream, ledger, outputs.write, lambda batch: recent.add([from_json(x) for x in batch.lines])
+        )
+        session = stack.enter_context(started(where.master, spark_settings, "blindsight run"))
+        steps.redo(session)
+        query = started_query(session, steps, where.batch, where.every_seconds, where.once)
+        stack.callback(query.stop)
+        stack.callback(outputs.interrupt)  # first: a batch that waits for brokers must end
+        server = _served(steps, query, recent, outputs)
+        stack.callback(server.stop)
+        log.info("Running: metrics on port %d of %s.", server.port, config.export.listen.rsplit(":", 1)[0])
+        _wait(steps, session, query, stopping, None if where.once else where.every_seconds)
+        log.info("Stopping: %s.", "asked to" if stopping.is_set() else "all is read")
+    return 0
+
+
+def _wait(
+    steps: Steps, session: Any, query: Any, stopping: threading.Event, every_seconds: float | None
+) -> None:
+    """Until the stream ends or is to stop; time passes for it, looked at so often, unless never."""
+    from connectors.spark.streaming import Quiet, lag_of
+
+    quiet, look_at = Quiet(), 0.0
+    while not stopping.is_set() and not query.awaitTermination(_WAKE_SECONDS):
+        if every_seconds is not None and time.monotonic() >= look_at:
+            steps.pass_time(session, quiet.now(steps.ledger.committed, lag_of(query)))
+            look_at = time.monotonic() + max(every_seconds, _LOOK_SECONDS)
+
+
+def only_source(config: Config) -> KafkaSource:
+    """The one Kafka source of a configuration that can be computed on Spark.
+
+    Raises
+    ------
+    ConfigError
+        It has another source or several, or an arena.
+    """
+    kinds = [source.kind for source in config.sources]
+    source = config.sources[0] if len(config.sources) == 1 else None
+    if not isinstance(source, KafkaSource):
+        raise ConfigError(
+            f"sources: on Spark expected one of kind kafka, got {', '.join(kinds) or 'none'}; list all "
+            "topics in one source, and run others in a process of their own"
+        )
+    for name in config.arenas:
+        raise ConfigError(
+            f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; run it "
+            "in a process of its own"
+        )
+    return source
+
+
+def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
+    """What is served: the last committed batch.
+
+    The labels of a task whose models are computed side by side are seen by each of them, so that no sum of
+    theirs is how many there were; their outcomes are left out.
+    """
+    from connectors.spark.streaming import SEED
+
+    committed, settings = steps.ledger.committed, steps.stream.source
+    source, mapping = settings.label, settings.mapping
+    ignored = committed.ignored if mapping is not None and mapping.format is not None else None
+    views = [view for (_, model), view in sorted(steps.views.items(), key=str) if model != SEED]
+    whole = [view for (_, model), view in steps.views.items() if model is None]
+    engine = EngineView(
+        series=tuple(one for view in views for one in view.series),
+        labels={key: count for view in whole for key, count in view.labels.items()},
+        labels_waiting={key: count for view in whole for key, count in view.labels_waiting.items()},
+        label_lag_seconds={key: lag for view in whole for key, lag in view.label_lag_seconds.items()},
+        refits={key: refit for view in whole for key, refit in view.refits.items()},
+        received={source: committed.received},
+        labels_received={source: committed.labels_received},
+        rejected={(source, reason): count for reason, count in committed.rejected.items()},
+        series_dropped=len(committed.dropped) + sum(view.series_dropped for view in views),
+    )
+    reasons = () if up else ("The stream has ended.",)
+    return AgentView(
+        engine=engine,
+        sources=(SourceView(source, up, lag, ignored=ignored),),
+        ready=up,
+        healthy=up,
+        reasons=reasons,
+        checkpoint_time=committed.time,
+    )
+
+
+def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -> HttpServer:
+    from connectors.spark.streaming import lag_of
+
+    server: HttpServer
+    config = steps.stream.config
+
+    def view() -> AgentView:
+        found = view_of(steps, lag_of(query), query.isActive)
+        return replace(found, sinks=(*outputs.views, server.view))
+
+    metrics = registry(view, config.export.max_series, distributions=config.export.distributions)
+    app = build_app(view, metrics, render_page, page_routes(view, recent))
+    server = HttpServer(app, config.export.listen)
+    server.start()
+    return server
+
+
+def _locked(folder: Path) -> FolderLock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FolderLock(folder)
+    except OSError as error:
+        raise ConfigError(f"--checkpoint: {cannot_write(str(folder), error)}") from error
+    except StoreError as error:
+        raise ConfigError(
+            f"--checkpoint: {folder} is in use by another driver; stop it, or give this one a folder "
+            "of its own"
+        ) from error
+
+
+def _with_kafka(settings: dict[str, str]) -> dict[str, str]:
+    """Spark's settings with its reader of Kafka, from Maven where no jars are named."""
+    import pyspark
+
+    if settings.keys() & {"spark.jars", "spark.jars.packages"}:
+        return settings
+    return settings | {"spark.jars.packages": f"{PACKAGE}:{pyspark.__version__}"}

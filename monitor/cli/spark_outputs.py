@@ -1,0 +1,253 @@
+"""Where a stream on Spark writes its batches: a file of windows each, a topic, or both."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from connectors.build import build_reports_topic
+from monitor.base.errors import ConfigError, SinkError
+from monitor.base.files import place, put
+from monitor.config.root import Config
+from monitor.export.sinks.destination import Followed, Mark, Row
+from monitor.export.sinks.rejects import reject_line
+from monitor.export.sinks.reports import cannot_write
+from monitor.reports.views import SinkView
+
+if TYPE_CHECKING:
+    from connectors.spark.ledger import Ledger
+    from connectors.spark.streaming import Batch
+
+log = logging.getLogger("blindsight")
+
+_AT_ONCE = 500
+_RETRY_SECONDS = 1.0
+_CLOSE_SECONDS = 1.0
+
+
+class OutFolder:
+    """The windows of each batch as a file of their own, and its rejects.
+
+    Parameters
+    ----------
+    folder : Path
+    config : Config
+    begins : bool
+        Whether no batch is committed yet.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be made, or holds windows although none are committed.
+    """
+
+    def __init__(self, folder: Path, config: Config, begins: bool) -> None:
+        self._folder, self._rejects = folder, config.rejects is not None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--out: {cannot_write(str(folder), error)}") from error
+        # The first batch may have been written and not committed; it will be again.
+        if begins and any(path.name != name_of(0) for path in folder.glob("windows-*.parquet")):
+            raise ConfigError(f"--out: {folder} holds windows of another checkpoint; give an empty folder")
+
+    def write(self, batch: Batch) -> None:
+        """Put a batch's files in place, each at once; a batch without windows has none.
+
+        Raises
+        ------
+        SinkError
+            The disk did not take them.
+        """
+        from connectors.spark.tables import WindowTable
+
+        path = self._folder / name_of(batch.number, batch.turn)
+        try:
+            if batch.lines:
+                aside = path.with_name(f".{path.name}.unfinished")
+                with WindowTable(aside) as table:
+                    for line in batch.lines:
+                        table.add(line)
+                with aside.open("rb") as file:
+                    os.fsync(file.fileno())
+                place(aside, path)
+            if self._rejects and batch.rejects:
+                lines = b"".join(reject_line(one) for one in batch.rejects)
+                put(self._folder / f"rejects-{batch.number:09d}.ndjson", lines)
+        except OSError as error:
+            raise SinkError(cannot_write(str(path), error)) from error
+
+
+def name_of(batch: int, turn: int = 0) -> str:
+    """The file of the windows of a batch, or of those that closed because time passed after it.
+
+    Examples
+    --------
+    >>> sorted([name_of(7), name_of(7, 1), name_of(8)])
+    ['windows-000000007.parquet', 'windows-000000007_000001.parquet', 'windows-000000008.parquet']
+    """
+    return f"windows-{batch:09d}{f'_{turn:06d}' if turn else ''}.parquet"
+
+
+class OutTopic:
+    """The windows of all batches as messages of a topic, each once, whatever was killed when.
+
+    Each message bears the stream's identity and its line's number. A batch that is written again after a
+    crash finds what is there, and sends the rest: a reader needs neither transactions nor to drop
+    repetitions. While the brokers are away the batch waits, and so does the stream.
+
+    Parameters
+    ----------
+    topic : Followed
+    saved : mapping of str to (int, int)
+        Its marks as of the last commit.
+    stopping : threading.Event
+        Ends a wait for the brokers.
+    """
+
+    def __init__(self, topic: Followed, saved: Mapping[str, Mark], stopping: threading.Event) -> None:
+        self._topic, self._saved, self._stopping = topic, saved, stopping
+        self._resumed = False
+        self._waiting = self._delivered = 0
+        self._trouble: str | None = None
+        self._since: float | None = None
+
+    def open(self) -> None:
+        """See that its certificates are there; raises `SinkError`."""
+        self._topic.open()
+
+    @property
+    def view(self) -> SinkView:
+        """How it stands."""
+        refused = self._topic.refused
+        return SinkView(
+            name=self._topic.name,
+            waiting=self._waiting,
+            delivered=self._delivered - refused,
+            lost=refused,
+            trouble=self._trouble,
+            failing_since=self._since,
+        )
+
+    def write(self, batch: Batch) -> Mapping[str, Mark]:
+        """Send a batch's windows that are not there yet, and wait until all are; the marks to commit.
+
+        Raises
+        ------
+        SinkError
+            The stream is to stop, and the brokers do not answer.
+        """
+        rows = list(enumerate(batch.lines, batch.first))
+        while rows:
+            self._waiting = len(rows)
+            done = self._tried(rows[:_AT_ONCE])
+            self._delivered += done
+            rows = rows[done:]
+        self._waiting = 0
+        return self._topic.marks if self._resumed else self._saved
+
+    def _tried(self, rows: Sequence[Row]) -> int:
+        """How many of these are there; tried until some are."""
+        while True:
+            try:
+                if not self._resumed:
+                    self._topic.resume(self._saved, lambda last, most: [])
+                    self._resumed = True
+                done = self._topic.deliver(rows)
+            except SinkError as error:
+                self._fails(str(error))
+                if self._stopping.wait(_RETRY_SECONDS):
+                    raise
+            else:
+                self._works()
+                return done
+
+    def interrupt(self) -> None:
+        """End a wait in `write`, from another thread."""
+        self._topic.interrupt()
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._topic.close(_CLOSE_SECONDS)
+
+    def _fails(self, why: str) -> None:
+        if self._trouble is None:
+            self._since = time.time()
+            log.error("%s: %s. It is tried again; the stream waits for it.", self._topic.setting, why)
+        self._trouble = why
+
+    def _works(self) -> None:
+        if self._trouble is not None:
+            log.info("%s: %s takes windows again.", self._topic.setting, self._topic.where)
+        self._trouble = self._since = None
+
+
+class Outputs:
+    """All places that a stream's windows go to.
+
+    Parameters
+    ----------
+    out : Path or None
+        The folder; None for a topic alone.
+    config : Config
+    ledger : Ledger
+    stopping : threading.Event
+
+    Raises
+    ------
+    ConfigError
+        There is none, or the folder cannot be used, or is needed for rejects.
+    SinkError
+        The topic's certificates are not there.
+    """
+
+    def __init__(self, out: Path | None, config: Config, ledger: Ledger, stopping: threading.Event) -> None:
+        refuse_nowhere(out, config)
+        settings = config.reports.kafka if config.reports else None
+        begins = ledger.committed.batch < 0
+        self._folder = None if out is None else OutFolder(out, config, begins)
+        self._topic: OutTopic | None = None
+        if settings is not None:
+            topic = build_reports_topic(settings, ledger.committed.stream)
+            self._topic = OutTopic(topic, ledger.committed.marks, stopping)
+            self._topic.open()
+
+    @property
+    def views(self) -> tuple[SinkView, ...]:
+        """How the topic stands, where there is one."""
+        return () if self._topic is None else (self._topic.view,)
+
+    def write(self, batch: Batch) -> Mapping[str, Mark]:
+        """Put a batch's windows in every place; the topic's marks.
+
+        Raises
+        ------
+        SinkError
+            One did not take them.
+        """
+        if self._folder is not None:
+            self._folder.write(batch)
+        return {} if self._topic is None else self._topic.write(batch)
+
+    def interrupt(self) -> None:
+        """End a wait for brokers in `write`, from another thread."""
+        if self._topic is not None:
+            self._topic.interrupt()
+
+    def close(self) -> None:
+        """Let go of the topic."""
+        if self._topic is not None:
+            self._topic.close()
+
+
+def refuse_nowhere(out: Path | None, config: Config) -> None:
+    """Raise `ConfigError` where windows, or rejects, would have no place to go to."""
+    if out is None and (config.reports is None or config.reports.kafka is None):
+        raise ConfigError("--engine spark needs --out FOLDER or a topic in reports.kafka for its windows")
+    if out is None and config.rejects is not None:
+        raise ConfigError("--engine spark needs --out FOLDER for rejects; give it, or leave rejects out")

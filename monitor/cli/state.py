@@ -1,0 +1,132 @@
+"""The durable state of a daemon: the store, the engine that it holds, and the sinks of reports behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.build import build_reports_topic
+from monitor.agent.agent import Kept
+from monitor.agent.checkpoints import Keeper
+from monitor.agent.desk import Desk, Handler
+from monitor.agent.forget import KIND as FORGET
+from monitor.agent.forget import forget
+from monitor.agent.rebaseline import KIND as REBASELINE
+from monitor.agent.rebaseline import rebaseline
+from monitor.agent.requests import RequestFolder
+from monitor.agent.resume import resume, tasks_as_json
+from monitor.base.errors import ConfigError, StoreError
+from monitor.config.file import load_config
+from monitor.config.root import Config
+from monitor.engine.engine import Engine, EngineSettings
+from monitor.export.sinks.destination import Followed
+from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.reports_file import ReportsFile
+from monitor.store import Store, StoreReader
+from monitor.store.store import FILE, copy_store
+
+_CLOSE_SECONDS = 3.0
+
+HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline, FORGET: forget}
+"""What can be asked of a running agent, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An opened store with what hangs on it.
+
+    Parameters
+    ----------
+    engine : Engine
+        Resumed from it.
+    kept : Kept
+        For the agent.
+    followers : list of ReportFollower
+        Deliver the reports: one a configured destination.
+    readers : list of StoreReader
+        One a follower.
+    """
+
+    engine: Engine
+    kept: Kept
+    followers: list[ReportFollower]
+    readers: list[StoreReader]
+
+    def close(self) -> None:
+        """Save what is under way, and let go of the store."""
+        for reader in self.readers:
+            reader.close()  # first: the last to close tidies up, which a reader may not
+        self.kept.keeper.close(_CLOSE_SECONDS)
+
+
+def open_state(config: Config, settings: EngineSettings) -> State:
+    """Open the configured store and resume the engine from it.
+
+    Raises
+    ------
+    ConfigError
+        The store cannot be used, and why.
+    """
+    assert config.store is not None
+    try:
+        store = Store(Path(config.store.path), config.store.keep_reports)
+    except StoreError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        saved = store.load()
+        resumed = resume(settings, saved)
+        store.forget(resumed.forgotten)
+        followers, readers = _followers(config, store)
+    except StoreError as error:
+        store.close()
+        raise ConfigError(str(error)) from error
+    except BaseException:
+        store.close()
+        raise
+    now = tasks_as_json(config.tasks)
+    keeper = Keeper(store, lambda: {name: mark for each in followers for name, mark in each.marks.items()})
+    kept = Kept(
+        keeper,
+        config.store.every_seconds,
+        None if now == saved.config else now,
+        tuple(resumed.reports),
+        Desk(RequestFolder(store.folder), HANDLERS),
+    )
+    keeper.start()
+    return State(resumed.engine, kept, followers, readers)
+
+
+def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list[StoreReader]]:
+    """One for each place that reports go to, with a connection of its own to the store."""
+    destinations: list[Followed] = []
+    if config.reports and config.reports.path:
+        file = ReportsFile(config.reports.path, config.reports.max_bytes, config.reports.keep)
+        destinations.append(file)
+    if config.reports and config.reports.kafka:
+        destinations.append(build_reports_topic(config.reports.kafka, store.identity))
+    saved = store.marks()
+    readers = [StoreReader(store.path) for _ in destinations]
+    return [
+        ReportFollower(destination, reader, saved)
+        for destination, reader in zip(destinations, readers, strict=True)
+    ], readers
+
+
+def back_up(config_path: str, target: Path) -> str:
+    """Copy the configured store; what to print of it.
+
+    Raises
+    ------
+    ConfigError
+        No store is configured, or the copy exists already.
+    StoreError
+        There is no store yet, or the copy cannot be written.
+    """
+    config = load_config(config_path)
+    if config.store is None:
+        raise ConfigError("store: there is none in this configuration, so there is nothing to back up")
+    if target.exists():
+        raise ConfigError(f"{target}: exists already; give a new file")
+    copy_store(Path(config.store.path) / FILE, target)
+    return f"{target}: the store as of its last checkpoint. To restore it, put it back as {FILE}."

@@ -1,0 +1,127 @@
+"""Rows of a window on their way to be recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, id_keys
+from monitor.config.root import Task
+from monitor.engine.labels.columns import answer_keys
+from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.table import LARGEST, KeyedRing
+
+_SECONDS_A_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Answers of one series, n rows.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+    predicted, position : (n,) int64
+    time : (n,) float64
+        Seconds since the epoch; NaN where the record has none.
+    key : (n,) uint64
+    partition : (n,) object
+        Its name.
+    """
+
+    scores: Floats
+    predicted: Ints
+    time: Floats
+    key: Keys
+    partition: NDArray[Any]
+    position: Ints
+
+    def __len__(self) -> int:
+        return len(self.predicted)
+
+    @classmethod
+    def of(cls, batch: Batch, rows: Ints, partition: str) -> Rows:
+        """These rows of a batch."""
+        return cls(
+            batch.scores[rows],
+            batch.predicted[rows],
+            batch.time[rows],
+            batch.key[rows],
+            np.full(len(rows), partition, dtype=object),
+            batch.position[rows],
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[Rows], width: int) -> Rows:
+        """Several pieces as one; for none, no rows with so many scores."""
+        if not parts:
+            none = np.zeros(0, dtype=np.int64)
+            empty = np.zeros(0)
+            return cls(np.zeros((0, width)), none, empty, none.astype(np.uint64), empty.astype(object), none)
+        columns = zip(
+            *((p.scores, p.predicted, p.time, p.key, p.partition, p.position) for p in parts), strict=True
+        )
+        return cls(*map(np.concatenate, columns))
+
+    def take(self, which: NDArray[Any]) -> Rows:
+        """The rows at these places, or where this is true."""
+        return Rows(
+            self.scores[which],
+            self.predicted[which],
+            self.time[which],
+            self.key[which],
+            self.partition[which],
+            self.position[which],
+        )
+
+
+def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, Rows]:
+    """Cut where a window was full in the middle of a message: the rows that fit, and those that do not."""
+    message = (rows.partition == partition) & (rows.position == position)
+    fits = ~message
+    fits[np.flatnonzero(message)[: max(size - int(fits.sum()), 0)]] = True
+    return rows.take(fits), rows.take(~fits)
+
+
+class FirstUses:
+    """Which answers of a task are first uses of their ids, within its horizon and its bound on memory.
+
+    Parameters
+    ----------
+    task : Task
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._horizon = task.labels.horizon_days * _SECONDS_A_DAY
+        # Each answer stands once for its model and once for each of its groups.
+        most = min(LARGEST, task.labels.max_answers * (1 + len(task.groups)))
+        self._known = KeyedRing({"time": np.float64}, most)
+
+    def first(self, series: tuple[str, str, str], rows: Rows) -> NDArray[np.bool_]:
+        """Which of these rows are, in their order; they are remembered."""
+        code = int(id_keys(["\0".join(series)])[0] >> np.uint64(1))
+        keys = answer_keys(rows.key, np.full(len(rows), code))
+        named = np.flatnonzero(keys != NO_ID)
+        known = self._known.find(keys[named])
+        suspects = np.flatnonzero((known >= 0) | np.isin(np.arange(len(named)), repeats(keys[named])[0]))
+        fresh = np.ones(len(rows), dtype=bool)
+        # Turned round, so that of a repeated key the first time stays.
+        begun = dict(zip(keys[named].tolist()[::-1], rows.time[named].tolist()[::-1], strict=True))
+        latest: dict[int, float] = {}
+        for at in suspects.tolist():
+            row, key = int(named[at]), int(keys[named[at]])
+            before = float(self._known["time"][known[at]]) if known[at] >= 0 else begun[key]
+            before = latest.get(key, before)
+            # Without a time both came at once, as far as anyone can tell: a difference that is NaN is none.
+            fresh[row] = rows.time[row] - before > self._horizon
+            if fresh[row]:
+                latest[key] = float(rows.time[row])
+        self._known.forget(known[(known >= 0) & fresh[named]])
+        new = named[fresh[named]]
+        last = np.sort(len(new) - 1 - np.unique(keys[new][::-1], return_index=True)[1])
+        self._known.add(keys[new][last], {"time": rows.time[new][last]})
+        return fresh

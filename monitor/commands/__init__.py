@@ -1,1 +1,0 @@
-"""What the commands do. This package and `monitor.cli` are edges: they alone join core and connectors."""

@@ -1,0 +1,72 @@
+"""The configuration of an arena: a task whose models are compared in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from monitor.config.labels import Labels
+from monitor.config.section import Problem, Section, demand, sane, unique
+from monitor.config.task import Window
+
+
+class Arena(Section):
+    """Pairwise comparisons of models by humans and a judge.
+
+    Examples
+    --------
+    >>> arena = Arena(kind="arena", models=["x", "y"], reference_model="y")
+    >>> arena.window.size * arena.windows
+    10000
+    """
+
+    kind: Literal["arena"] = Field(description="A task whose models are compared in pairs.")
+    window: Window = Field(default=Window(), description="How many comparisons make a window.")
+    windows: int = Field(
+        default=20,
+        ge=1,
+        le=10_000,
+        description="The coefficients rest on the comparisons of the newest so many windows, as far as those "
+        "lie within the horizon of labels.",
+    )
+    models: tuple[str, ...] = Field(
+        default=(), description="Those that are known beforehand. Others are found as they come."
+    )
+    max_models: int = Field(
+        default=100,
+        ge=2,
+        le=1000,
+        description="A comparison with a model beyond so many is not used, and counted.",
+    )
+    reference_model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The model whose coefficient is 0. If absent the first of models, or the first to come.",
+    )
+    level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of the coefficients' intervals.")
+    labels: Labels = Field(
+        default=Labels(), description="The join of humans' verdicts that come later than their comparison."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Arena:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        yield unique("models", self.models)
+        yield sane("models", self.models)
+        if len(self.models) > self.max_models:
+            yield "max_models", f"expected at least the {len(self.models)} of models, got {self.max_models}"
+        if self.models and self.reference_model not in (None, *self.models):
+            listed = ", ".join(self.models)
+            yield "reference_model", f"expected one of models ({listed}), got {self.reference_model!r}"
+        pooled = self.window.size * self.windows
+        if pooled > self.labels.max_answers:
+            yield (
+                "windows",
+                "expected windows × window.size to be at most labels.max_answers "
+                f"({self.labels.max_answers:,}), got {pooled:,}: lower one, or raise that",
+            )

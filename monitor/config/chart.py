@@ -1,0 +1,159 @@
+"""The chart section of a task: kinds, rules, and the promise of how rarely they alarm without cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
+
+from monitor.config.section import Problem, Section, demand, unique
+
+RuleTag = Literal[
+    "we1", "we2", "we3", "we4",
+    "nelson1", "nelson2", "nelson3", "nelson4", "nelson5", "nelson6", "nelson7", "nelson8",
+]  # fmt: skip
+RULES: tuple[str, ...] = get_args(RuleTag)
+
+
+def _bare_rule(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value in range(1, 5):
+        return RULES[int(value) - 1]
+    return value
+
+
+Rule = Annotated[RuleTag, BeforeValidator(_bare_rule), WithJsonSchema({"enum": [*RULES, 1, 2, 3, 4]})]
+
+
+class FalseAlarmBudget(Section):
+    """What all charts of a task may raise together, in place of an ARL0 of each."""
+
+    false_alarms_per_week: float = Field(
+        gt=0,
+        le=1000,
+        description="Of all models, groups and metrics of the task together, while all are in control; "
+        "shared out by their windows. Needs answers_per_day of every model.",
+    )
+
+
+def _arl0_form(value: Any) -> str:
+    return "budget" if isinstance(value, dict | FalseAlarmBudget) else "windows"
+
+
+Arl0 = Annotated[
+    Annotated[Annotated[float, Field(ge=10, le=1_000_000)], Tag("windows")]
+    | Annotated[FalseAlarmBudget, Tag("budget")],
+    Discriminator(_arl0_form),
+]
+
+
+class ChartConfig(Section):
+    """The control charts of all metrics."""
+
+    model_config = ConfigDict(json_schema_extra={"not": {"required": ["arl0", "sigmas"]}})
+
+    estimator: Literal["average_confidence", "doc", "atc"] = Field(
+        default="average_confidence",
+        description="The estimator that the charts and the objectives judge. doc and atc are of the accuracy "
+        "alone and need a labelled reference; other metrics are judged by average_confidence.",
+    )
+    kind: Literal["shewhart", "shewhart_p", "shewhart_np", "laney", "ewma", "cusum"] = Field(
+        default="shewhart",
+        description="shewhart takes its limits from the estimate's own variation; ewma and cusum do, and see "
+        "small lasting shifts sooner; shewhart_p and shewhart_np are the textbook's, laney widens them by "
+        "the variation between windows: these three are of shares of successes, so of accuracy only, and "
+        "other metrics keep shewhart.",
+    )
+    arl0: Arl0 | None = Field(
+        default=None,
+        description="One false alarm in so many windows, all rules together; or {false_alarms_per_week: 1} "
+        "for all charts of the task. 370 where neither this nor sigmas is given.",
+    )
+    sigmas: float | None = Field(
+        default=None,
+        gt=0,
+        le=10,
+        description="Half the width of the limits in standard deviations, instead of arl0; of cusum the "
+        "decision interval.",
+    )
+    rules: tuple[Rule, ...] = Field(
+        default=("we1",),
+        min_length=1,
+        description="Rules that raise an alarm: of Western Electric we1 to we4 (a bare 1 to 4 means the "
+        "same), of Nelson nelson1 to nelson8. ewma and cusum have none.",
+    )
+    shift: float | None = Field(
+        default=None,
+        ge=0.25,
+        le=5,
+        description="What ewma and cusum are tuned to see soonest, in standard deviations of one window; "
+        "1 if absent.",
+    )
+    weight: float | None = Field(
+        default=None, ge=0.05, le=1, description="Of the newest window in ewma; what suits shift if absent."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ChartConfig:
+        demand([self._both(), unique("rules", self.rules), *self._out_of_place()])
+        return self
+
+    def _both(self) -> Problem | None:
+        if self.arl0 is None or self.sigmas is None:
+            return None
+        if isinstance(self.arl0, FalseAlarmBudget):
+            got = f"false_alarms_per_week {self.arl0.false_alarms_per_week:g}"
+        else:
+            got = f"{self.arl0:g}"
+        return "", f"expected arl0 or sigmas, got both ({got} and {self.sigmas:g})"
+
+    def _out_of_place(self) -> Iterable[Problem]:
+        """Keys that this kind of chart does not have, which would change nothing."""
+        if self.rules != ("we1",) and self.kind in ("ewma", "cusum"):
+            yield "rules", f"expected none with kind {self.kind}, got {', '.join(self.rules)}: leave it out"
+        if self.shift is not None and self.kind not in ("ewma", "cusum"):
+            yield "shift", f"expected only with kind ewma or cusum, got it with {self.kind}: leave it out"
+        if self.weight is not None and self.kind != "ewma":
+            yield "weight", f"expected only with kind ewma, got it with {self.kind}: leave it out"
+
+    @property
+    def windows(self) -> float | None:
+        """`arl0` in windows; of a budget only `Task.charting` knows."""
+        return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
+
+
+def budget_problems(
+    chart: ChartConfig, traffic: Mapping[str, float | None], windows_per_week: float
+) -> Iterable[Problem]:
+    """Why a budget of false alarms cannot be shared out, if so.
+
+    Parameters
+    ----------
+    chart : ChartConfig
+    traffic : mapping of str to float or None
+        Answers a day of each model, None where they are not known.
+    windows_per_week : float
+        That all charts of the task judge together.
+    """
+    if not isinstance(chart.arl0, FalseAlarmBudget):
+        return
+    key, budget = "chart.arl0.false_alarms_per_week", chart.arl0.false_alarms_per_week
+    unknown = [name for name, known in traffic.items() if known is None]
+    if unknown or not traffic:
+        got = f"none for {unknown[0]!r}" if unknown else "no models"
+        name = unknown[0] if unknown else "NAME"
+        yield (
+            key,
+            f"expected answers_per_day of every model beside it, to share it out by, got {got}: "
+            f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, "
+            "or give arl0 in windows",
+        )
+        return
+    arl0 = windows_per_week / budget
+    if arl0 and not 10 <= arl0 <= 1_000_000:
+        yield (
+            key,
+            f"expected what leaves each chart an ARL0 of 10 to 1000000 windows, got {budget:g} "
+            f"for {windows_per_week:,.4g} windows a week, an ARL0 of {arl0:,.4g}: "
+            f"give {windows_per_week / 1e6:.3g} to {windows_per_week / 10:.3g}",
+        )

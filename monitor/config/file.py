@@ -1,0 +1,255 @@
+"""Reading a configuration file: YAML, strictly, with every problem told at once and by its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from monitor.base.errors import ConfigError
+from monitor.config.messages import Finding, findings
+from monitor.config.messages import Path as KeyPath
+from monitor.config.paths import resolve_paths
+from monitor.config.root import Config
+
+_MOST_BYTES = 1 << 20  # a configuration is a page; a data file named by mistake must not fill the memory
+
+
+def load_config(path: str | Path) -> Config:
+    """Read, check and complete a configuration file.
+
+    Relative paths in it come out absolute, taken from the file's own folder: a daemon's working
+    directory is nobody's choice.
+
+    Parameters
+    ----------
+    path : str or Path
+        A YAML file in UTF-8, at most 1 MiB.
+
+    Returns
+    -------
+    Config
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, is no YAML, or breaks the schema. One message lists every problem,
+        a line each: the path of the key, what it got, what is allowed, the nearest valid name, and the
+        line. What does not go together (`positive` that is none of `classes`) is told once each value
+        on its own is allowed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "config.yaml"
+    >>> _ = file.write_text("tasks:\\n  toxicity:\\n    window: {siz: 200}\\n")
+    >>> load_config(file)
+    Traceback (most recent call last):
+    monitor.base.errors.ConfigError: ...config.yaml cannot be used:
+      tasks.toxicity.window.siz: unknown key; did you mean 'size'? Allowed: size, ... (line 3)
+    """
+    path = Path(path)
+    data, line_of = _parse(_read(path), str(path))
+    config = config_from(data, name=str(path), line_of=line_of)
+    return resolve_paths(config, path.parent)
+
+
+def config_from(
+    data: object, name: str = "The configuration", line_of: Callable[[KeyPath], int] | None = None
+) -> Config:
+    """Check a configuration that is in memory already, as `load_config` does with a file's.
+
+    Parameters
+    ----------
+    data : object
+        What YAML would give: mappings, lists, text, numbers. It is not changed.
+    name : str
+        What the message calls it.
+    line_of : callable, optional
+        Finds the line of a key, where there are lines.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_message(name, findings(error, _SCHEMA), line_of)) from error
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a configuration, for editors.
+
+    It describes every key. The checks of values against each other (`positive` must be one of
+    `classes`) are beyond it.
+
+    Examples
+    --------
+    >>> schema()["properties"]["tasks"]["description"]
+    'The questions that models answer, by name.'
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_without_titles(_SCHEMA),
+        "title": "Blindsight configuration",
+    }
+
+
+_SCHEMA = Config.model_json_schema()
+
+
+def _without_titles(node: Any) -> Any:
+    """The titles that pydantic makes of the keys only repeat them; a key that is named title stays."""
+    if isinstance(node, dict):
+        return {
+            key: _without_titles(value)
+            for key, value in node.items()
+            if key != "title" or not isinstance(value, str)
+        }
+    return [_without_titles(item) for item in node] if isinstance(node, list) else node
+
+
+def _message(name: str, found: list[Finding], line_of: Callable[[KeyPath], int] | None) -> str:
+    lines = [f"{each} (line {line_of(each.path)})" if line_of else str(each) for each in found]
+    return "\n  ".join([f"{name} cannot be used:", *lines])
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; give the path of a configuration file") from None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{path}: expected a configuration file, got a folder; name the file in it"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: the configuration cannot be read: {reason}") from error
+    if len(raw) > _MOST_BYTES:
+        raise ConfigError(f"{path}: expected a configuration of at most 1 MiB, got more: is it a data file?")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}: expected UTF-8, got byte 0x{raw[error.start]:02x} in line {line}: save it as UTF-8"
+        ) from error
+
+
+def _parse(text: str, name: str) -> tuple[object, Callable[[KeyPath], int]]:
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            raise ConfigError(f"{name}: the file is empty; it needs at least tasks, see config.example.yaml")
+        _refuse_duplicates(node)
+        data = loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"{name}: {_syntax(error, text)}") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        character = f"the character U+{ord(text[error.position]):04X}"
+        raise ConfigError(f"{name}: line {line}: {character} is not allowed in YAML: delete it") from error
+    except RecursionError as error:
+        raise ConfigError(f"{name}: not a configuration: it is nested too deeply") from error
+    if not isinstance(data, dict):
+        kind = "a list" if isinstance(data, list) else "a single value"
+        raise ConfigError(f"{name}: expected a mapping with tasks: at its top level, got {kind}")
+    return data, lambda path: _line(node, path)
+
+
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return f"not YAML: {error.problem}"
+    where = f"line {mark.line + 1}, column {mark.column + 1}"
+    lines = text.splitlines()
+    before = lines[mark.line][: mark.column + 1] if mark.line < len(lines) else ""
+    if before.endswith("\t") and not before.strip():
+        return f"{where}: a tab; YAML indents with spaces only"
+    return f"{where}: {', '.join(filter(None, (error.context, error.problem)))}"
+
+
+def _line(node: yaml.Node, path: KeyPath) -> int:
+    """The line of a key, or of the nearest section around it that is written down."""
+    line: int = node.start_mark.line + 1
+    for part in path:
+        inner: tuple[yaml.Node, yaml.Node] | None = None
+        if isinstance(node, yaml.MappingNode):
+            inner = next((pair for pair in reversed(node.value) if pair[0].value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            inner = (node.value[part], node.value[part])
+        if inner is None:
+            return line
+        line, node = inner[0].start_mark.line + 1, inner[1]
+    return line
+
+
+def _refuse_duplicates(root: yaml.Node) -> None:
+    """YAML's reader would keep the last of two equal keys.
+
+    Looked for before the mappings are built, as merging (``<<``) adds keys that may rightly be overridden.
+    """
+    waiting, done = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in done:  # an alias
+            continue
+        done.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            waiting.append(value)
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in lines:
+                raise _refusal(f"the key {key.value!r} stands twice, first in line {lines[key.value]}", key)
+            lines[key.value] = key.start_mark.line + 1
+
+
+def _refusal(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that refuses numbers which YAML 1.1 reads otherwise than they look."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            _refuse_null_character(node)
+            if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+                _refuse_old_numbers(node)
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:  # the 31st of February; an integer of 5,000 digits
+            reason = str(error).partition(":")[0]
+            raise _refusal(f"{str(node.value)[:40]!r}: {reason}; put it in quotes", node) from error
+        except (AttributeError, LookupError) as error:  # `!!bool maybe`: the reader looks it up unseen
+            kind = node.tag.rpartition(":")[2]
+            raise _refusal(f"{str(node.value)[:40]!r} is no {kind}: delete the tag !!{kind}", node) from error
+
+
+def _refuse_null_character(node: yaml.ScalarNode) -> None:
+    """YAML has it in double quotes; no path may hold it, and no name."""
+    if "\0" in node.value:
+        raise _refusal("the character U+0000 is not allowed in a configuration: delete it", node)
+
+
+def _refuse_old_numbers(node: yaml.Node) -> None:
+    text = str(node.value)
+    if re.fullmatch("[-+]?0[0-9_]+", text):
+        raise _refusal(
+            f"{text} starts with 0, which YAML reads as octal: write {int(text)}, or put it in quotes", node
+        )
+    if ":" in text:
+        raise _refusal(f"{text} is a number to base 60 in YAML: put it in quotes", node)

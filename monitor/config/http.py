@@ -1,0 +1,175 @@
+"""The sections of an `http` source: where it listens, who may write, and what bounds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from monitor.config.mapping import MAPPING, FieldMapping
+from monitor.config.section import Problem, Section, demand, listen_address, unique
+
+FEWEST_TOKEN_CHARACTERS = 16
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What RFC 6750, section 2.1, lets a bearer token be made of."""
+
+_BODIES_IN_SPOOL = 4  # below this, one body in a spool that is being read could be refused for ever
+
+
+def token_fault(token: str) -> str | None:
+    """What is wrong with a bearer token, None where nothing is. The token itself is not repeated.
+
+    Examples
+    --------
+    >>> token_fault("0123456789abcdef"), token_fault("short")
+    (None, 'expected at least 16 characters, got 5: take the output of `openssl rand -hex 32`')
+    """
+    if len(token) < FEWEST_TOKEN_CHARACTERS:
+        return (
+            f"expected at least {FEWEST_TOKEN_CHARACTERS} characters, got {len(token)}: take the output of "
+            "`openssl rand -hex 32`"
+        )
+    if not _TOKEN.fullmatch(token):
+        return (
+            "expected letters, digits and the signs -._~+/= only, got others: take the output of "
+            "`openssl rand -hex 32`"
+        )
+    return None
+
+
+class HttpSpool(Section):
+    """The folder that keeps what was acknowledged until it is used."""
+
+    path: str = Field(min_length=1, description="A folder of its own, on a local disk; made if absent.")
+    max_bytes: int = Field(
+        default=1_000_000_000,
+        ge=1_000_000,
+        le=1_000_000_000_000,
+        description="Bytes of records that may wait; past them posts are answered 429, and counted as shed.",
+    )
+
+
+class HttpToken(Section):
+    """A bearer token, and the tasks that its holder may write."""
+
+    token: str | None = Field(default=None, repr=False, description="The token itself.")
+    token_file: str | None = Field(
+        default=None, min_length=1, description="A file that holds it; read again when it changes."
+    )
+    tasks: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Tasks that it may write; all if absent."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> HttpToken:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        if (self.token is None) == (self.token_file is None):
+            got = "neither" if self.token is None else "both"
+            yield "", f"expected token or token_file, got {got}: give one of them"
+        if self.token is not None and (fault := token_fault(self.token)):
+            yield "token", fault
+        if self.tasks is not None:
+            yield unique("tasks", self.tasks)
+
+
+class HttpTls(Section):
+    """Certificates, as files; read again when they change."""
+
+    cert: str = Field(min_length=1, description="The server's certificate and its chain, PEM.")
+    key: str = Field(min_length=1, description="Its private key, PEM, without a passphrase.")
+    client_ca: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Certificates of who signs clients', PEM: then a client must have one (mutual TLS).",
+    )
+
+
+class HttpSource(Section):
+    """Records posted to this agent: POST /v1/predictions and /v1/labels."""
+
+    kind: Literal["http"] = Field(description="Posts over HTTP.")
+    listen: str = Field(description="Address and port; port 0 takes a free one.")
+    spool: HttpSpool | None = Field(
+        default=None, description="Where acknowledged records rest until they are used; it must be given."
+    )
+    # Tokens must not reach a log through a printed configuration.
+    tokens: tuple[HttpToken, ...] = Field(
+        default=(), repr=False, description="Who may write; anyone who can connect if absent."
+    )
+    tls: HttpTls | None = Field(default=None, description="HTTPS; plain HTTP if absent.")
+    max_body_bytes: int = Field(
+        default=4_194_304,
+        ge=1024,
+        le=268_435_456,
+        description="Of one post, also once unpacked; more is answered 413.",
+    )
+    max_requests: int = Field(
+        default=32, ge=1, le=10_000, description="Posts in memory at once; more are answered 503."
+    )
+    read_seconds: float = Field(
+        default=10.0,
+        ge=0.1,
+        le=600,
+        description="Within which a request's head must have come, and then its body; else 408.",
+    )
+    rows_per_second: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000_000,
+        description="Of one task, on the average; more are answered 429. No limit if absent.",
+    )
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; http if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or "http"
+
+    @field_validator("listen", mode="after")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        listen_address(value)
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> HttpSource:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        if self.spool is None:
+            yield (
+                "spool",
+                "missing: a record is acknowledged only once it rests on a disk; "
+                "give the folder for it, spool: {path: ./spool}",
+            )
+        elif self.spool.max_bytes < _BODIES_IN_SPOOL * self.max_body_bytes:
+            yield (
+                "spool.max_bytes",
+                f"expected room for {_BODIES_IN_SPOOL} posts of max_body_bytes, "
+                f"{_BODIES_IN_SPOOL * self.max_body_bytes}, got {self.spool.max_bytes}: raise it, or lower "
+                "max_body_bytes",
+            )
+        if not (self.tokens or (self.tls and self.tls.client_ca) or _is_loopback(self.listen)):
+            yield (
+                "listen",
+                f"expected an address of this machine only, such as 127.0.0.1, where anyone may write, got "
+                f"{self.listen!r}: give tokens, or tls with client_ca",
+            )
+
+
+def _is_loopback(listen: str) -> bool:
+    host, _ = listen_address(listen)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

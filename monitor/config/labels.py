@@ -1,0 +1,106 @@
+"""The sections of a task about labels: the join to predictions, and the refits that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from pydantic import Field
+
+from monitor.config.estimators import BY_LABELS
+from monitor.config.section import Problem, Section
+
+
+class Labels(Section):
+    """How long and how many answers wait for their labels."""
+
+    horizon_days: float = Field(
+        default=30.0, gt=0, le=3650, description="A label may come so long after its prediction."
+    )
+    max_answers: int = Field(
+        default=1_000_000,
+        ge=1000,
+        le=500_000_000,
+        description="Answers of this task kept for the join, oldest out first; 64 to 80 bytes each, "
+        "and 8 and 4 for each class where anything is refitted.",
+    )
+    max_waiting: int = Field(
+        default=100_000,
+        ge=1000,
+        le=500_000_000,
+        description="Labels kept, early and used ones, oldest out first.",
+    )
+    max_bytes: int | None = Field(
+        default=None,
+        ge=1_000_000,
+        description="What both take of memory at most; where they would take more, both are cut alike. An "
+        "answer takes up to 80 bytes, 8 for each of groups and, where anything is refitted, 8 and 4 for each "
+        "class; a label 73. No such bound if absent.",
+    )
+
+    @property
+    def horizon_seconds(self) -> float:
+        """The horizon in seconds."""
+        return self.horizon_days * 86_400.0
+
+
+class WeightedLabels(Labels):
+    """The same of a task with classes, and what its labels count for."""
+
+    weights: Literal["given", "estimated"] = Field(
+        default="given",
+        description="What a label counts for in autoeval, rectified and labelled: 1 over its probability, 1 "
+        "without one (given); or, as long as no label brings one, 1 over a chance of being labelled that is "
+        "estimated from the scores (estimated), for labels that came as they came.",
+    )
+
+
+class Ssme(Section):
+    """When, and on what, the estimators that use labels are fitted anew."""
+
+    models: tuple[str, ...] = Field(
+        default=(), description="The models whose scores are put together. Those of `models` if left out."
+    )
+    every_windows: int = Field(
+        default=20, ge=1, le=1_000_000, description="After so many windows, of all models together."
+    )
+    every_labels: int = Field(
+        default=25, ge=1, le=1_000_000, description="Or after so many newly labelled requests."
+    )
+    every_seconds: float | None = Field(
+        default=None, gt=0, description="Or after so long. No such rule if absent."
+    )
+    max_rows: int = Field(
+        default=20_000,
+        ge=100,
+        le=500_000_000,
+        description="Unlabelled requests that a fit stands for, the newest.",
+    )
+    fit_rows: int = Field(
+        default=20_000,
+        ge=100,
+        le=1_000_000,
+        description="Of those, how many a fit is done on: where there are more, a sample stratified by class "
+        "and confidence. Labelled requests all take part.",
+    )
+    max_labelled: int = Field(
+        default=20_000, ge=100, le=1_000_000, description="Labelled requests kept, oldest out first."
+    )
+    seconds: float = Field(
+        default=60.0, gt=0, le=86_400, description="A fit that takes longer is given up, and counted."
+    )
+    memory_bytes: int = Field(
+        default=1_000_000_000, ge=100_000_000, description="A fit that needs more is given up, and counted."
+    )
+
+
+def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Problem | None:
+    """Weights that are to be estimated, and that none of the refitted estimators reads."""
+    if labels.weights == "given" or not {*BY_LABELS}.isdisjoint(estimators):
+        return None
+    listed = ", ".join(BY_LABELS)
+    return (
+        "labels.weights",
+        f"expected given where estimators lists none of those that weigh labels ({listed}), got "
+        f"{labels.weights!r}: list one of them, or leave labels.weights out",
+    )

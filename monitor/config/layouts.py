@@ -1,0 +1,24 @@
+"""What decoders must know of the configured tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from monitor.base.records import TaskLayout
+from monitor.config.root import Task, TaskConfig
+
+
+def layouts(tasks: Mapping[str, TaskConfig]) -> tuple[TaskLayout, ...]:
+    """What decoders must know of the tasks."""
+    return tuple(
+        TaskLayout(
+            name=name,
+            classes=task.classes,
+            positive=task.positive_index,
+            models=tuple(task.models),
+            groups=task.groups,
+        )
+        if isinstance(task, Task)
+        else TaskLayout(name=name, classes=(), models=task.models, arena=True)
+        for name, task in tasks.items()
+    )

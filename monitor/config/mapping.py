@@ -1,0 +1,148 @@
+"""The `mapping` of a source: where records with field names of their own keep what we ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, model_validator
+
+from monitor.config.field_path import parse_field_path
+from monitor.config.section import Problem, Section, demand
+
+EventFormat = Literal["kserve", "cloudevents"]
+TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
+
+UNITS: Mapping[TimeUnit, float] = {
+    "seconds": 1.0,
+    "milliseconds": 1e3,
+    "microseconds": 1e6,
+    "nanoseconds": 1e9,
+}
+"""Of each unit so many make a second."""
+
+PATHS: tuple[str, ...] = (
+    *("id", "time", "task", "model", "scores", "confidence", "prediction", "version"),
+    *("label", "correct", "probability", "draw"),
+)
+"""Fields of a record that a mapping gives one path each."""
+
+_OFFSET = re.compile(r"[+-]\d\d:\d\d")
+
+
+def _path(what: str) -> str | None:
+    found: str | None = Field(default=None, min_length=1, max_length=500, description=what)
+    return found
+
+
+class Constants(Section):
+    """What is the same in every record of a source, and stands in none."""
+
+    task: str | None = Field(default=None, min_length=1, description="The task of every record.")
+    model: str | None = Field(default=None, min_length=1, description="The model of every record.")
+    version: str | None = Field(default=None, min_length=1, description="The model's version.")
+
+
+class FieldMapping(Section):
+    """Where each field stands in the records of a source: dotted paths such as payload.probs[0].
+
+    With a mapping nothing else is read: a field that it does not name is absent, whatever the record has
+    under that name (`label`, say, is often the predicted class).
+
+    Examples
+    --------
+    >>> FieldMapping(id="request.uuid", class_scores={"ok": "p[0]", "toxic": "p[1]"}).paths["scores.ok"]
+    'p[0]'
+    """
+
+    format: EventFormat | None = Field(
+        default=None,
+        description="kserve, in place of paths, reads what KServe's and Seldon's loggers write, an answer a "
+        "row; with cloudevents paths are of the event as structured JSON (id, data.probs), binary mode too.",
+    )
+    id: str | None = _path("Of the request; joins labels.")
+    time: str | None = _path("When it was answered.")
+    time_unit: TimeUnit = Field(default="seconds", description="Of times that are numbers since the epoch.")
+    time_zone: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Of times without an offset: a name such as Europe/Berlin, UTC, or an offset such as "
+        "+01:00. Of the hour that comes twice in autumn the first is taken.",
+    )
+    task: str | None = _path("The task.")
+    model: str | None = _path("The model.")
+    scores: str | None = _path("An array in class order, an object by class, or the second class's number.")
+    class_scores: dict[str, str] = Field(
+        default={}, description="In place of scores: the path of each class's probability."
+    )
+    confidence: str | None = _path("The probability of being right, for a task without classes.")
+    prediction: str | None = _path("The class acted on.")
+    version: str | None = _path("The model's version.")
+    groups: dict[str, str] = Field(default={}, description="The path of each group's value.")
+    label: str | None = _path("The true class.")
+    correct: str | None = _path("Whether an answer was right, for a task without classes.")
+    probability: str | None = _path("The chance with which a row was picked for labelling.")
+    draw: str | None = _path("How a label's row was drawn: an object with round, number, pool, probability.")
+    constants: Constants = Field(default=Constants(), description="What is the same in every record.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> FieldMapping:
+        demand(self._problems())
+        return self
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """The path of each field that has one; `scores.<class>` and `groups.<name>` are fields."""
+        single = {name: path for name in PATHS if (path := getattr(self, name)) is not None}
+        scores = {f"scores.{name}": path for name, path in self.class_scores.items()}
+        return {**single, **scores, **{f"groups.{name}": path for name, path in self.groups.items()}}
+
+    def _problems(self) -> Iterable[Problem | None]:
+        for name, path in self.paths.items():
+            try:
+                parse_field_path(path)
+            except ValueError as error:
+                yield _key(name), str(error)
+        if self.scores is not None and self.class_scores:
+            yield "class_scores", "expected scores or class_scores, got both: leave one out"
+        for name in ("task", "model", "version"):
+            if getattr(self, name) is not None and getattr(self.constants, name) is not None:
+                yield name, f"expected a path or constants.{name}, got both: leave one out"
+        if self.format == "kserve":
+            for name in self.paths:
+                told = f"expected no path beside format: {self.format}, which knows where each field stands"
+                yield _key(name), f"{told}: leave one out"
+        elif not self.paths:
+            yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
+        if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):
+            yield "time", "missing; time_unit and time_zone say how it is read: give its path, or leave them"
+        if self.time_zone is not None and not _is_zone(self.time_zone):
+            yield (
+                "time_zone",
+                "expected the name of a time zone such as Europe/Berlin, or an offset such as +01:00, "
+                f"got {self.time_zone!r}",
+            )
+
+
+def _key(name: str) -> str:
+    """The key at which the path of a field is given."""
+    parent, _, key = name.partition(".")
+    return f"class_scores.{key}" if parent == "scores" and key else name
+
+
+def _is_zone(name: str) -> bool:
+    if _OFFSET.fullmatch(name):
+        return int(name[1:3]) <= 23 and int(name[4:]) <= 59
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError; a folder is an OSError
+        return False
+    return True
+
+
+MAPPING: FieldMapping | None = Field(
+    default=None, description="Where the records keep each field, if not under our names."
+)
+"""The key that every source has."""

@@ -1,0 +1,346 @@
+"""What pydantic finds wrong with a configuration, as sentences for the person who wrote it.
+
+Each kind of error has one template in `TEMPLATES`; what is allowed is read from the JSON Schema, so
+that a range stands once, in `monitor.config.task` and `monitor.config.root`, and can be said nowhere else.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from monitor.config.section import CrossCheckError
+
+Path = tuple[str | int, ...]
+Schema = Mapping[str, Any]
+
+_LONGEST_VALUE = 60
+_SECRETS = frozenset({"options", "tokens"})  # of Kafka, of HTTP: what stands there may be a password
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: the path of the key, and what is wrong there."""
+
+    path: Path
+    text: str
+
+    def __str__(self) -> str:
+        return f"{show_path(self.path)}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an error stands in the schema, and what was found there."""
+
+    path: Path
+    node: Schema
+    parent: Schema
+    value: Any
+    context: Mapping[str, Any]
+    root: Schema = field(repr=False)
+
+
+def findings(error: ValidationError, schema: Schema) -> list[Finding]:
+    """Everything that pydantic found, in the order of the sections.
+
+    Parameters
+    ----------
+    error : ValidationError
+    schema : mapping
+        The JSON Schema of the model that was validated, with its `$defs`.
+    """
+    errors = error.errors(include_url=False)
+    found: list[Finding] = []
+    for item in errors:
+        place = _locate(schema, item["loc"], item.get("input"), item.get("ctx", {}))
+        if item["type"] == "too_short" and _too_short_for_its_items(place):
+            continue
+        cause = place.context.get("error")
+        if isinstance(cause, CrossCheckError):
+            found += [Finding(place.path + parse_path(key), text) for key, text in cause.problems]
+            continue
+        found.append(TEMPLATES.get(item["type"], _expected)(place))
+    return found
+
+
+def show_path(path: Path) -> str:
+    """A path as people write it.
+
+    Examples
+    --------
+    >>> show_path(("tasks", "toxicity", "chart", "rules", 1)), show_path(("tasks", "is it spam?"))
+    ('tasks.toxicity.chart.rules[1]', 'tasks["is it spam?"]')
+    """
+    shown = ""
+    for part in path:
+        if isinstance(part, int):
+            shown += f"[{part}]"
+        elif re.fullmatch(r"[\w-]+", part):
+            shown += f".{part}"
+        else:
+            shown += f"[{json.dumps(part, ensure_ascii=False)}]"
+    return shown.removeprefix(".") or "top level"
+
+
+def parse_path(key: str) -> Path:
+    """The path within a section that a cross-check names: ``sources[1].name``."""
+    return tuple(int(part) if part.isdigit() else part for part in re.findall(r"\w+", key))
+
+
+def nearest(name: str, allowed: Sequence[str]) -> str | None:
+    """The valid name that a wrong one was probably meant to be.
+
+    Examples
+    --------
+    >>> nearest("siz", ["size", "min_size", "max_age_seconds"]), nearest("colour", ["size"])
+    ('size', None)
+    """
+    lower = {other.lower(): other for other in allowed}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
+    if not close and len(name) >= 3:
+        close = [other for other in lower if name.lower() in other]
+    return lower[close[0]] if close else None
+
+
+def _resolve(node: Schema, root: Schema) -> Schema:
+    """Follow references, and take the one branch of an optional value that is not null."""
+    while True:
+        if "$ref" in node:
+            node = root["$defs"][node["$ref"].rsplit("/", 1)[1]]
+        elif "allOf" in node:  # how pydantic before 2.9 writes a reference with a description
+            node = node["allOf"][0]
+        elif "anyOf" in node:
+            node = next(branch for branch in node["anyOf"] if branch.get("type") != "null")
+        else:
+            return node
+
+
+def _locate(root: Schema, loc: Sequence[str | int], value: Any, context: Mapping[str, Any]) -> _Place:
+    path: list[str | int] = []
+    node = parent = root
+    for part in loc:
+        node = _resolve(node, root)
+        if part == "[key]":
+            # The name itself is wrong: the place is the mapping that it stands in.
+            return _Place(tuple(path[:-1]), node, parent, value, context, root)
+        if "discriminator" in node:
+            node = {"$ref": node["discriminator"]["mapping"][part]}
+            continue
+        if "oneOf" in node and "type" not in node:  # a plain value or a mapping, told apart by its form
+            node = next(branch for branch in node["oneOf"] if ("$ref" in branch) == (part == "budget"))
+            continue
+        path.append(part)
+        parent, node = node, _child(node, part)
+    return _Place(tuple(path), _resolve(node, root), parent, value, context, root)
+
+
+def _child(node: Schema, part: str | int) -> Schema:
+    inner = node.get("properties", {}).get(part)
+    if inner is None:
+        inner = node.get("items") if isinstance(part, int) else node.get("additionalProperties")
+    return inner if isinstance(inner, dict) else {}
+
+
+def _too_short_for_its_items(place: _Place) -> bool:
+    """Wrong entries are told one by one; that none is left of them is no news."""
+    return isinstance(place.value, tuple | list) and len(place.value) >= place.node.get("minItems", 0)
+
+
+def describe(node: Schema) -> str:
+    """What a place of the schema takes, in words.
+
+    Examples
+    --------
+    >>> describe({"type": "integer", "minimum": 10, "maximum": 1000000})
+    'an integer from 10 to 1000000'
+    >>> describe({"type": "number", "exclusiveMinimum": 0.5, "exclusiveMaximum": 1})
+    'a number above 0.5 and below 1'
+    """
+    if "enum" in node or "const" in node:
+        return f"one of {', '.join(map(str, node.get('enum', [node.get('const')])))}"
+    if "discriminator" in node:
+        return f"a mapping with kind: {' | '.join(sorted(node['discriminator']['mapping']))}"
+    kind = node.get("type")
+    if kind in ("integer", "number"):
+        return f"{'an integer' if kind == 'integer' else 'a number'}{_range(node)}"
+    if kind == "string":
+        return f"text{_length(node)}"
+    if kind == "array":
+        return "a list with at least one entry" if node.get("minItems") else "a list"
+    if kind == "object":
+        if "properties" in node:
+            return f"a mapping with keys among {', '.join(node['properties'])}"
+        return f"a mapping with {'at least one name' if node.get('minProperties') else 'names'} as keys"
+    return {"boolean": "true or false"}.get(str(kind), "another value")
+
+
+def _range(node: Schema) -> str:
+    if "minimum" in node and "maximum" in node:
+        return f" from {node['minimum']:.10g} to {node['maximum']:.10g}"
+    words = {
+        "minimum": "of at least",
+        "exclusiveMinimum": "above",
+        "maximum": "at most",
+        "exclusiveMaximum": "below",
+    }
+    bounds = [f"{word} {node[key]:.10g}" for key, word in words.items() if key in node]
+    return f" {' and '.join(bounds)}" if bounds else ""
+
+
+def _length(node: Schema) -> str:
+    if "maxLength" in node:
+        return f" of {node.get('minLength', 0)} to {node['maxLength']} characters"
+    return " that is not empty" if node.get("minLength") else ""
+
+
+def _shown(value: Any, path: Path = ()) -> str:
+    if not _SECRETS.isdisjoint(path):
+        return "a value that is not shown, as it may be secret"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.date):
+        return f"the date {value}"
+    if isinstance(value, dict):
+        return (
+            "an empty mapping" if not value else f"a mapping with {', '.join(map(str, list(value)[:3]))}"[:80]
+        )
+    if isinstance(value, list | tuple):
+        return "an empty list" if not value else f"a list of {len(value)}"
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST_VALUE:
+        return "a huge number"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _hint(node: Schema, value: Any, path: Path) -> str:
+    """What to do, where the value shows how the mistake came about."""
+    kind = node.get("type")
+    if kind == "array" and not _SECRETS.isdisjoint(path):
+        return ": write it as a list"
+    if kind == "string" and "enum" not in node and isinstance(value, bool):
+        return ": YAML reads yes, no, on, off, true and false as true or false; put the word in quotes"
+    if path[-1:] == ("listen",) and isinstance(value, int) and not isinstance(value, bool):
+        return f": write '127.0.0.1:{value}'"  # the port alone, in quotes, would be refused next
+    if kind == "string" and "enum" not in node and isinstance(value, int | float | datetime.date):
+        return ": put it in quotes"
+    if kind in ("integer", "number") and isinstance(value, str):
+        return _unquoted(value)
+    if kind == "array" and isinstance(value, str | int | float) and not isinstance(value, bool):
+        return (
+            f": write it as a list, [{value}]" if len(str(value)) < _LONGEST_VALUE else ": write it as a list"
+        )
+    if "enum" in node and isinstance(value, str):
+        close = nearest(value, [str(name) for name in node["enum"]])
+        return f"; did you mean {close!r}?" if close else ""
+    if value is None and path:
+        empty = "properties" in node and "required" not in node
+        return f": give a value or leave the key out{'; {} takes the defaults' if empty else ''}"
+    return ""
+
+
+def _unquoted(value: str) -> str:
+    """YAML takes 1e3 for text, and anything in quotes."""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    return f": write {number:.15g}, without quotes" if abs(number) < 1e15 else ""
+
+
+def _expected(place: _Place) -> Finding:
+    shown = _shown(place.value, place.path)
+    if isinstance(place.value, float) and place.node.get("type") == "integer":
+        shown = f"{place.value!r}"
+    text = f"expected {describe(place.node)}, got {shown}{_hint(place.node, place.value, place.path)}"
+    return Finding(place.path, text)
+
+
+def _said_already(place: _Place) -> Finding:
+    return Finding(place.path, str(place.context["error"]))
+
+
+def _missing(place: _Place) -> Finding:
+    return Finding(place.path, f"missing; expected {describe(place.node)}")
+
+
+def _unknown_key(place: _Place) -> Finding:
+    name, allowed = str(place.path[-1]), list(place.parent.get("properties", {}))
+    close = nearest(name, allowed)
+    text = f"unknown key; did you mean {close!r}?" if close else "unknown key."
+    if home := _section_that_has(name, place):
+        text = f"unknown key here; it belongs under {home!r}."
+    return Finding(place.path, f"{text} Allowed: {', '.join(allowed)}")
+
+
+def _section_that_has(name: str, place: _Place) -> str | None:
+    """The section beside a misplaced key in which it would be valid."""
+    for key, inner in place.parent.get("properties", {}).items():
+        if name in _resolve(inner, place.root).get("properties", {}):
+            return str(key)
+    return None
+
+
+def _bad_name(place: _Place) -> Finding:
+    text = f"expected names as text, got {_shown(place.value)} as a name"
+    return Finding(place.path, f"{text}{_hint({'type': 'string'}, place.value, place.path)}")
+
+
+def _bad_key(place: _Place) -> Finding:
+    text = f"expected keys as text, got {_shown(place.value)} as a key"
+    return Finding(place.path[:-1], f"{text}. Allowed: {', '.join(place.parent.get('properties', {}))}")
+
+
+def _string(place: _Place) -> Finding:
+    """Text was expected: as a value, or as the name of an entry."""
+    return _expected(place) if place.node.get("type") == "string" else _bad_name(place)
+
+
+def _bad_tag(place: _Place) -> Finding:
+    kinds: dict[str, Any] = {"enum": sorted(place.node["discriminator"]["mapping"])}
+    value = place.value["kind"] if isinstance(place.value, dict) else None
+    text = f"expected {describe(kinds)}, got {_shown(value)}{_hint(kinds, value, place.path)}"
+    return Finding((*place.path, "kind"), text)
+
+
+def _no_tag(place: _Place) -> Finding:
+    kinds: dict[str, Any] = {"enum": sorted(place.node["discriminator"]["mapping"])}
+    return Finding((*place.path, "kind"), f"missing; expected {describe(kinds)}")
+
+
+TEMPLATES: Mapping[str, Callable[[_Place], Finding]] = {
+    "bool_type": _expected,
+    "dict_type": _expected,
+    "extra_forbidden": _unknown_key,
+    "finite_number": _expected,
+    "float_type": _expected,
+    "greater_than": _expected,
+    "greater_than_equal": _expected,
+    "int_type": _expected,
+    "invalid_key": _bad_key,
+    "less_than": _expected,
+    "less_than_equal": _expected,
+    "literal_error": _expected,
+    "missing": _missing,
+    "model_attributes_type": _expected,
+    "model_type": _expected,
+    "string_too_long": _expected,
+    "string_too_short": _expected,
+    "string_type": _string,
+    "string_unicode": _expected,
+    "too_short": _expected,
+    "tuple_type": _expected,
+    "union_tag_invalid": _bad_tag,
+    "union_tag_not_found": _no_tag,
+    "value_error": _said_already,
+}
+"""A template for each type of error that the schema can raise; a test proves that none is left out."""

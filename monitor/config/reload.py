@@ -1,0 +1,164 @@
+"""What a changed configuration asks for: nothing, a new baseline, or a restart.
+
+On SIGHUP the agent reads its configuration again. `CONSEQUENCES` says for every key what a change of
+it costs; a test proves that no key is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from monitor.config.messages import show_path
+from monitor.config.root import Config
+
+
+class Consequence(StrEnum):
+    """What it takes for a changed key to have its effect."""
+
+    AT_ONCE = "at once"
+    NEW_BASELINE = "new baseline"
+    RESTART = "restart"
+
+
+CONSEQUENCES: Mapping[str, Consequence] = {
+    "tasks.*.estimators": Consequence.AT_ONCE,
+    "tasks.*.level": Consequence.AT_ONCE,
+    "tasks.*.windows": Consequence.AT_ONCE,
+    "tasks.*.reference_model": Consequence.AT_ONCE,
+    "tasks.*.max_models": Consequence.AT_ONCE,
+    "tasks.*.interval": Consequence.AT_ONCE,
+    "tasks.*.objective": Consequence.AT_ONCE,
+    "tasks.*.labels": Consequence.AT_ONCE,
+    "tasks.*.ssme": Consequence.AT_ONCE,
+    "tasks.*.max_series": Consequence.AT_ONCE,
+    "tasks.*.models.*.answers_per_day": Consequence.AT_ONCE,
+    "tasks.*.window": Consequence.NEW_BASELINE,
+    "tasks.*.reference": Consequence.NEW_BASELINE,
+    "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,
+    "tasks.*.calibration": Consequence.NEW_BASELINE,
+    "tasks.*.chart": Consequence.NEW_BASELINE,
+    # A chart of a metric that was not estimated before has nothing to be drawn around.
+    "tasks.*.metrics": Consequence.NEW_BASELINE,
+    "tasks.*.average": Consequence.NEW_BASELINE,
+    # The layout of the columns: what is buffered and joined was decoded by the old one.
+    "tasks.*.classes": Consequence.RESTART,
+    "tasks.*.positive": Consequence.RESTART,
+    "tasks.*.groups": Consequence.RESTART,
+    "tasks.*.models.*": Consequence.RESTART,
+    "tasks.*": Consequence.RESTART,
+    # Open files and sockets.
+    "sources": Consequence.RESTART,
+    "reports": Consequence.RESTART,
+    "rejects": Consequence.RESTART,
+    "store": Consequence.RESTART,
+    "alertmanager": Consequence.RESTART,
+    "export": Consequence.RESTART,
+}
+"""The consequence of a change below each key; the longest key that fits holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadPlan:
+    """What changed, as paths of keys, by what it takes.
+
+    Parameters
+    ----------
+    at_once : tuple of str
+        Holds from the next window on.
+    new_baseline : tuple of str
+        The open windows close, and the task's models begin a new baseline with these.
+    restart : tuple of str
+        Cannot change while the agent runs.
+    fresh_tasks : frozenset of str
+        The tasks that `new_baseline` is about, by name: a name may hold dots and brackets itself.
+    """
+
+    at_once: tuple[str, ...]
+    new_baseline: tuple[str, ...]
+    restart: tuple[str, ...]
+    fresh_tasks: frozenset[str] = frozenset()
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changed."""
+        return bool(self.at_once or self.new_baseline or self.restart)
+
+
+def classify(old: Config, new: Config) -> ReloadPlan:
+    """Compare two configurations, key by key.
+
+    Values are compared, not how they were written: a default that is now spelt out is no change. A task
+    that came or went is one path, as is a list of sources of which anything changed.
+
+    Examples
+    --------
+    >>> old = Config(tasks={"spam": {"level": 0.95}})
+    >>> new = Config(tasks={"spam": {"level": 0.9, "window": {"size": 200}}, "ham": {}})
+    >>> plan = classify(old, new)
+    >>> plan.at_once, plan.new_baseline, plan.restart
+    (('tasks.spam.level',), ('tasks.spam.window.size',), ('tasks.ham',))
+    """
+    found: dict[Consequence, list[tuple[str, ...]]] = {each: [] for each in Consequence}
+    for path in _changed((), old.model_dump(), new.model_dump()):
+        found[consequence(path)].append(path)
+    return ReloadPlan(
+        at_once=tuple(map(show_path, found[Consequence.AT_ONCE])),
+        new_baseline=tuple(map(show_path, found[Consequence.NEW_BASELINE])),
+        restart=tuple(map(show_path, found[Consequence.RESTART])),
+        fresh_tasks=frozenset(path[1] for path in found[Consequence.NEW_BASELINE]),
+    )
+
+
+def restart_needed(old: Config, new: Config) -> list[str]:
+    """The changed keys that a running agent cannot take over.
+
+    Examples
+    --------
+    >>> restart_needed(Config(tasks={"t": {}}), Config(tasks={"t": {}}, export={"listen": "127.0.0.1:0"}))
+    ['export.listen']
+    """
+    return list(classify(old, new).restart)
+
+
+def consequence(path: tuple[str, ...]) -> Consequence:
+    """What a change of the key at this path takes.
+
+    Raises
+    ------
+    KeyError
+        No entry of `CONSEQUENCES` fits.
+
+    Examples
+    --------
+    >>> consequence(("tasks", "spam", "chart", "rules")).value
+    'new baseline'
+    """
+    for length in range(len(path), 0, -1):
+        for pattern, found in CONSEQUENCES.items():
+            parts = pattern.split(".")
+            if len(parts) == length and all(
+                part in ("*", key) for part, key in zip(parts, path, strict=False)
+            ):
+                return found
+    raise KeyError(show_path(path))
+
+
+_OF_A_TASK = 2  # the length of its path
+
+
+def _changed(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[str, ...]]:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        if old != new:
+            yield path
+        return
+    if path[:1] == ("tasks",) and old.get("kind") != new.get("kind") and len(path) == _OF_A_TASK:
+        yield (*path, "kind")  # it has other keys then
+        return
+    for key in [*old, *(key for key in new if key not in old)]:
+        if key in old and key in new:
+            yield from _changed((*path, key), old[key], new[key])
+        else:
+            yield (*path, key)

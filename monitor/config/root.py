@@ -1,0 +1,324 @@
+"""The configuration's schema: one frozen model a section, every range declared once.
+
+The models may be built in Python as well as from a file: `Task(classes=["ok", "toxic"])`. This module
+has the whole and its edges (sources, the store, the HTTP side); a task's sections live in
+`monitor.config.task`, an `http` source's in `monitor.config.http`, those of the output in
+`monitor.config.sinks` and `monitor.config.alertmanager`, and are named here too. Reading a
+file, and turning what pydantic finds wrong into sentences, is `monitor.config.file`'s work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from monitor.config.alertmanager import Alertmanager
+from monitor.config.arena import Arena
+from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
+from monitor.config.http import HttpSource, HttpSpool, HttpTls, HttpToken
+from monitor.config.labels import Labels
+from monitor.config.mapping import MAPPING, Constants, FieldMapping
+from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane, unique
+from monitor.config.sinks import KafkaSink, OptionValue, Rejects, Reports
+from monitor.config.task import (
+    Bound,
+    Calibration,
+    EstimatorTag,
+    Metric,
+    ModelConfig,
+    Objective,
+    Reference,
+    Task,
+    Window,
+)
+
+__all__ = [
+    "RULES",
+    "Alertmanager",
+    "Arena",
+    "Bound",
+    "Calibration",
+    "ChartConfig",
+    "Config",
+    "Constants",
+    "CrossCheckError",
+    "EstimatorTag",
+    "Export",
+    "FalseAlarmBudget",
+    "FieldMapping",
+    "FileSource",
+    "HttpSource",
+    "HttpSpool",
+    "HttpTls",
+    "HttpToken",
+    "KafkaSink",
+    "KafkaSource",
+    "Labels",
+    "Metric",
+    "ModelConfig",
+    "Objective",
+    "Reference",
+    "Rejects",
+    "Reports",
+    "Rule",
+    "Section",
+    "SourceConfig",
+    "StdinSource",
+    "StoreConfig",
+    "Task",
+    "TaskConfig",
+    "Window",
+    "listen_address",
+]
+
+
+class FileSource(Section):
+    """NDJSON from a file, once or as it grows."""
+
+    kind: Literal["file"] = Field(description="A file.")
+    path: str = Field(min_length=1, description="NDJSON (plain, .gz, .zst), CSV or Parquet.")
+    follow: bool = Field(
+        default=False, description="Wait for more at the end, also when the file is rotated."
+    )
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; the file's name if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or PurePath(self.path).name
+
+
+class StdinSource(Section):
+    """NDJSON from standard input."""
+
+    kind: Literal["stdin"] = Field(description="Standard input.")
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; stdin if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or "stdin"
+
+
+class KafkaSource(Section):
+    """Topics of an Apache Kafka cluster."""
+
+    kind: Literal["kafka"] = Field(description="Apache Kafka.")
+    brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
+    topics: tuple[str, ...] = Field(min_length=1, description="Predictions and labels, in any mixture.")
+    group: str = Field(default="blindsight", min_length=1, description="The consumer group.")
+    driver: Literal["kafka-python", "confluent"] = Field(
+        default="kafka-python",
+        description="The client library; confluent is confluent-kafka, which needs the extra kafka-native "
+        "and is about two to three times as fast.",
+    )
+    # Options may hold passwords, which must not reach a log through a printed configuration.
+    options: dict[str, OptionValue] = Field(
+        default={},
+        repr=False,
+        description="Those of kafka-python's KafkaConsumer, whichever driver reads: security_protocol, "
+        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own, which have dots.",
+    )
+    stall_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=86_400,
+        description="A partition that delivers nothing for so long while its lag grows is stuck: the source "
+        "is not up, and its client is made anew.",
+    )
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; kafka if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or "kafka"
+
+    @model_validator(mode="after")
+    def _fits(self) -> KafkaSource:
+        demand([unique("topics", self.topics), sane("topics", self.topics), sane("brokers", self.brokers)])
+        return self
+
+
+def _kind_of_task(value: Any) -> Any:
+    """Which section a task's is: one that does not say is a classification."""
+    default = "classification"
+    return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
+
+
+TaskConfig = Annotated[
+    Annotated[Task, Tag("classification")] | Annotated[Arena, Tag("arena")],
+    Discriminator(_kind_of_task),
+    # As pydantic writes it of a key that must be there.
+    Field(
+        json_schema_extra={
+            "discriminator": {
+                "propertyName": "kind",
+                "mapping": {"arena": "#/$defs/Arena", "classification": "#/$defs/Task"},
+            }
+        }
+    ),
+]
+SourceConfig = Annotated[FileSource | StdinSource | KafkaSource | HttpSource, Field(discriminator="kind")]
+
+
+class StoreConfig(Section):
+    """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
+
+    path: str = Field(min_length=1, description="A folder of its own, made if absent.")
+    every_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        le=600,
+        description="Between two checkpoints; an alarm that changes is saved at once.",
+    )
+    keep_reports: int = Field(
+        default=100_000,
+        ge=1000,
+        le=100_000_000,
+        description="Lines of closed windows kept, about 2 kB each, oldest out first. After a restart labels "
+        "revise only windows whose newest line is among them.",
+    )
+
+
+class Export(Section):
+    """The HTTP side: /, /metrics, /-/healthy, /-/ready."""
+
+    listen: str = Field(default="127.0.0.1:9109", description="Address and port; port 0 takes a free one.")
+    max_series: int = Field(
+        default=50_000, ge=100, description="Cap on exported series; what was cut is counted."
+    )
+    distributions: bool = Field(
+        default=True,
+        description="Histogram of confidences and calibration curve of each model: 42 series a model.",
+    )
+
+    @field_validator("listen", mode="after")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        listen_address(value)
+        return value
+
+
+class Config(Section):
+    """A whole configuration.
+
+    Examples
+    --------
+    >>> config = Config(tasks={"toxicity": {"classes": ["ok", "toxic"], "window": {"size": 200}}})
+    >>> config.tasks["toxicity"].window.size, config.export.listen
+    (200, '127.0.0.1:9109')
+    """
+
+    tasks: dict[str, TaskConfig] = Field(
+        min_length=1, description="The questions that models answer, by name."
+    )
+    sources: tuple[SourceConfig, ...] = Field(
+        default=(), description="Where predictions and labels come from; `blindsight replay` needs none."
+    )
+    reports: Reports | None = Field(
+        default=None, description="Closed windows, to a file or a topic; none if absent."
+    )
+    rejects: Rejects | None = Field(
+        default=None, description="Unusable records, to a file or a topic; only counted if absent."
+    )
+    store: StoreConfig | None = Field(
+        default=None, description="The durable state; without it a restart begins anew."
+    )
+    alertmanager: Alertmanager | None = Field(
+        default=None, description="Alerts, told to Alertmanager directly; none if absent."
+    )
+    export: Export = Field(default=Export(), description="What people and Prometheus look at.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Config:
+        demand(
+            [
+                sane("tasks", self.tasks),
+                *self._source_problems(),
+                *self._http_problems(),
+                *self._path_problems(),
+            ]
+        )
+        return self
+
+    @property
+    def scored_tasks(self) -> dict[str, Task]:
+        """The tasks whose models give scores."""
+        return {name: task for name, task in self.tasks.items() if isinstance(task, Task)}
+
+    @property
+    def arenas(self) -> dict[str, Arena]:
+        """The tasks whose models are compared in pairs."""
+        return {name: task for name, task in self.tasks.items() if isinstance(task, Arena)}
+
+    @property
+    def keep_of_rejects(self) -> Literal["whole", "redacted", "none"]:
+        """What decoders leave of a rejected record; all of it where no `rejects` section says otherwise."""
+        return self.rejects.record if self.rejects else "whole"
+
+    def _source_problems(self) -> Iterable[Problem | None]:
+        seen: dict[str, int] = {}
+        for i, source in enumerate(self.sources):
+            yield sane(f"sources[{i}].name", [source.label])
+            first = seen.setdefault(source.label, i)
+            if first != i:
+                yield (
+                    f"sources[{i}].name",
+                    f"expected a name of its own, got {source.label!r} like sources[{first}]: give it a name",
+                )
+        stdins = [i for i, source in enumerate(self.sources) if source.kind == "stdin"]
+        if len(stdins) > 1:
+            yield f"sources[{stdins[1]}].kind", "expected one stdin source, got two: it can be read only once"
+
+    def _http_problems(self) -> Iterable[Problem | None]:
+        """Two that share an address or a spool, a token for a task that is not there."""
+        listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
+        for i, source in enumerate(self.sources):
+            if source.kind != "http" or source.spool is None:
+                continue
+            first = spools.setdefault(source.spool.path, f"sources[{i}].spool.path")
+            if first != f"sources[{i}].spool.path":
+                yield (
+                    f"sources[{i}].spool.path",
+                    f"expected a folder of its own, got {source.spool.path!r}, which {first} names too",
+                )
+            other = listening.setdefault(source.listen, f"sources[{i}].listen")
+            if other != f"sources[{i}].listen" and listen_address(source.listen)[1]:
+                yield (
+                    f"sources[{i}].listen",
+                    f"expected an address of its own, got {source.listen!r}, which {other} has: "
+                    "take another port",
+                )
+            for j, token in enumerate(source.tokens):
+                for task in token.tasks or ():
+                    if task not in self.tasks:
+                        known = ", ".join(self.tasks)
+                        yield f"sources[{i}].tokens[{j}].tasks", f"expected tasks among {known}, got {task!r}"
+
+    def _path_problems(self) -> Iterable[Problem | None]:
+        """A file that is read and written, or written by two, would be spoilt."""
+        users = [(f"sources[{i}].path", s.path) for i, s in enumerate(self.sources) if s.kind == "file"]
+        users += [
+            (f"tasks.{name}.reference.path", task.reference.path)
+            for name, task in self.scored_tasks.items()
+            if task.reference.path is not None
+        ]
+        for key, section in (("reports.path", self.reports), ("rejects.path", self.rejects)):
+            if section is None or section.path is None:
+                continue
+            other = next((user for user, path in users if path == section.path), None)
+            if other:
+                yield key, f"expected a file of its own, got {section.path!r}, which {other} names too"
+            users.append((key, section.path))

@@ -1,0 +1,112 @@
+"""The sections of the configuration that say where output goes: `reports`, `rejects`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from monitor.config.section import Section, demand, sane
+
+_OPTION_TYPES = (str, int, float, bool, type(None))
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def _option(value: Any) -> Any:
+    if not isinstance(value, _OPTION_TYPES):
+        raise ValueError(f"expected text, a number, true, false or null, got a {type(value).__name__}")
+    return value
+
+
+OptionValue = Annotated[
+    Any,
+    BeforeValidator(_option),
+    WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
+]
+"""An option that is passed through to a client library."""
+
+
+class KafkaSink(Section):
+    """A topic of an Apache Kafka cluster to write to."""
+
+    brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
+    topic: str = Field(min_length=1, description="It must exist: Blindsight makes none.")
+    # Options may hold passwords, which must not reach a log through a printed configuration.
+    options: dict[str, OptionValue] = Field(
+        default={},
+        repr=False,
+        description="Passed to kafka-python's KafkaProducer: compression_type, security_protocol, "
+        "ssl_cafile, sasl_mechanism, …",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> KafkaSink:
+        named = (
+            None
+            if _TOPIC.fullmatch(self.topic)
+            else (
+                "topic",
+                f"expected 1 to 249 letters, digits, dots, underscores or hyphens, got {self.topic!r}",
+            )
+        )
+        demand([named, sane("brokers", self.brokers)])
+        return self
+
+
+class Reports(Section):
+    """Where closed windows go: a file, a topic, or both."""
+
+    path: str | None = Field(default=None, min_length=1, description="NDJSON, one window a line, appended.")
+    max_bytes: int | None = Field(
+        default=500_000_000,
+        ge=1000,
+        description="Past this the file is renamed to `.1` and begun anew; null: never, rotate it yourself.",
+    )
+    keep: int = Field(
+        default=1, ge=1, le=1000, description="Renamed files that stay, `.1` the newest; the oldest goes."
+    )
+    kafka: KafkaSink | None = Field(
+        default=None, description="A topic, one window a message; none if absent."
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Reports:
+        demand([_nowhere(self.path, self.kafka)])
+        return self
+
+
+class Rejects(Section):
+    """Where records go that could not be used: a file, a topic, or both."""
+
+    path: str | None = Field(
+        default=None, min_length=1, description="NDJSON, one rejected record a line, appended."
+    )
+    max_bytes: int = Field(
+        default=100_000_000, ge=1000, description="Past this the file is renamed to `.1` and begun anew."
+    )
+    record: Literal["whole", "redacted", "none"] = Field(
+        default="whole",
+        description="What is kept of a record: all of it, cut at 2,000 bytes; its structure, with every "
+        "value replaced by its kind; nothing. In the last two no message quotes a value, in the log neither.",
+    )
+    retention_days: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=3650,
+        description="Lines of the file that are older are removed; by its size alone if absent.",
+    )
+    kafka: KafkaSink | None = Field(
+        default=None, description="A topic, one rejected record a message; none if absent."
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Rejects:
+        demand([_nowhere(self.path, self.kafka)])
+        return self
+
+
+def _nowhere(path: str | None, kafka: KafkaSink | None) -> tuple[str, str] | None:
+    if path is None and kafka is None:
+        return "path", "expected a file here, or a topic under `kafka` beside it; got neither"
+    return None

@@ -1,0 +1,398 @@
+"""The configuration of one task: its windows, reference, calibration, estimators and objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+from pydantic import ConfigDict, Field, model_validator
+
+from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
+from monitor.config.estimators import REFITTED, companions, realised_companions
+from monitor.config.labels import Ssme, WeightedLabels, unread_weights
+from monitor.config.section import Problem, Section, demand, sane, unique
+from monitor.config.traffic import charted_windows_per_week, shared_arl0
+
+Metric = Literal[
+    "accuracy",
+    "ece",
+    "class_ece",
+    "precision",
+    "recall",
+    "specificity",
+    "f1",
+    "auroc",
+    "average_precision",
+]
+WITHOUT_CLASSES = ("accuracy", "ece")
+"""Metrics of models that give a confidence only."""
+REALISED = ("realised", "realised_cohort", "realised_horizon")
+"""The tags of the estimators that count labelled rows."""
+EstimatorTag = Literal[
+    "average_confidence",
+    "cbpe_sem",
+    "doc",
+    "atc",
+    "realised",
+    "realised_cohort",
+    "realised_horizon",
+    "ssme",
+    "ssme_paper",
+    "rectified",
+    "autoeval",
+    "active_testing",
+    "ensemble",
+    "labelled",
+    "pseudo_label",
+    "majority_vote",
+    "dawid_skene",
+    "bayesian_calibration",
+    "ssme_flow",
+    "spe",
+]
+
+
+class Window(Section):
+    """How many predictions make a window, and when one closes early."""
+
+    size: int = Field(default=500, ge=10, le=1_000_000, description="Predictions a window.")
+    min_size: int = Field(
+        default=50,
+        ge=1,
+        le=1_000_000,
+        description="A window closes early only with at least so many predictions. "
+        "50, or size where that is less.",
+    )
+    max_age_seconds: float = Field(
+        default=900,
+        gt=0,
+        description="A window closes early once so long has passed since its first prediction, as records "
+        "arrive; in a replay, by their own times.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_fits_size(cls, value: Any) -> Any:
+        """A small window must not be refused for a min_size that nobody wrote."""
+        if isinstance(value, dict) and "min_size" not in value:
+            size = value.get("size")
+            if isinstance(size, int | float) and 10 <= size < 50:
+                return {**value, "min_size": size}
+        return value
+
+    @model_validator(mode="after")
+    def _min_fits(self) -> Window:
+        if self.min_size > self.size:
+            demand([("min_size", f"expected at most size ({self.size}), got {self.min_size}")])
+        return self
+
+
+class Reference(Section):
+    """Labelled data from when the models were known to be good, or the stream's first windows."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["path"]}, {"required": ["first_windows"]}]}
+    )
+
+    path: str | None = Field(
+        default=None, min_length=1, description="A labelled file: NDJSON (plain, .gz, .zst), CSV or Parquet."
+    )
+    first_windows: int | None = Field(
+        default=None, ge=5, le=10_000, description="Take the first so many windows of the stream instead."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Reference:
+        if (self.path is None) == (self.first_windows is None):
+            got = "neither" if self.path is None else "both"
+            demand([("", f"expected either path or first_windows, got {got}")])
+        return self
+
+
+class Calibration(Section):
+    """How raw scores become probabilities of being right."""
+
+    method: Literal["none", "auto", "isotonic", "platt", "beta", "temperature", "vector", "ssme"] = Field(
+        default="isotonic",
+        description="Fitted on the labels of the reference, and stays none, flagged so, while there are no "
+        "labels: isotonic (any rising curve), platt, beta (smooth curves), temperature, vector (all classes "
+        "at once), or auto, the one with the least log loss on rows outside its fit; ssme is refitted on the "
+        "scores of all models and the labels as they come, and is isotonic on the reference until the first "
+        "such fit; none takes the scores as they are.",
+    )
+    refit_labels: int | None = Field(
+        default=50,
+        ge=10,
+        le=1_000_000,
+        description="Fitted again after so many newly labelled answers of a model (or a quarter of those in "
+        "the last fit, if that is more), and as soon as labels cost its estimate the trust; what was fitted "
+        "holds where labels favour it. Not for none and ssme. Never if null.",
+    )
+
+    @property
+    def reference_method(self) -> str:
+        """What is fitted on the reference."""
+        return "isotonic" if self.method == "ssme" else self.method
+
+
+class Bound(Section):
+    """A floor or a ceiling."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["min"]}, {"required": ["max"]}]})
+
+    min: float | None = Field(
+        default=None, ge=0, le=1, description="A floor: breached when the metric is surely below."
+    )
+    max: float | None = Field(
+        default=None, ge=0, le=1, description="A ceiling: breached when the metric is surely above."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Bound:
+        if (self.min is None) == (self.max is None):
+            demand([("", f"expected either min or max, got {'neither' if self.min is None else 'both'}")])
+        return self
+
+
+class Objective(Section):
+    """What the models owe, judged on the interval pooled over the last windows."""
+
+    accuracy: Bound | None = Field(default=None, description="Of the accuracy, usually a floor: {min: 0.90}.")
+    ece: Bound | None = Field(
+        default=None, description="Of the calibration error, usually a ceiling: {max: 0.05}."
+    )
+    class_ece: Bound | None = Field(
+        default=None, description="Of the positive class's calibration error, usually a ceiling: {max: 0.05}."
+    )
+    precision: Bound | None = Field(default=None, description="Of the positive class's precision.")
+    recall: Bound | None = Field(default=None, description="Of the positive class's recall.")
+    specificity: Bound | None = Field(default=None, description="Of the recall of the other class.")
+    f1: Bound | None = Field(default=None, description="Of the positive class's F1.")
+    auroc: Bound | None = Field(default=None, description="Of the AUROC: of the mean over the windows.")
+    average_precision: Bound | None = Field(
+        default=None, description="Of the average precision: of the mean over the windows."
+    )
+    windows: int = Field(default=5, ge=1, le=1000, description="How many windows are pooled.")
+
+    def bounds(self) -> dict[str, Bound]:
+        """The bounds that are set, by metric."""
+        found = {metric: getattr(self, metric) for metric in get_args(Metric)}
+        return {metric: bound for metric, bound in found.items() if bound is not None}
+
+
+class ModelConfig(Section):
+    """What is known of one model beforehand."""
+
+    answers_per_day: float | None = Field(
+        default=None, gt=0, le=1e12, description="Expected traffic, for `blindsight check`."
+    )
+
+
+class Task(Section):
+    """A question with a fixed set of classes that several models answer."""
+
+    kind: Literal["classification"] = Field(
+        default="classification", description="classification, or arena: models that are compared in pairs."
+    )
+    classes: tuple[str, ...] = Field(
+        default=(), description="In the order of the scores. Left out: the models give a confidence only."
+    )
+    positive: str | None = Field(
+        default=None, description="The positive one of two classes; the last if absent."
+    )
+    window: Window = Field(default=Window(), description="How many predictions make a window.")
+    reference: Reference = Field(
+        default=Reference(first_windows=20),
+        description="What the models did when they were known to be good.",
+    )
+    calibration: Calibration = Field(
+        default=Calibration(), description="How raw scores become probabilities."
+    )
+    metrics: tuple[Metric, ...] = Field(
+        default=("accuracy", "ece"),
+        min_length=1,
+        description="What is estimated. precision, recall, specificity, f1, auroc and average_precision are "
+        "of the positive one of two classes; of more classes they are means over the classes.",
+    )
+    average: Literal["macro", "micro", "per_class"] = Field(
+        default="macro",
+        description="How precision, recall, specificity, f1, auroc and average_precision of three classes or "
+        "more become one number: macro, the mean over the classes; micro, of all pairs of a row and a class "
+        "at once; per_class, macro, with each class by itself beside it. What is refitted stays macro.",
+    )
+    estimators: tuple[EstimatorTag, ...] = Field(
+        default=("average_confidence", "realised"),
+        min_length=1,
+        description="How: average_confidence needs no labels; for comparison doc and atc (fitted on the "
+        "labels of the reference) and cbpe_sem (its value, with NannyML's band); realised counts the labels "
+        "of a window, realised_cohort the newest 200 and more, realised_horizon those of the last "
+        "horizon_days; ssme, ssme_paper, ensemble, labelled, pseudo_label, majority_vote, dawid_skene, "
+        "bayesian_calibration, rectified, autoeval, active_testing, spe and ssme_flow (with the extra flow) "
+        "are refitted on several models' scores and the labels known by then; ssme and ssme_paper bring "
+        "ensemble and labelled along.",
+    )
+    level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
+    interval: Literal["predictive", "poisson_binomial"] = Field(
+        default="predictive",
+        description="What the intervals of average_confidence hold: predictive, also the calibration's own "
+        "error and what varies between windows, as far as a labelled reference shows it; poisson_binomial, "
+        "chance alone.",
+    )
+    chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
+    objective: Objective = Field(default=Objective(), description="What the models owe; none if absent.")
+    labels: WeightedLabels = Field(default=WeightedLabels(), description="Labels: their join, their weight.")
+    ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
+    groups: tuple[str, ...] = Field(
+        default=(), description="Names in the records' `groups`; each value is watched on its own."
+    )
+    models: dict[str, ModelConfig] = Field(
+        default={}, description="Optional: what belongs to the task, and its expected traffic."
+    )
+    max_series: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Models and groups of this task that are watched; the rest is counted.",
+    )
+
+    @property
+    def positive_index(self) -> int:
+        """Index of the positive of two classes."""
+        return self.classes.index(self.positive) if self.positive else max(len(self.classes) - 1, 0)
+
+    @property
+    def refit_models(self) -> tuple[str, ...]:
+        """The models whose scores are put together in refits."""
+        return self.ssme.models or tuple(self.models)
+
+    @property
+    def refit_estimators(self) -> tuple[str, ...]:
+        """The estimators that are refitted; `ssme` never stands without what it must beat."""
+        named = {*self.estimators, *companions(self.estimators)}
+        return tuple(tag for tag in REFITTED if tag in named)
+
+    @property
+    def realised_estimators(self) -> tuple[str, ...]:
+        """Those that count labels; `ssme` never stands without the newest labelled cohort."""
+        named = {*self.estimators, *realised_companions(self.estimators)}
+        return tuple(tag for tag in REALISED if tag in named)
+
+    @property
+    def refits(self) -> bool:
+        """Whether anything is refitted."""
+        return bool(self.refit_estimators) or self.calibration.method == "ssme"
+
+    @property
+    def relabelled_every(self) -> int | None:
+        """After how many labels calibrations are fitted again on them; None for never."""
+        return None if self.calibration.method in ("none", "ssme") else self.calibration.refit_labels
+
+    @property
+    def recalibrates(self) -> bool:
+        """Whether calibrations are fitted again on labels."""
+        return self.relabelled_every is not None
+
+    @property
+    def scored(self) -> int:
+        """Scores that are kept of each answer for refits."""
+        return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Task:
+        demand([*self._class_problems(), *self._name_problems(), *self._metric_problems()])
+        windows = charted_windows_per_week(self)
+        traffic = {name: known.answers_per_day for name, known in self.models.items()}
+        demand([*self._refit_problems(), *budget_problems(self.chart, traffic, windows)])
+        return self
+
+    @property
+    def charting(self) -> ChartConfig:
+        """The chart section with a budget of false alarms shared out: an ARL0 in windows, or sigmas."""
+        if not isinstance(self.chart.arl0, FalseAlarmBudget):
+            return self.chart
+        arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
+        return self.chart.model_copy(update={"arl0": arl0})
+
+    @property
+    def charted_average(self) -> Literal["macro", "micro"]:
+        """The average that charts and objectives judge."""
+        return "micro" if self.average == "micro" else "macro"
+
+    def judged_estimator(self, metric: str) -> str:
+        """The estimator that the chart and the objective of a metric judge."""
+        return self.chart.estimator if metric == "accuracy" else "average_confidence"
+
+    def _judged_problems(self) -> Iterable[Problem]:
+        """What is judged must be among what is reported."""
+        listed, chosen = ", ".join(self.estimators), self.chart.estimator
+        judged = {self.judged_estimator(metric): metric for metric in reversed(self.metrics)}
+        for tag, metric in judged.items():
+            if tag in self.estimators:
+                continue
+            if tag == chosen and "estimator" in self.chart.model_fields_set:
+                yield "chart.estimator", f"expected one of estimators ({listed}), got {tag!r}: add it there"
+                continue
+            why = f"as charts and objectives judge {metric} by it"
+            yield "estimators", f"expected {tag} among them, {why}, got {listed}: add it"
+        if chosen != "average_confidence" and self.reference.path is None:
+            yield (
+                "chart.estimator",
+                f"expected average_confidence without a labelled reference, got {chosen!r}, which is fitted "
+                "on one: give reference.path",
+            )
+
+    def _refit_problems(self) -> Iterable[Problem | None]:
+        yield unique("ssme.models", self.ssme.models)
+        yield sane("ssme.models", self.ssme.models)
+        strangers = [name for name in self.ssme.models if self.models and name not in self.models]
+        if strangers:
+            listed = ", ".join(self.models)
+            yield "ssme.models", f"expected some of models ({listed}), got {strangers[0]!r}"
+        yield unread_weights(self.labels, self.refit_estimators)
+        if not self.refits:
+            return
+        tags = [tag for tag in self.refit_estimators if tag in self.estimators]
+        key, got = ("estimators", tags[0]) if tags else ("calibration.method", "ssme")
+        if not self.classes:
+            yield key, f"expected classes to be given with {got}, got none: list classes, or leave {got} out"
+        if not self.refit_models:
+            yield (
+                "ssme.models",
+                f"expected the models whose scores {got} joins, got none: list them here, or in models",
+            )
+
+    def _class_problems(self) -> Iterable[Problem | None]:
+        classes = ", ".join(self.classes)
+        if len(self.classes) == 1:
+            yield "classes", f"expected at least two classes, or none, got {self.classes[0]!r} only"
+        yield unique("classes", self.classes)
+        yield sane("classes", self.classes)
+        if self.positive is not None and len(self.classes) != 2:
+            yield "positive", f"expected only with two classes, got it with {len(self.classes)}: leave it out"
+        elif self.positive is not None and self.positive not in self.classes:
+            yield "positive", f"expected one of the classes ({classes}), got {self.positive!r}"
+
+    def _name_problems(self) -> Iterable[Problem | None]:
+        yield unique("groups", self.groups)
+        yield sane("groups", self.groups, forbidden="=")  # a group is exported as name=value
+        yield sane("models", self.models)
+
+    def _metric_problems(self) -> Iterable[Problem | None]:
+        yield unique("metrics", self.metrics)
+        yield unique("estimators", self.estimators)
+        for listed_metric in self.metrics:
+            if listed_metric not in WITHOUT_CLASSES and not self.classes:
+                instead = "ece" if listed_metric == "class_ece" else "accuracy"
+                found = f"expected classes to be given with {listed_metric}, got none"
+                yield "metrics", f"{found}: list classes, or use {instead}"
+        if self.average != "macro" and len(self.classes) < 3:
+            yield (
+                "average",
+                f"expected {self.average} only with three classes or more, got it with {len(self.classes)}: "
+                "leave it out",
+            )
+        yield from self._judged_problems()
+        for metric in self.objective.bounds():
+            if metric not in self.metrics:
+                listed = ", ".join(self.metrics)
+                yield f"objective.{metric}", f"expected a metric that metrics lists ({listed}): add it there"

@@ -1,0 +1,1 @@
+"""The flow from chunks to reports: windows, labels, refits that are due. No clock, no thread, no socket."""

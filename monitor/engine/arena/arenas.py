@@ -1,0 +1,120 @@
+"""All arenas of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from monitor.base.records import Chunk, Ints, Keys, LabelBatch
+from monitor.base.state_changes import RingChange
+from monitor.config.arena import Arena
+from monitor.engine.arena.engine import ArenaEngine, ArenaSettings
+from monitor.engine.chunks import latest_arrivals, split
+from monitor.engine.labels.columns import Forgotten
+from monitor.engine.labels.table import KeyedRing
+from monitor.engine.report_order import Line
+from monitor.engine.steps import Timed
+
+
+class Arenas(Mapping[str, ArenaEngine]):
+    """The arenas by name.
+
+    Parameters
+    ----------
+    settings : mapping of str to Arena
+    resume : mapping of str to mapping, optional
+        What `snapshot` gave; of arenas that are not configured any more it is passed over.
+    """
+
+    def __init__(self, settings: Mapping[str, Arena], resume: Mapping[str, Any] | None = None) -> None:
+        saved = resume or {}
+        self._arenas = {
+            name: ArenaSettings(name, arena).build(saved.get(name)) for name, arena in settings.items()
+        }
+
+    def __getitem__(self, name: str) -> ArenaEngine:
+        return self._arenas[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arenas)
+
+    def __len__(self) -> int:
+        return len(self._arenas)
+
+    def piece(self, chunk: Chunk, clock: float, event_time: bool) -> tuple[Chunk, Chunk | None]:
+        """A chunk up to where a window of comparisons may close, and the rest; the whole where none may.
+
+        So what a window says rests on the verdicts that came before it closed, however the stream is cut.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        clock : float
+            Before the chunk.
+        event_time : bool
+            Whether the records' own times move it.
+        """
+        compared = [batch for batch in chunk.batches if batch.task in self._arenas]
+        if not compared:
+            return chunk, None
+        arrival = latest_arrivals(chunk, clock, event_time)
+        stop = min(self[batch.task].may_close(batch, arrival, clock) for batch in compared)
+        return split(chunk, stop) if stop < len(arrival) else (chunk, None)
+
+    def absorb(
+        self,
+        batches: Mapping[str, Timed],
+        labels: Mapping[str, LabelBatch],
+        chunk: Chunk,
+        places: Ints,
+    ) -> tuple[list[Line], int]:
+        """Take what a piece has of them; see `ArenaEngine.absorb`."""
+        lines: list[Line] = []
+        shed = 0
+        for name, arena in self._arenas.items():
+            for partition in chunk.after_others:
+                arena.interrupt(partition)
+            if name in batches or name in labels:
+                more, away = arena.absorb(batches.get(name), labels.get(name), chunk.partitions, places)
+                lines, shed = lines + more, shed + away
+        return lines, shed
+
+    def tick(self, now: float, live: bool) -> list[Line]:
+        """See `ArenaEngine.tick`."""
+        return [line for arena in self.values() for line in arena.tick(now, live)]
+
+    def close(self, names: Collection[str] | None = None) -> list[Line]:
+        """Close the open windows, of these arenas or of all."""
+        chosen = [arena for name, arena in self.items() if names is None or name in names]
+        return [line for arena in chosen for line in arena.close()]
+
+    def forget(self, ids: Keys, task: str) -> list[Forgotten]:
+        """Let go of all that is known by these ids, in one arena or, for ``""``, in all."""
+        return [arena.forget(ids) for name, arena in self.items() if task in ("", name)]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that they need to go on from here, but their settings."""
+        return {name: arena.snapshot() for name, arena in self.items()}
+
+    def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
+        """What changed since the last call; see `Engine.changes`."""
+        parts: dict[str, Any] = {}
+        rings: list[RingChange] = []
+        for arena in self.values():
+            of_arena, of_rings = arena.changes()
+            parts, rings = parts | of_arena, rings + of_rings
+        return parts, rings
+
+    def confirm(self) -> None:
+        """What `changes` gave is saved."""
+        for ring in self._rings:
+            ring.confirm()
+
+    def retract(self) -> None:
+        """What `changes` gave could not be saved."""
+        for ring in self._rings:
+            ring.retract()
+
+    @property
+    def _rings(self) -> list[KeyedRing]:
+        return [ring for arena in self.values() for ring in arena.join.rings.values()]

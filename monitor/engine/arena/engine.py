@@ -1,0 +1,262 @@
+"""One arena at work: comparisons into windows, verdicts to comparisons, coefficients as windows close."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from monitor.base.records import Batch, Floats, Ints, LabelBatch
+from monitor.base.state_changes import RingChange
+from monitor.config.arena import Arena
+from monitor.engine.arena.join import ComparisonJoin
+from monitor.engine.labels.columns import Forgotten
+from monitor.engine.report_order import Line, Place, Stage
+from monitor.engine.steps import Timed
+from monitor.engine.windows import ClosedWindow, CountWindow, Rows, WindowLogic
+from monitor.reports.arena_report import ArenaReport
+from monitor.reports.arena_view import ArenaView
+from monitor.reports.reader import from_json
+from monitor.reports.views import LabelOutcome
+from monitor.stats.pairwise.standing import standing
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaSettings:
+    """What an arena's engine is built from.
+
+    Parameters
+    ----------
+    name : str
+    arena : Arena
+        The task's section of the configuration.
+    """
+
+    name: str
+    arena: Arena
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> ArenaEngine:
+        """The engine, from the start or from where a snapshot left it."""
+        return ArenaEngine(self, resume)
+
+
+class ArenaEngine:
+    """The engine of one arena.
+
+    Attributes
+    ----------
+    dropped : int
+        Models beyond the cap, counted once each.
+    """
+
+    def __init__(self, settings: ArenaSettings, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self.settings = settings
+        self.join = ComparisonJoin(settings.arena.labels, state)
+        self._names: list[str] = list(state.get("names", ()))
+        self._beyond: set[str] = set(state.get("beyond", ()))
+        self._count = {"used": 0, "duplicates": 0, "shed": 0} | dict(state.get("count", {}))
+        self._last: ArenaReport | None = None
+        if state.get("last"):
+            last = from_json(state["last"])
+            self._last = last if isinstance(last, ArenaReport) else None
+        for name in settings.arena.models:  # one that never answers must show, as unknown
+            self._number(name)
+        size = settings.arena.window
+        window = CountWindow(size.size, size.min_size, size.max_age_seconds)
+        self._overdue, self._window = _restored(window, state.get("window"))
+
+    @property
+    def dropped(self) -> int:
+        """Models beyond the cap."""
+        return len(self._beyond)
+
+    def absorb(
+        self,
+        comparisons: Timed | None,
+        verdicts: LabelBatch | None,
+        partitions: tuple[str, ...],
+        places: Ints,
+    ) -> tuple[list[Line], int]:
+        """Take the comparisons and verdicts that a piece of a chunk brought.
+
+        Verdicts count as soon as they have come; a piece therefore ends where a window may close.
+
+        Parameters
+        ----------
+        comparisons, verdicts
+            None where the piece has none of this arena.
+        partitions : tuple of str
+            What the batch's `partition` points into.
+        places : (n,) int64
+            By the piece's order, the place of each record in the stream.
+
+        Returns
+        -------
+        list of Line
+        int
+            Comparisons that were shed.
+        """
+        reports = self._take_overdue()
+        if comparisons is None:
+            self.join.add_verdicts(None, verdicts, np.zeros(0, dtype=np.int64), places)
+            return reports, 0
+        # A time ahead of the clock is an error of the sender: by it, verdicts would wait or expire for ever.
+        time = np.minimum(comparisons.batch.time, comparisons.arrival)
+        order = places[comparisons.batch.order]
+        batch, new = self.join.is_new(replace(comparisons.batch, time=time), order)
+        a, b = self._models(batch)
+        watched = (a >= 0) & (b >= 0)
+        kept = np.flatnonzero(watched & new)
+        self._count["duplicates"] += int((watched & ~new).sum())
+        self.join.logic.outcomes[LabelOutcome.SHED] += int((~watched & (batch.label >= 0)).sum())
+        closed, window = self._push(batch, comparisons.arrival, kept, partitions, order)
+        self.join.add(batch, kept, (a[kept], b[kept]), window, order[kept])
+        self.join.add_verdicts(batch, verdicts, np.flatnonzero(watched), places)
+        return [*reports, *map(self._report, closed)], int((~watched).sum())
+
+    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
+        """The order after the first comparison at which the window may close; past all for none.
+
+        Parameters
+        ----------
+        batch : Batch
+        arrival : (m,) float64
+            The clock at each place of the chunk's order at the latest, never falling.
+        now : float
+            The clock before.
+        """
+        place = self._window.may_close(arrival[batch.order], now)
+        return int(batch.order[place]) + 1 if place < len(batch) else len(arrival)
+
+    def interrupt(self, partition: str) -> None:
+        """Another agent used records of this partition."""
+        self._window.interrupt(partition)
+
+    def tick(self, now: float, live: bool) -> list[Line]:
+        """Close the window if it has grown old; `live`, by the clock, let go of rows that have."""
+        if live:
+            self.join.tick(now)
+        closed = self._window.tick(now)
+        return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
+
+    def close(self) -> list[Line]:
+        """Close the open window because the input has ended."""
+        closed = self._window.close("end")
+        return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
+
+    def forget(self, ids: Any) -> Forgotten:
+        """Let go of all that is known by these ids; what was reported of them stays."""
+        return self.join.forget(ids)
+
+    def counts(self) -> dict[str, Any]:
+        """The snapshot without its rings."""
+        return {
+            **self.join.counts(),
+            "names": list(self._names),
+            "beyond": sorted(self._beyond),
+            "count": dict(self._count),
+            "window": self._window.snapshot(),
+            "last": self._last.line if self._last else b"",
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that the arena needs to go on from here, but its settings."""
+        state = self.counts()
+        rings = {kind: ring.snapshot() for kind, ring in self.join.logic.rings.items()}
+        return state | {"join": state["join"] | rings}
+
+    def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
+        """What changed since the last call; `confirm` or `retract` the rings' part."""
+        name = self.settings.name
+        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
+        return {f"arena/{name}": self.counts()}, [ring for ring in rings if ring is not None]
+
+    def view(self) -> ArenaView:
+        """What the outside may see."""
+        last = self._last
+        return ArenaView(
+            task=self.settings.name,
+            window_size=self.settings.arena.window.size,
+            windows_closed=self._window.number,
+            comparisons=self._count["used"],
+            duplicates=self._count["duplicates"],
+            pending=self._window.pending,
+            window_end_time=last.end_time if last else None,
+            standing=last.standing if last else None,
+        )
+
+    @property
+    def outcomes(self) -> Mapping[LabelOutcome, int]:
+        """What became of humans' verdicts."""
+        return self.join.logic.outcomes
+
+    def _models(self, batch: Batch) -> tuple[Ints, Ints]:
+        """The numbers of both models of each row, -1 beyond the cap."""
+        codes = np.full(len(batch.models), -1, dtype=np.int64)
+        both = np.stack([batch.model, batch.other], axis=1).ravel()
+        _, first = np.unique(both, return_index=True)
+        for code in both[np.sort(first)].tolist():
+            codes[code] = self._number(batch.models[code])
+        return codes[batch.model], codes[batch.other]
+
+    def _number(self, name: str) -> int:
+        if name in self._names:
+            return self._names.index(name)
+        if len(self._names) >= self.settings.arena.max_models:
+            if len(self._beyond) < _NAMES_KEPT:
+                self._beyond.add(name)
+            return -1
+        self._names.append(name)
+        return len(self._names) - 1
+
+    def _push(
+        self, batch: Batch, arrival: Floats, kept: Ints, partitions: tuple[str, ...], order: Ints
+    ) -> tuple[list[ClosedWindow], Ints]:
+        rows = Rows(
+            scores=batch.scores,
+            predicted=batch.predicted,
+            time=batch.time,
+            arrival=arrival,
+            sequence=order,
+            partition=batch.partition,
+            position=batch.position,
+        )
+        return self._window.push(rows.take(kept), partitions)
+
+    def _take_overdue(self) -> list[Line]:
+        """The window that a smaller configured size has closed."""
+        overdue, self._overdue = self._overdue, None
+        return [self._report(overdue)] if overdue else []
+
+    def _report(self, window: ClosedWindow) -> Line:
+        arena = self.settings.arena
+        rows = self.join.pooled(window.number - arena.windows + 1, window.number, window.end_time)
+        self._count["used"] += window.size
+        self._last = ArenaReport.of(
+            self.settings.name,
+            window.number,
+            size=window.size,
+            closed_by=window.closed_by,
+            times=(window.start_time, window.end_time),
+            positions=window.positions,
+            standing=standing(tuple(self._names), rows, arena.reference_model, arena.level),
+        )
+        place = Place(window.closed_at, Stage.CLOSED, 0, self.settings.name, "", "")
+        return Line(place, self._last)
+
+
+_NAMES_KEPT = 10_000  # a flood of names must not fill the memory
+
+
+def _restored(
+    settings: CountWindow, state: Mapping[str, Any] | None
+) -> tuple[ClosedWindow | None, WindowLogic]:
+    """The open window, and that which is closed as the configured size is smaller now."""
+    if state is None or state["scores"] is None or len(state["time"]) < settings.size:
+        return None, settings.build(state)
+    wide = CountWindow(len(state["time"]), 1, settings.max_age_seconds).build(state)
+    closed = wide.close("size")
+    return closed, settings.build(wide.snapshot())

@@ -1,0 +1,147 @@
+"""Comparisons joined to the verdicts of humans: the join of labels, with a pair of models for an answer's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, mix
+from monitor.base.state_changes import ARENA_RINGS
+from monitor.config.labels import Labels
+from monitor.engine.labels.ageing import Ageing
+from monitor.engine.labels.along import labels_along, merged
+from monitor.engine.labels.columns import Answers, Forgotten, weights
+from monitor.engine.labels.join import LabelJoin, LabelJoinLogic
+from monitor.engine.labels.table import KeyedRing
+from monitor.stats.pairwise.standing import Comparisons
+
+_NO_MODEL = np.zeros(1, dtype=np.int64)  # the number under which the join knows the one answer to an id
+_SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # what b got of the win, by label; the last for none
+_SALT = np.uint64(0xA0761D6478BD642F)
+
+
+class ComparisonJoin:
+    """The comparisons of one arena at work.
+
+    The join of labels keeps a row an answer: here the row of a comparison has the two models in place of
+    the series that an answer counts in, and the judge's share of b in place of its confidence.
+
+    Parameters
+    ----------
+    labels : Labels
+    resume : mapping, optional
+        What `snapshot` gave.
+    """
+
+    def __init__(self, labels: Labels, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self._horizon_seconds = labels.horizon_seconds
+        self.logic: LabelJoinLogic = LabelJoin(
+            horizon_days=labels.horizon_days,
+            max_answers=labels.max_answers,
+            max_waiting=labels.max_waiting,
+            max_bytes=labels.max_bytes,
+            series_per_answer=2,
+        ).build(state.get("join"))
+        self._ageing = Ageing(self.rings, labels.horizon_seconds, state.get("ageing"))
+
+    @property
+    def rings(self) -> dict[str, KeyedRing]:
+        """What is kept row by row, by kind."""
+        return {ARENA_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
+
+    def counts(self) -> dict[str, Any]:
+        """The snapshot without its rings."""
+        return {"join": self.logic.counts(), "ageing": self._ageing.snapshot()}
+
+    def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
+        """The comparisons, each with a key, and which of them are no duplicates.
+
+        One without an id gets a key by its place in the stream: nobody can name it, but it is kept.
+        """
+        without = batch.key == NO_ID
+        if without.any():
+            own = np.maximum(mix(sequence.astype(np.uint64) ^ _SALT), np.uint64(1))
+            batch = replace(batch, key=np.where(without, own, batch.key))
+        return batch, self.logic.is_new(batch.key, np.zeros(len(batch), dtype=np.int64), batch.time)
+
+    def add(self, batch: Batch, rows: Ints, models: tuple[Ints, Ints], window: Ints, sequence: Ints) -> None:
+        """Keep new comparisons.
+
+        Parameters
+        ----------
+        batch : Batch
+        rows : (m,) int64
+            Which of it.
+        models : pair of (m,) int64
+            Their models by number.
+        window : (m,) int64
+        sequence : (m,) int64
+        """
+        zeros = np.zeros(len(rows), dtype=np.int64)
+        self.logic.add_answers(
+            Answers(
+                key=batch.key[rows],
+                model=zeros,
+                predicted=zeros,
+                time=batch.time[rows],
+                sequence=sequence,
+                series=np.stack(models, axis=1),
+                window=np.stack([window, window], axis=1),
+                confidence=batch.scores[rows, 0],
+                scores=np.zeros((len(rows), 0)),
+            )
+        )
+
+    def add_verdicts(self, batch: Batch | None, labels: LabelBatch | None, rows: Ints, places: Ints) -> None:
+        """Take the verdicts along with comparisons, and those that came by themselves.
+
+        Parameters
+        ----------
+        batch : Batch or None
+        labels : LabelBatch or None
+        rows : (m,) int64
+            The comparisons of the batch that are watched, duplicates too: one may be sent again for its
+            verdict.
+        places : (n,) int64
+            By the chunk's order, the place of each record in the stream.
+        """
+        if batch is not None:
+            along = labels_along(replace(batch, scores=np.zeros((len(batch), 2))), rows)  # of the whole id
+            labels = along if labels is None else merged(along, labels)
+        if labels is not None and len(labels):
+            everyone = np.full(len(labels), -1, dtype=np.int64)
+            self.logic.add_labels(labels, everyone, _NO_MODEL, places[labels.order])
+
+    def pooled(self, first: int, last: int, end_time: float) -> Comparisons:
+        """Those of the windows from `first` to `last` that are no older than the horizon at `end_time`."""
+        ring = self.rings["comparisons"]
+        rows = ring.live()
+        known = ring.keys(rows) != 0
+        near = ring["time"][rows] > end_time - self._horizon_seconds
+        window = ring["window"][rows, 0]
+        rows = rows[known & near & (first <= window) & (window <= last)]
+        judge: Floats = ring["confidence"][rows].astype(np.float64)
+        pairs = ring["series"][rows].astype(np.int64)
+        return Comparisons(
+            pairs[:, 0],
+            pairs[:, 1],
+            _SHARES[ring["label"][rows]],
+            judge,
+            weights(ring["probability"][rows]),
+        )
+
+    def forget(self, ids: Keys) -> Forgotten:
+        """Let go of all that is known by these ids."""
+        return self.logic.forget(ids, _NO_MODEL)
+
+    def tick(self, now: float) -> None:
+        """Let go of rows that have come of age."""
+        self._ageing.step(now, lambda kind, rows: self.logic.expire(_KINDS[kind], rows))
+
+
+_KINDS = {ring: kind for kind, ring in ARENA_RINGS.items()}

@@ -1,0 +1,169 @@
+"""The calibration that a series uses, and what is said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from monitor.config.root import Task
+from monitor.engine.evaluate import Request, calibrate
+from monitor.engine.reference import Reference
+from monitor.engine.windows import ClosedWindow
+from monitor.reports.views import CalibrationView
+from monitor.reports.window_view import EXACT, PREDICTIVE
+from monitor.stats.calibration import Uncalibrated, calibration_from_snapshot
+from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.rests_on import RestsOn
+from monitor.stats.estimate.predictive import Predictive
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A calibration in force.
+
+    Parameters
+    ----------
+    calibration : Calibration
+    view : CalibrationView
+    predictive : Predictive or None
+        Its error, and what varies between windows; None where intervals are to be exact, or nothing is
+        known of it.
+    """
+
+    calibration: Calibration
+    view: CalibrationView
+    predictive: Predictive | None = None
+
+    @classmethod
+    def at_start(cls, task: Task, reference: Reference | None, fits: int, group: str = "") -> InForce:
+        """The one fitted on the reference, or none where there is none.
+
+        Parameters
+        ----------
+        task : Task
+        reference : Reference or None
+        fits : int
+            How often a calibration was fitted before.
+        group : str
+            Of the series.
+
+        Raises
+        ------
+        ValueError
+            The reference cannot carry the method, with the reason.
+        """
+        if reference is None:
+            none = Uncalibrated(max(len(task.classes), 1))
+            return cls(none, CalibrationView(none.method, 0, foreign=False, fitted_time=None))
+        calibration = reference.calibration(task.calibration.reference_method)
+        fitted = calibration.method != "none"
+        view = CalibrationView(
+            method=calibration.method,
+            version=fits + 1 if fitted else 0,
+            foreign=False,
+            fitted_time=float(reference.time[-1]) if fitted else None,
+        )
+        return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
+
+    @classmethod
+    def resumed(
+        cls,
+        saved: Mapping[str, Any] | None,
+        task: Task,
+        reference: Reference | None,
+        fits: int,
+        group: str = "",
+    ) -> InForce:
+        """The one that was saved; `at_start` where none was."""
+        if saved:
+            return cls.from_snapshot(saved, task, reference, group)
+        return cls.at_start(task, reference, fits, group)
+
+    @classmethod
+    def from_snapshot(
+        cls, state: Mapping[str, Any], task: Task, reference: Reference | None, group: str = ""
+    ) -> InForce:
+        """The one that a snapshot holds; what it lacks for the intervals of `task`, from the reference."""
+        calibration = calibration_from_snapshot(state["fit"])
+        view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
+        saved = state.get("predictive")
+        if saved is None:
+            return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
+        kept = Predictive.from_snapshot(saved) if task.interval == PREDICTIVE else None
+        return cls(calibration, view).with_predictive(kept)
+
+    def with_predictive(self, predictive: Predictive | None) -> InForce:
+        """The same calibration with these intervals."""
+        short = None if predictive is None or predictive.components else predictive.rows
+        interval = EXACT if predictive is None else PREDICTIVE
+        return InForce(
+            self.calibration, replace(self.view, interval=interval, short_reference=short), predictive
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """The calibration with what is said of it."""
+        view = self.view
+        return {
+            "fit": self.calibration.snapshot(),
+            "version": view.version,
+            "foreign": view.foreign,
+            "fitted_time": view.fitted_time,
+            "predictive": None if self.predictive is None else self.predictive.snapshot(),
+        }
+
+    def request(self, window: ClosedWindow, task: Task) -> Request:
+        """What is to be estimated of a window by this calibration."""
+        return Request(
+            scores=window.scores,
+            predicted=window.predicted,
+            calibrated=calibrate(self.calibration, window.scores),
+            metrics=task.metrics,
+            positive=task.positive_index,
+            level=task.level,
+            seed=window.number,
+            average=task.average,
+            predictive=self.predictive,
+        )
+
+    def of_another_version(self) -> InForce:
+        """The same, flagged as fitted on answers of another version of the model, where it was fitted."""
+        return replace(self, view=replace(self.view, foreign=True)) if self.view.version else self
+
+    def following(self, model: InForce) -> InForce:
+        """A group's next: its model's calibration with its own intervals; itself where it has that one."""
+        own, theirs = self.view, model.view
+        if (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time):
+            return self
+        if self.predictive is None or model.predictive is None:
+            return model.with_predictive(self.predictive)
+        return model.with_predictive(self.predictive.with_curves_of(model.predictive))
+
+    def followed_by(
+        self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None
+    ) -> InForce:
+        """The next fit.
+
+        Parameters
+        ----------
+        calibration : Calibration
+        time : float
+            Of the newest answer that it rests on.
+        fits : int
+            As in `at_start`.
+        rests_on : RestsOn, optional
+            The rows that tell its error. Where that is not known it is taken to be what it was.
+        """
+        view = CalibrationView(calibration.method, fits + 1, False, time)
+        predictive = self.predictive
+        if predictive is not None and rests_on is not None and len(rests_on.predicted):
+            confidence = confidence_of(calibration.apply(rests_on.scores), rests_on.predicted)
+            predictive = predictive.refitted_on(confidence, rests_on.predicted, number=fits + 1)
+        return InForce(calibration, view).with_predictive(predictive)
+
+
+def _learnt(task: Task, reference: Reference | None, group: str, number: int) -> Predictive | None:
+    """What the reference says, where it is asked for and there is one."""
+    if task.interval != PREDICTIVE or reference is None:
+        return None
+    return replace(reference.predictive(task.calibration.reference_method, group), number=number)

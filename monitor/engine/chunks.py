@@ -1,0 +1,148 @@
+"""Chunks in pieces, each of which ends where a window may close: refits in the flow are done between two.
+
+However a stream is cut into chunks, the engine brings the same; so a chunk may be taken in pieces. A refit
+that is due as a window closes is then done before any later record is looked at, whatever chunk that
+record came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from monitor.base.places import by_first_row
+from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch
+from monitor.config.task import Window
+from monitor.engine.windows import CountWindow, WindowLogic
+
+_B = TypeVar("_B", Batch, LabelBatch)
+
+
+def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
+    """The records of a chunk before a place in its order, and the others.
+
+    Both count in sum what the chunk counts; the second has its rejects and its positions.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    stop : int
+        From 0 to the number of its answers and labels.
+    """
+    batches = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.batches]
+    labels = [(_slice(batch, stop, False), _slice(batch, stop, True)) for batch in chunk.labels]
+    answers = sum(len(first) for first, _ in batches)
+    head = replace(
+        chunk,
+        batches=tuple(first for first, _ in batches if len(first)),
+        labels=tuple(first for first, _ in labels if len(first)),
+        rejects=(),
+        positions={},
+        answers=answers,
+        labels_received=stop - answers,  # rejected ones may be answers: the sum with the rest is right
+        within=chunk.within and chunk.within[:stop],
+    )
+    tail = replace(
+        chunk,
+        batches=tuple(rest for _, rest in batches if len(rest)),
+        labels=tuple(rest for _, rest in labels if len(rest)),
+        answers=chunk.answers - answers,
+        labels_received=chunk.labels_received - (stop - answers),
+        after_others=(),
+        within=chunk.within and chunk.within[stop:],
+    )
+    return head, tail
+
+
+def latest_arrivals(chunk: Chunk, now: float, event_time: bool) -> Floats:
+    """The clock at each answer and label of a chunk at the latest, by their order; (answers + labels,).
+
+    Parameters
+    ----------
+    chunk : Chunk
+    now : float
+        The clock before.
+    event_time : bool
+        Whether the records' own times move it.
+    """
+    if event_time and chunk.within is not None:
+        return np.where(np.isneginf(chunk.within.clock), 0.0, chunk.within.clock)
+    marks = np.full(chunk.answers + chunk.labels_received, -np.inf)
+    if event_time:
+        parts: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
+        for part in parts:
+            marks[part.order] = np.where(np.isnan(part.time), -np.inf, part.time)
+    marks = np.maximum.accumulate(np.maximum(marks, now))
+    return np.where(np.isneginf(marks), 0.0, marks)
+
+
+def first_closing(
+    batch: Batch,
+    arrival: Floats,
+    now: float,
+    known: Mapping[str, tuple[WindowLogic, str]],
+    settings: Window,
+) -> int:
+    """The order after the first record at which a model's window may close; that after all for none.
+
+    It is never too late; it is too early where rows turn out to be duplicates, where the clock does not
+    follow a time, and where another version's row is no more than a straggler. A record of several models
+    is not cut.
+
+    Parameters
+    ----------
+    batch : Batch
+    arrival : (m,) float64
+        The clock at each place of the chunk's order at the latest, never falling.
+    now : float
+        The clock before.
+    known : mapping of str to (WindowLogic, str)
+        The open window of each model, and its version in charge; ``""`` for none.
+    settings : Window
+        Of a model that is not known.
+    """
+    found = len(arrival)
+    fresh = CountWindow(settings.size, settings.min_size, settings.max_age_seconds).build()
+    for code in by_first_row(batch.model):
+        rows = np.flatnonzero(batch.model == code)
+        window, current = known.get(batch.models[code], (fresh, ""))
+        place = window.may_close(arrival[batch.order[rows]], now)
+        other = _another_version(batch.version[rows], batch.versions, current)
+        place = min([place, *other[:1].tolist()])
+        if place < len(rows):
+            found = min(found, _end_of_record(batch, int(rows[place])))
+    return found
+
+
+def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Ints:
+    """The rows of another version than the one in charge, or than the first that is named."""
+    named = np.flatnonzero(np.array([bool(name) for name in names], dtype=bool)[version])
+    if not current and len(named):
+        current = names[int(version[named[0]])]
+    return np.flatnonzero(np.array([name not in ("", current) for name in names], dtype=bool)[version])
+
+
+def _end_of_record(batch: Batch, row: int) -> int:
+    """The order after the last answer of the record that a row came in."""
+    same = (batch.partition[row:] == batch.partition[row]) & (batch.position[row:] == batch.position[row])
+    rows = len(same) if same.all() else int(same.argmin())
+    return int(batch.order[row + rows - 1]) + 1
+
+
+def _slice(batch: _B, stop: int, rest: bool) -> _B:
+    """The rows before a place in the chunk's order, or the rest, whose order begins there anew."""
+    cut = int(np.searchsorted(batch.order, stop))
+    rows = slice(cut, None) if rest else slice(cut)
+    changed: dict[str, Any] = {
+        column.name: value[rows]
+        for column in fields(batch)
+        if isinstance(value := getattr(batch, column.name), np.ndarray)
+    }
+    if rest:
+        changed["order"] = changed["order"] - stop
+    if isinstance(batch, Batch):
+        changed["groups"] = {name: (values, column[rows]) for name, (values, column) in batch.groups.items()}
+    return replace(batch, **changed)

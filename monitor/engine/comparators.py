@@ -1,0 +1,190 @@
+"""DoC-Feat, ATC and NannyML's band in a series: what is fitted on its model's labelled reference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.config.root import Task
+from monitor.engine.evaluate import Evaluation
+from monitor.engine.reference import Reference
+from monitor.reports.views import MetricEstimate
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.estimate.atc import ATC
+from monitor.stats.estimate.cbpe_sem import cbpe_sem, labelled_row_sd
+from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
+from monitor.stats.estimate.doc import DoCFeat
+from monitor.stats.estimate.poisson_binomial import trim
+
+RIVALS = ("cbpe_sem", "doc", "atc")
+"""The tags of the estimators that are fitted on labelled confidences, in the order of reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class RivalFits:
+    """What a labelled reference taught.
+
+    Parameters
+    ----------
+    doc : DoCFeat
+    atc : ATC
+    row_sd : mapping of str to float
+        By metric, what one labelled row adds to the realised metric; a metric that the reference leaves
+        undefined is missing.
+    """
+
+    doc: DoCFeat
+    atc: ATC
+    row_sd: Mapping[str, float]
+
+    @classmethod
+    def of(cls, reference: Reference, calibration: Calibration, task: Task) -> RivalFits:
+        """Fitted on all labelled rows of a model, its groups' too.
+
+        Their confidences are out of the fit wherever the calibration is the reference's own: by one fitted
+        on these rows the bias of DoC-Feat would be 0, whatever it is on others.
+
+        Raises
+        ------
+        ValueError
+            The reference has no row.
+        """
+        confidence = _confidence(reference, calibration)
+        correct = reference.labels == reference.predicted
+        return cls(DoCFeat.fit(confidence, correct), ATC.fit(confidence, correct), _row_sds(reference, task))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The fits as plain values."""
+        return {"bias": self.doc.bias, "threshold": self.atc.threshold, "row_sd": dict(self.row_sd)}
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> RivalFits:
+        """The fits that a snapshot holds."""
+        return cls(DoCFeat(state["bias"]), ATC(state["threshold"]), dict(state["row_sd"]))
+
+
+class Rivals:
+    """The estimators of one series that its model's labelled reference is needed for.
+
+    Without one each is unknown. They are fitted at the start, and again on the same rows where another
+    calibration comes into force, for a threshold on confidences means nothing on others. A new version of
+    the model keeps them, as it keeps its calibration.
+
+    Parameters
+    ----------
+    task : Task
+    reference : Reference or None
+        Of the model, also for its groups.
+    calibration : Calibration
+        The one in force.
+    resume : mapping, optional
+        What the series' snapshot holds.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        reference: Reference | None,
+        calibration: Calibration,
+        resume: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._task, self._reference = task, reference
+        self._tags = tuple(tag for tag in RIVALS if tag in task.estimators)
+        saved = (resume or {}).get("rivals")
+        self._fits = RivalFits.from_snapshot(saved) if saved else None
+        if self._fits is None:
+            self.recalibrated(calibration)
+
+    def recalibrated(self, calibration: Calibration) -> None:
+        """Another calibration is in force."""
+        if self._tags and self._reference is not None:
+            self._fits = RivalFits.of(self._reference, calibration, self._task)
+
+    def of_window(self, evaluation: Evaluation) -> list[MetricEstimate]:
+        """What they say of a window: DoC-Feat and ATC of the accuracy, the band of each metric it knows."""
+        found = []
+        for tag in self._tags:
+            metrics = CLASSIFICATION_METRICS if tag == "cbpe_sem" else ("accuracy",)
+            found += [
+                MetricEstimate(metric, tag, self._estimate(tag, metric, evaluation))
+                for metric in evaluation.estimates
+                if metric in metrics
+            ]
+        return found
+
+    def judged(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation as charts and objectives take it: with the accuracy of `chart.estimator`."""
+        tag = self._task.chart.estimator
+        if tag not in RIVALS or "accuracy" not in evaluation.estimates:
+            return evaluation
+        result = self._estimate(tag, "accuracy", evaluation)
+        row_sd, counts = dict(evaluation.row_sd), None
+        if isinstance(result, Estimate):
+            counts = trim(binom.pmf(np.arange(result.n + 1), result.n, result.value))
+            if tag == "atc":
+                row_sd["accuracy"] = math.sqrt(result.value * (1.0 - result.value))
+        estimates = {**evaluation.estimates, "accuracy": result}
+        exposures = {metric: each for metric, each in evaluation.exposures.items() if metric != "accuracy"}
+        return replace(evaluation, estimates=estimates, row_sd=row_sd, accuracy=counts, exposures=exposures)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The fits, for the series' snapshot."""
+        return {} if self._fits is None else {"rivals": self._fits.snapshot()}
+
+    def _estimate(self, tag: str, metric: str, evaluation: Evaluation) -> Result:
+        if self._fits is None:
+            return Unknown(Reason.NO_REFERENCE)
+        if tag == "cbpe_sem":
+            row_sd = self._fits.row_sd.get(metric)
+            if row_sd is None:
+                return Unknown(Reason.ONE_CLASS)
+            return cbpe_sem(evaluation.estimates[metric], row_sd)
+        fitted = self._fits.doc if tag == "doc" else self._fits.atc
+        return fitted.estimate(evaluation.confidence, self._task.level)
+
+
+def _confidence(reference: Reference, calibration: Calibration) -> Floats:
+    """(n,) confidences of the reference's rows, out of the fit where the calibration is its own.
+
+    A reference too short or too uneven to be fitted on in parts is calibrated by the whole fit.
+    """
+    method = calibration.method
+    if method == "none":
+        return confidence_of(reference.scores, reference.predicted)
+    own = method in CALIBRATORS and reference.calibration(method).snapshot() == calibration.snapshot()
+    calibrated = None
+    if own:
+        with suppress(ValueError):
+            calibrated = reference.cross_fitted(method)
+    if calibrated is None:
+        calibrated = calibration.apply(reference.scores)
+    return confidence_of(calibrated, reference.predicted)
+
+
+def _row_sds(reference: Reference, task: Task) -> dict[str, float]:
+    if not task.classes:
+        right = float((reference.labels == reference.predicted).mean())
+        return {"accuracy": math.sqrt(right * (1.0 - right))}
+    positive = task.positive_index if len(task.classes) == 2 else None
+    found = {
+        metric: labelled_row_sd(
+            reference.labels,
+            reference.predicted,
+            reference.scores,
+            metric,
+            positive=positive,
+            average=task.charted_average,
+        )
+        for metric in task.metrics
+        if metric in CLASSIFICATION_METRICS
+    }
+    return {metric: sd for metric, sd in found.items() if sd is not None}

@@ -1,0 +1,393 @@
+"""The engine: chunks and the time go in, reports of closed windows come out. Pure: no socket, no clock.
+
+One step (`absorb`) takes a chunk through the whole flow: duplicates out, answers into windows, labels
+to their answers, closed windows to estimates (all of them in one vectorised call), estimates to charts
+and objectives, in the order in which the windows closed. However a stream is cut into chunks, the same
+records in the same order give the same reports: whatever the engine decides about a window rests on
+records up to the one that closed it, in sequence, and on nothing that came later in the same chunk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from monitor.agent.requests import Answer
+from monitor.base.records import Chunk, Ints, Keys
+from monitor.base.state_changes import Changes, without_baseline
+from monitor.config.layouts import layouts as layouts
+from monitor.config.root import Arena, Task
+from monitor.engine.arena.arenas import Arenas
+from monitor.engine.clock import EventClock
+from monitor.engine.engine_view import picture
+from monitor.engine.inline_refits import InTheFlow
+from monitor.engine.labels.columns import Forgotten
+from monitor.engine.labels.join import Matches
+from monitor.engine.reference import Reference
+from monitor.engine.refit.job import RefitJob, RefitResult
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.engine.refit.wire import Job, JobResult
+from monitor.engine.report_order import Line, Place, Stage
+from monitor.engine.reporting import lines_of
+from monitor.engine.series import Series
+from monitor.engine.steps import Closed, timed
+from monitor.engine.task import TaskEngine, TaskSettings
+from monitor.engine.windows import LAST
+from monitor.reports.views import EngineView
+from monitor.reports.window_report import WindowReport
+from monitor.stats.estimate.hajek import WeightedCounts
+
+SNAPSHOT_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What an engine is built from.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+        The tasks of the configuration whose models give scores.
+    references : mapping of str to mapping of str to Reference
+        By task and model.
+    event_time : bool
+        Whether windows age by the records' own times, as in a replay, or by the time of arrival.
+    refit, recalibrate : callable, optional
+        With them refits and recalibrations are done in the flow, each as the window closes with which it is
+        due, so that the same records bring the same reports. Without one `refits` gives its jobs out, and
+        nothing waits.
+    arenas : mapping of str to Arena
+        The tasks whose models are compared in pairs.
+    """
+
+    tasks: Mapping[str, Task]
+    references: Mapping[str, Mapping[str, Reference]] = field(default_factory=dict)
+    event_time: bool = False
+    refit: Callable[[RefitJob], RefitResult] | None = None
+    recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
+    arenas: Mapping[str, Arena] = field(default_factory=dict)
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> Engine:
+        """The engine, from the start or from where a snapshot left it.
+
+        Raises
+        ------
+        ValueError
+            The snapshot is of another format.
+        """
+        return Engine(self, resume)
+
+
+class Engine:
+    """The engine at work. Used by one thread at a time."""
+
+    def __init__(self, settings: EngineSettings, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        if resume is not None and state.get("format") != SNAPSHOT_FORMAT:
+            raise ValueError(
+                f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
+            )
+        self._event_time = settings.event_time
+        self._flow = InTheFlow(settings.refit, settings.recalibrate)
+        self._now = -np.inf
+        self._tasks = {
+            name: TaskSettings(name, task, settings.references.get(name, {})).build(
+                state.get("tasks", {}).get(name)
+            )
+            for name, task in settings.tasks.items()
+        }
+        self._arenas = Arenas(settings.arenas, state.get("arenas"))
+        self._sequence: int = state.get("sequence", 0)
+        self._clock = EventClock(state.get("clock"))
+        self._positions: dict[str, dict[str, int]] = {
+            source: dict(positions) for source, positions in state.get("positions", {}).items()
+        }
+        self._received: Counter[str] = Counter(state.get("received", {}))
+        self._shed: Counter[str] = Counter(state.get("shed", {}))
+        self._rejected: Counter[tuple[str, str]] = Counter(
+            {(source, reason): count for source, reason, count in state.get("rejected", ())}
+        )
+        self._labels_rejected: Counter[str] = Counter(state.get("labels_rejected", {}))
+        self._labels_received: Counter[str] = Counter(state.get("labels_received", {}))
+        if resume is not None and "labels_received" not in state:
+            # An older state does not say whence; where there was one source there is no question.
+            source = next(iter(self._received)) if len(self._received) == 1 else ""
+            self._labels_received[source] = self._labels_accounted()
+        self.answered: dict[str, Answer] = {
+            number: Answer(*answer) for number, answer in state.get("answered", {}).items()
+        }
+        """By id, requests that were acted on and whose files may still be there, with their answers."""
+
+    @property
+    def _only_task(self) -> str:
+        """The task of a label that names none, where there is one task only."""
+        names = [*self._tasks, *self._arenas]
+        return names[0] if len(names) == 1 else ""
+
+    @property
+    def series(self) -> dict[str, Sequence[Series]]:
+        """By task, every model and group, in the order of their first answers."""
+        return {name: tuple(task.series) for name, task in self._tasks.items()}
+
+    def positions(self, source: str) -> Mapping[str, int]:
+        """By partition, the position after the last record of this source that was absorbed."""
+        return dict(self._positions.get(source, {}))
+
+    def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
+        """Take a chunk; return what it brings to report, in the order in which that came about.
+
+        A report is of a window that closed, or a revision of an earlier one that labels have reached.
+
+        Parameters
+        ----------
+        chunk : Chunk
+        now : float
+            The time of arrival, seconds since the epoch, never falling.
+        """
+        return [line.report for line in self.take(chunk, now)]
+
+    def take(self, chunk: Chunk, now: float) -> list[Line]:
+        """As `absorb`, with the place of each line in the stream."""
+        lines: list[Line] = []
+        rest: Chunk | None = chunk
+        while rest is not None:
+            clock = self._clock.now if self._event_time else now
+            compared, rest = self._arenas.piece(rest, clock, self._event_time)
+            lines += self._take_refitting(compared, now)
+        return lines
+
+    def _take_refitting(self, chunk: Chunk, now: float) -> list[Line]:
+        """Take a chunk in pieces that end where a refit may be due."""
+        lines: list[Line] = []
+        rest: Chunk | None = chunk
+        while rest is not None:
+            clock = self._clock.now if self._event_time else now
+            piece, rest = self._flow.piece(rest, self._tasks, clock, self._event_time)
+            lines += self._take(piece, now)
+            self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
+        return lines
+
+    def _take(self, chunk: Chunk, now: float) -> list[Line]:
+        for partition in chunk.after_others:
+            for series in (series for task in self._tasks.values() for series in task.series):
+                series.interrupt(partition)
+        closed: list[tuple[TaskEngine, Closed]] = []
+        matches: list[tuple[TaskEngine, Matches]] = []
+        batches, labels = timed(chunk, self._clock if self._event_time else None, now)
+        self._now = self._clock.now if self._event_time else now
+        places = self._places(chunk)
+        compared, shed = self._arenas.absorb(batches, labels, chunk, places)
+        self._shed[chunk.source] += shed
+        for name in [name for name in dict.fromkeys((*batches, *labels)) if name in self._tasks]:
+            task, batch = self._tasks[name], batches.get(name)
+            step = task.absorb(batch, labels.get(name), chunk.partitions, places)
+            closed += [(task, window) for window in step.closed]
+            matches += [(task, matched) for matched in step.matches]
+            self._shed[chunk.source] += step.shed
+        self._account(chunk)
+        self._sequence += len(places) if chunk.within is None else 0
+        return [*lines_of(closed, matches, self._now), *compared]
+
+    def _places(self, chunk: Chunk) -> Ints:
+        """By the chunk's order, the place of each record in the stream."""
+        if chunk.within is None:
+            return self._sequence + np.arange(chunk.answers + chunk.labels_received)
+        if len(chunk.within.sequence):
+            self._sequence = int(chunk.within.sequence[-1]) + 1
+        return chunk.within.sequence
+
+    def tick(self, now: float, reached: float = -np.inf) -> list[WindowReport]:
+        """Let time pass without records: close what has grown old.
+
+        `reached` is a time of the records' own clock that is known from records which came elsewhere.
+        """
+        self._clock.follow(max(self._clock.now, reached))
+        time, live = self._clock.now if self._event_time else now, not self._event_time
+        self._now = time
+        closed = [(task, window) for task in self._tasks.values() for window in task.tick(time, live)]
+        lines = [*lines_of(closed, [], time), *self._arenas.tick(time, live)]
+        reports = [line.report for line in lines]
+        self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
+        return reports
+
+    def refits(self) -> list[Job]:
+        """What is due, at most one of each kind under way a task; each wants an answer by `publish`.
+
+        They rest on the records absorbed so far. Nothing waits for the answers: the last fit holds on.
+        """
+        found: list[Job | None] = []
+        for task in self._tasks.values():
+            found += self._flow.given_out(task, self._sequence - 1, self._now)
+        return [job for job in found if job is not None]
+
+    def publish(self, result: JobResult, now: float) -> bool:
+        """Take the answer to a refit: windows from here on have what it brought, or its refusal is counted.
+
+        Parameters
+        ----------
+        result : RefitResult or RecalibrationResult
+        now : float
+            Seconds since the epoch.
+
+        Returns
+        -------
+        bool
+            False where nobody waits for it: the engine was replaced meanwhile. It is to be dropped then.
+        """
+        task = self._tasks.get(result.task)
+        return task is not None and task.publish(result, now)
+
+    def finish(self) -> list[WindowReport]:
+        """The input has ended: close every open window as incomplete, and tell what labels have changed."""
+        return [line.report for line in self.end()]
+
+    def end(self) -> list[Line]:
+        """As `finish`, with the place of each line in the stream."""
+        closed = [(task, window) for task in self._tasks.values() for window in task.close()]
+        lines = [*lines_of(closed, [], self._now), *self._arenas.close()]
+        for task in self._tasks.values():
+            for closed_at, report in task.revisions.finish():
+                names = report.task, report.model, report.group
+                lines.append(Line(Place(LAST, Stage.ENDED, closed_at, *names), report))
+        return lines
+
+    def forget(self, ids: Keys, task: str = "") -> Forgotten:
+        """Let go of everything that is known by these ids, in one task or in all; counts in windows stay.
+
+        Parameters
+        ----------
+        ids : (n,) uint64
+            See `monitor.base.records.id_keys`.
+        task : str
+            ``""`` for every task.
+
+        Raises
+        ------
+        KeyError
+            There is no such task.
+        """
+        if task and task not in self._arenas and task not in self._tasks:
+            raise KeyError(task)
+        found = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
+        return sum([*found, *self._arenas.forget(ids, task)], Forgotten())
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state with the positions that it has absorbed: plain values and numpy arrays.
+
+        It shares nothing with the engine, which may go on at once.
+        """
+        return self._counts() | {
+            "tasks": {name: task.snapshot() for name, task in self._tasks.items()},
+            "arenas": self._arenas.snapshot(),
+        }
+
+    def changes(self) -> Changes:
+        """What changed since the last call, to be saved in one transaction with the reports since then.
+
+        Call `confirm` once it is saved, or `retract` if it could not be: then the next call gives it again.
+        The engine may go on meanwhile.
+        """
+        of_arenas, rings = self._arenas.changes()
+        parts: dict[str, Any] = {"engine": self._counts()} | of_arenas
+        for name, task in self._tasks.items():
+            of_task, of_rings = task.changes(name)
+            parts |= of_task
+            rings += of_rings
+        return Changes(parts, rings)
+
+    def confirm(self) -> None:
+        """What `changes` gave is saved."""
+        for task in self._tasks.values():
+            task.confirm()
+        self._arenas.confirm()
+
+    def retract(self) -> None:
+        """What `changes` gave could not be saved."""
+        for task in self._tasks.values():
+            task.retract()
+        self._arenas.retract()
+
+    def _counts(self) -> dict[str, Any]:
+        """The snapshot without the tasks."""
+        return {
+            "format": SNAPSHOT_FORMAT,
+            "sequence": self._sequence,
+            "clock": self._clock.snapshot(),
+            "positions": {source: dict(positions) for source, positions in self._positions.items()},
+            "received": dict(self._received),
+            "labels_received": dict(self._labels_received),
+            "shed": dict(self._shed),
+            "rejected": [[source, reason, count] for (source, reason), count in self._rejected.items()],
+            "labels_rejected": dict(self._labels_rejected),
+            "answered": {number: [answer.done, answer.text] for number, answer in self.answered.items()},
+        }
+
+    def reconfigured(
+        self, settings: EngineSettings, fresh: Collection[str]
+    ) -> tuple[Engine, list[WindowReport]]:
+        """An engine with other settings that goes on where this one is.
+
+        Parameters
+        ----------
+        settings : EngineSettings
+            Of the same tasks, with the same classes and groups.
+        fresh : collection of str
+            Tasks that begin a new baseline: their open windows are closed as incomplete first, and
+            calibration and charts are made anew from the new settings.
+
+        Returns
+        -------
+        Engine
+        list of WindowReport
+            Of the windows closed.
+        """
+        self._renewed(settings, fresh)  # what it raises, it raises before a window is closed
+        ended = [self._tasks[name] for name in fresh if name in self._tasks]
+        closed = [(task, window) for task in ended for window in task.close()]
+        lines = [*lines_of(closed, [], self._now), *self._arenas.close(fresh)]
+        return self._renewed(settings, fresh), [line.report for line in lines]
+
+    def _renewed(self, settings: EngineSettings, fresh: Collection[str]) -> Engine:
+        state = self.snapshot()
+        for name in set(fresh) & self._tasks.keys():
+            state["tasks"][name] = without_baseline(state["tasks"][name])
+        return settings.build(state)
+
+    def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:
+        """By task, model and group: the labelled rows of each window, and how many of those were right."""
+        return {
+            (name, series.settings.model, series.settings.group): series.tally.windows()
+            for name, task in self._tasks.items()
+            for series in task.series
+        }
+
+    def view(self) -> EngineView:
+        """An immutable picture for exporters."""
+        counts = {
+            "received": dict(self._received),
+            "labels_received": dict(self._labels_received),
+            "shed": dict(self._shed),
+            "rejected": dict(self._rejected),
+        }
+        return picture(self._tasks, self._arenas, self._labels_rejected, counts)
+
+    def _labels_accounted(self) -> int:
+        """Labels that stand somewhere."""
+        joins = [task.join for task in self._tasks.values()]
+        joins += [arena.join.logic for arena in self._arenas.values()]
+        return sum(join.outcomes.total() + join.waiting for join in joins) + self._labels_rejected.total()
+
+    def _account(self, chunk: Chunk) -> None:
+        self._positions.setdefault(chunk.source, {}).update(chunk.positions)
+        self._received[chunk.source] += chunk.answers
+        along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
+        self._labels_received[chunk.source] += chunk.labels_received + along
+        for reject in chunk.rejects:
+            if reject.answers:
+                self._rejected[chunk.source, reject.reason.value] += reject.answers
+            else:
+                self._labels_rejected[reject.task or self._only_task] += 1

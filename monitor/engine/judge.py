@@ -1,0 +1,307 @@
+"""Judges the windows of one series: baseline, control charts and objectives."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from monitor.base.errors import ConfigError, RequestError
+from monitor.base.results import Estimate
+from monitor.config.root import Task
+from monitor.engine.evaluate import Evaluation
+from monitor.engine.objective import Draws, Objective, ObjectiveLogic, Poolable
+from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
+from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
+from monitor.stats.charts import LimitChart, chart_for
+from monitor.stats.charts.base import Baseline, ChartLogic
+from monitor.stats.estimate.filtered import LabelsSay
+
+log = logging.getLogger("blindsight")
+
+STREAM_BASELINE_WINDOWS = 20
+"""Windows of the stream that make a baseline where the configuration gives no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """What a judge is built from.
+
+    Parameters
+    ----------
+    task : Task
+        The task's section of the configuration.
+    series : str
+        Whom it judges, for the log: `toxicity, erm, region=eu`.
+    """
+
+    task: Task
+    series: str = ""
+
+    @property
+    def baseline_windows(self) -> int:
+        """Windows of the stream that make a baseline where no reference does."""
+        return self.task.reference.first_windows or STREAM_BASELINE_WINDOWS
+
+    def chart(self, metric: str) -> LimitChart:
+        """The chart of a metric: the configured kind, where it fits the metric."""
+        return chart_for(self.task.charting, metric)
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> Judge:
+        """The judge, from the start or from where a snapshot left it."""
+        return Judge(self, resume)
+
+
+class Judge:
+    """Charts and objectives at work.
+
+    Until there is a baseline, from a reference or from the first windows of the stream, nothing is
+    charted and nothing can alarm.
+    """
+
+    def __init__(self, settings: JudgeSettings, resume: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        task = settings.task
+        state: Mapping[str, Any] = resume or {}
+        self._baselines: dict[str, Baseline] = {}
+        self._charts: dict[str, ChartLogic] = {}
+        self._warming: dict[str, list[Point]] = {}
+        self._warmed: int = state.get("warmed", 0)
+        self._anew: dict[str, int] = dict(state.get("anew", {}))  # windows seen since, by metric
+        since = state.get("alarmed_since", {})  # older versions kept no time
+        self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.get("alarmed", ())}
+        self._bounds = task.objective.bounds()
+        self._objectives = self._build_objectives(state.get("objectives", {}))
+        self._standing: dict[str, ObjectiveState | None] = {
+            metric: standing and ObjectiveState(standing)
+            for metric, standing in state.get("standing", {}).items()
+        }
+        self._pooled: dict[str, tuple[float, float] | None] = {
+            metric: (ends[0], ends[1]) for metric, ends in state.get("pooled", {}).items()
+        }
+        self.violations: Counter[tuple[str, str]] = Counter(
+            {(metric, rule): 0 for metric in task.metrics for rule in settings.chart(metric).detector.rules}
+        )
+        if resume is not None:
+            self._restore(resume)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether there is no chart yet."""
+        return not self._charts
+
+    @property
+    def out_of_control(self) -> bool:
+        """Whether an alarm is latched on any metric."""
+        return bool(self._alarmed)
+
+    @property
+    def alarmed_since(self) -> Mapping[str, float | None]:
+        """The metrics whose alarm is latched, and since when: as in `SeriesView`."""
+        return dict(self._alarmed)
+
+    def set_baseline(self, baselines: Mapping[str, Baseline]) -> None:
+        """Draw the charts around these baselines; without any, wait for the stream's windows."""
+        self._charts = {
+            metric: self._settings.chart(metric).build(baseline) for metric, baseline in baselines.items()
+        }
+        self._baselines = dict(baselines)
+        self._warming, self._warmed, self._alarmed, self._anew = {}, 0, {}, {}
+
+    def rebaseline(self, metric: str) -> int:
+        """Forget one metric's baseline, chart and alarm; how many windows will make the new baseline.
+
+        Other metrics and all objectives stay. Windows of the stream make the new baseline also where a
+        reference made the old one: who asks for it says that the reference is what no longer holds.
+
+        Raises
+        ------
+        RequestError
+            No metric has a baseline yet, so there is nothing to release.
+        """
+        if self.warming_up and not self._anew:
+            raise RequestError(
+                f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows are "
+                "in, so that no alarm can be on; wait for it"
+            )
+        self._baselines.pop(metric, None)
+        self._charts.pop(metric, None)
+        self._warming.pop(metric, None)
+        self._alarmed.pop(metric, None)
+        self._anew[metric] = 0
+        return self._settings.baseline_windows
+
+    def begin_anew(self) -> None:
+        """Forget baseline, charts and pooled windows: another version of the model answers from here on."""
+        self.set_baseline({})
+        self._objectives = self._build_objectives({})
+        self._standing, self._pooled = {}, {}
+
+    def judge(
+        self, evaluation: Evaluation, size: int, time: float
+    ) -> tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]]:
+        """Chart a window that ended at this time and hold it against the objectives.
+
+        A window of fewer than `min_size` rows is estimated but not judged: its distribution is too far
+        from the normal that the limits rest on.
+        """
+        charts: tuple[ChartView, ...] = ()
+        if size >= self._settings.task.window.min_size:
+            if self.warming_up and not self._anew:
+                self._warm(evaluation)
+            else:
+                charts = tuple(self._chart(metric, evaluation, time) for metric in self._known(evaluation))
+                self._warm_anew(evaluation)
+            self._pool(evaluation, size)
+        return charts, self.objectives()
+
+    def objectives(self) -> tuple[ObjectiveView, ...]:
+        """Where each objective stands."""
+        return tuple(
+            ObjectiveView(
+                metric=metric,
+                bound=bound.min if bound.min is not None else float(bound.max or 0.0),
+                is_floor=bound.min is not None,
+                state=self._standing.get(metric),
+                pooled=self._pooled.get(metric),
+            )
+            for metric, bound in self._bounds.items()
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Baselines, charts, objectives and counts."""
+        return {
+            "baselines": {
+                metric: {"values": base.values, "sizes": base.sizes, "row_sd": base.row_sd}
+                for metric, base in self._baselines.items()
+            },
+            "charts": {metric: chart.snapshot() for metric, chart in self._charts.items()},
+            "warming": {
+                metric: [list(point) for point in points] for metric, points in self._warming.items()
+            },
+            "warmed": self._warmed,
+            "anew": dict(self._anew),
+            "alarmed": sorted(self._alarmed),
+            "alarmed_since": {metric: time for metric, time in self._alarmed.items() if time is not None},
+            "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
+            "standing": {metric: standing and standing.value for metric, standing in self._standing.items()},
+            "pooled": {metric: list(ends) for metric, ends in self._pooled.items() if ends is not None},
+            "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
+        }
+
+    def _build_objectives(self, states: Mapping[str, Any]) -> dict[str, ObjectiveLogic]:
+        task = self._settings.task
+        return {
+            metric: Objective(bound, task.objective.windows, task.level).build(states.get(metric))
+            for metric, bound in self._bounds.items()
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._baselines = {metric: Baseline(**base) for metric, base in state["baselines"].items()}
+        self._charts = {
+            metric: self._settings.chart(metric).build(self._baselines[metric], chart)
+            for metric, chart in state["charts"].items()
+            if metric in self._settings.task.metrics
+        }
+        self._warming = {
+            metric: [Point(*point) for point in points] for metric, points in state["warming"].items()
+        }
+        self.violations.update({(metric, rule): count for metric, rule, count in state["violations"]})
+
+    def _known(self, evaluation: Evaluation) -> Sequence[str]:
+        return [metric for metric in self._charts if isinstance(evaluation.estimates.get(metric), Estimate)]
+
+    def _chart(self, metric: str, evaluation: Evaluation, time: float) -> ChartView:
+        estimate = evaluation.estimates[metric]
+        assert isinstance(estimate, Estimate)
+        verdict = self._charts[metric].update(estimate.value, estimate.n)
+        for rule in verdict.rules:
+            self.violations[metric, rule] += 1
+        if verdict.out_of_control:
+            self._alarmed.setdefault(metric, time)
+        else:
+            self._alarmed.pop(metric, None)
+        return ChartView(metric, verdict, self._settings.task.judged_estimator(metric))
+
+    def _warm(self, evaluation: Evaluation) -> None:
+        """Collect a window of the stream for the baseline, and draw the charts once it is long enough."""
+        for metric in evaluation.estimates:
+            self._collect(metric, evaluation)
+        self._warmed += 1
+        if self._warmed % self._settings.baseline_windows:
+            return
+        known = {metric: points for metric, points in self._warming.items() if len(points) >= FEWEST_WINDOWS}
+        try:
+            self.set_baseline({metric: baseline(points) for metric, points in known.items()})
+        except ConfigError as error:
+            # Too short for the promise of the charts: as many windows again, then anew.
+            more = self._settings.baseline_windows
+            self._say_short(f"the baseline waits for {more} windows more, {self._warmed} are too few", error)
+
+    def _warm_anew(self, evaluation: Evaluation) -> None:
+        """The same for metrics whose baseline is taken anew while others stay."""
+        for metric in list(self._anew):
+            self._collect(metric, evaluation)
+            self._anew[metric] += 1
+            points = self._warming.get(metric, [])
+            if self._anew[metric] % self._settings.baseline_windows or len(points) < FEWEST_WINDOWS:
+                continue
+            try:
+                self._baselines[metric] = baseline(points)
+                self._charts[metric] = self._settings.chart(metric).build(self._baselines[metric])
+            except ConfigError as error:
+                more = self._settings.baseline_windows
+                why = f"the new baseline of {metric} waits for {more} windows more, {len(points)} are too few"
+                self._say_short(why, error)
+                continue
+            del self._anew[metric], self._warming[metric]
+
+    def _say_short(self, what: str, error: ConfigError) -> None:
+        log.warning("%s: %s. %s.", self._settings.series, what, error)
+
+    def _collect(self, metric: str, evaluation: Evaluation) -> None:
+        estimate = evaluation.estimates.get(metric)
+        if isinstance(estimate, Estimate):
+            point = Point(estimate.value, estimate.n, evaluation.row_sd[metric])
+            self._warming.setdefault(metric, []).append(point)
+
+    def _pool(self, evaluation: Evaluation, size: int) -> None:
+        for metric, objective in self._objectives.items():
+            item, exposure = self._poolable(metric, evaluation, size), evaluation.exposures.get(metric)
+            labels = None
+            if metric == "accuracy" and evaluation.bias is not None:
+                labels = LabelsSay(evaluation.confidence, evaluation.bias)
+            verdict = objective.update(item, exposure, evaluation.predictive, labels)
+            self._standing[metric] = verdict.state
+            lower, upper = verdict.lower, verdict.upper
+            self._pooled[metric] = None if lower is None or upper is None else (lower, upper)
+
+    def _poolable(self, metric: str, evaluation: Evaluation, size: int) -> Poolable | None:
+        if metric == "accuracy":
+            return evaluation.accuracy
+        if metric in evaluation.others:
+            other = evaluation.others[metric]
+            if other.counts is not None or other.draws is None or not isinstance(other.result, Estimate):
+                return other.counts
+            return Draws(other.result.value, other.draws, size)
+        error = evaluation.errors.get(metric)
+        if error is None or error.draws is None or not isinstance(error.result, Estimate):
+            return None
+        return Draws(error.result.value, error.draws, size)
+
+
+def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
+    """The state of a series.
+
+    Nothing pages while there is no baseline, so that lost trust comes after that; it comes before what
+    charts say, which counts for little once labels contradict the estimate.
+    """
+    if silent:
+        return SeriesState.SILENT
+    if judge.warming_up:
+        return SeriesState.WARMING_UP
+    if not trusted:
+        return SeriesState.UNTRUSTED
+    return SeriesState.OUT_OF_CONTROL if judge.out_of_control else SeriesState.IN_CONTROL

@@ -1,0 +1,177 @@
+"""What a model's labelled rows are held against: the intervals of the accuracy, and the estimate itself.
+
+With predictive intervals they also say where the accuracy lies: see `LabelChecks.with_labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate
+from monitor.engine.calibration import InForce
+from monitor.engine.evaluate import Evaluation
+from monitor.engine.labels.audit import IntervalAudit, begun_anew, first_labels
+from monitor.engine.labels.columns import Matches
+from monitor.engine.labels.curve import CurveFollower, curve_begun_anew
+from monitor.engine.labels.follow import BiasFollower
+from monitor.engine.labels.trust import TrustTest, epsilon_of, trust_begun_anew
+from monitor.engine.windows import ClosedWindow
+from monitor.reports.trust import Trust
+from monitor.reports.views import Coverage
+from monitor.stats.estimate.bias_law import biased
+from monitor.stats.estimate.predictive import mid_p_estimate
+
+
+class LabelChecks:
+    """Audit, calibration curve, test of trust and filter on the bias of one model, fed with the same rows.
+
+    Parameters
+    ----------
+    level : float
+        Of the intervals.
+    window_rows : int
+        Rows of a full window.
+    state : mapping
+        A snapshot, or anything that holds one; empty from the start.
+    """
+
+    def __init__(self, level: float, window_rows: int, state: Mapping[str, Any]) -> None:
+        self.audit = IntervalAudit(level).build(state.get("audit"))
+        self.test = TrustTest(level=level).build(state.get("trust"))
+        self.bias = BiasFollower(window_rows, state.get("bias", {}))
+        self.curve = CurveFollower(state.get("curve", {}))
+        self._excuses_nothing = "epsilon" not in state.get("trust", {})
+
+    @property
+    def trusted(self) -> bool:
+        """Whether labels have not contradicted the accuracy, or no longer do."""
+        return self.test.trusted
+
+    def add_matches(self, matches: Matches) -> None:
+        """Take labelled rows: the matches of this model, sorted by sequence."""
+        rows = first_labels(matches)
+        self.audit.add(*rows)
+        self.test.add(*rows)
+        self.bias.add(*rows)
+        self.curve.add(*rows)
+
+    def begin(self, in_force: InForce, window: int, confidence: Callable[[], Floats]) -> None:
+        """Learn how sure the calibration is that a series with a reference starts with, where that is new.
+
+        Parameters
+        ----------
+        in_force : InForce
+        window : int
+            The open one's number. A bias that was not followed so far is followed from there on.
+        confidence : callable
+            Those of the reference, (N,) float64, asked for only where they are needed.
+        """
+        excused = self._excuses_nothing and in_force.view.version > 0
+        if in_force.predictive is None:
+            self.bias.stop()
+        followed = in_force.predictive is not None and not self.bias.follows
+        if not excused and not followed:
+            return
+        known = confidence()
+        if excused:
+            self.test.recalibrated(0, epsilon_of(known))
+        if followed and in_force.predictive is not None:
+            self.bias.calibrated_on(known, in_force.predictive.components, window)
+
+    def with_labels(self, found: Evaluation, window: ClosedWindow) -> Evaluation:
+        """A window's estimates with the accuracy's interval as the labels so far leave it.
+
+        Without labels the calibration's error is centred on none and as wide as the reference left it; labels
+        say where it lies (`monitor.stats.estimate.filtered`). The value stays the mean confidence, and
+        inside.
+
+        Parameters
+        ----------
+        found : Evaluation
+            Without labels; returned as it is before the first one, and where its intervals are exact.
+        window : ClosedWindow
+            The same.
+        """
+        plain, pmf, model = found.estimates.get("accuracy"), found.accuracy, found.predictive
+        if model is None or pmf is None or not isinstance(plain, Estimate):
+            return found
+        law = self.bias.law(window.number, found.confidence, model, window.predicted)
+        if law is None:
+            return found
+        informed = mid_p_estimate(plain.value, biased(pmf, found.confidence, law), plain.level)
+        estimates = {**found.estimates, "accuracy": informed}
+        return replace(found, estimates=estimates, labels=self.bias.labelled, bias=law)
+
+    @property
+    def lost(self) -> bool:
+        """Whether labels contradict the accuracy, and no fresh test has begun since they did."""
+        return self.test.lost
+
+    def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
+        """A refit brought a calibration while so many rows stood in this open window.
+
+        Parameters
+        ----------
+        window : int
+            The open one's number.
+        pending : int
+            Its rows, whose confidences the former calibration gave.
+        first : bool
+            None held before: audit and calibration curve begin anew, as the test does.
+        epsilon : float, optional
+            What the uncertainty of one that labels brought excuses: then they begin anew too, as the
+            intervals before were those that the labels spoke against.
+        """
+        clean = window + (pending > 0)
+        self.test.recalibrated(clean, epsilon)
+        self.bias.begin_anew(clean, epsilon)
+        if first:
+            self.test.begin_anew(clean)
+        if first or epsilon is not None:
+            self.audit.begin_anew(clean)
+            self.curve.begin_anew(clean)
+
+    def begin_anew(self, window: int) -> None:
+        """Another version of the model, or another baseline, from this window on."""
+        self.audit.begin_anew(window)
+        self.test.begin_anew(window)
+        self.bias.begin_anew(window)
+        self.curve.begin_anew(window)
+
+    def coverage(self) -> Coverage | None:
+        """How often the intervals held; None before there are 30 rows."""
+        return self.audit.coverage()
+
+    def trust(self) -> Trust | None:
+        """Where the test stands; None before the first row."""
+        return self.test.trust()
+
+    def lost_trust(self) -> Trust | None:
+        """Where the test stands once trust is lost, else None."""
+        return None if self.test.trusted else self.test.trust()
+
+    def snapshot(self) -> dict[str, Any]:
+        """By name; nothing of a bias that is not followed."""
+        bias = {"bias": self.bias.snapshot()} if self.bias.follows else {}
+        tests = {"audit": self.audit.snapshot(), "trust": self.test.snapshot()}
+        return {**tests, **bias, "curve": self.curve.snapshot()}
+
+
+def checks_begun_anew(saved: Mapping[str, Any], window: int) -> dict[str, Any]:
+    """Of a series' snapshot what is left of them where they begin anew with this window.
+
+    Nothing of the bias: what is followed next is that of another calibration.
+    """
+    found: dict[str, Any] = {}
+    if "audit" in saved:
+        found["audit"] = begun_anew(saved["audit"], window)
+    if "trust" in saved:
+        found["trust"] = trust_begun_anew(saved["trust"], window)
+    if "curve" in saved:
+        found["curve"] = curve_begun_anew(saved["curve"], window)
+    if "bias" in saved:
+        found["bias"] = {}
+    return found

@@ -1,0 +1,1 @@
+"""Labels in the engine: joined to predictions by id, tallied, audited, and the trust that they give."""

@@ -1,0 +1,212 @@
+"""Do the confidences alone tell how many answers are right? Asked of the labelled rows.
+
+The interval that is reported of a window also carries the calibration's error, and what labels said of it;
+the audit leaves both out, so that a share below the level says that the confidences are off, and no more.
+
+Whole windows are never labelled, so the intervals cannot be held against what windows turned out to be.
+But the interval follows from the confidences of *any* rows. The labelled rows of a model, in the order in
+which they became labelled, are cut into batches of exactly 30; for each batch the exact interval of the
+number of right answers, by the Poisson binomial of those rows' own confidences (Kivimäki et al., section
+4.2), either holds the number that was right or not. The share of batches where it does is what is told.
+
+What it assumes: that rows are picked for labelling without regard to whether the answer was right, given
+its score. Labels that are asked for where the score is low are no problem, as the confidences of those
+very rows are used; labels that come mostly from complaints are one, and make every interval look wrong.
+Each row counts with its first label; one that is corrected later is not counted again.
+
+A new version of the model, or a new baseline, begins the audit anew; labels that reach the new version's
+first window before it closes count for none.
+
+How to read it: counts are discrete, so that the interval covers *at least* its level, at 30 rows of a
+good model about 98 % for a level of 95 %: a ratio above the level is no fault. Of B batches, chance
+alone moves the share by one binomial error, √(level (1 − level) / B): 5 points at 20 batches (600 labels),
+1.5 points at the 200 that are kept. A share that lies more than two of those below the level says that the
+confidences are off. A bias of three points lowers the share to 93 %, one of five to 86 %, one of ten to
+59 % (`tests/fidelity/output/audit.txt`): a share near the level is no proof that the estimate is right to
+a point.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+from monitor.engine.labels.columns import Matches
+from monitor.reports.views import Coverage
+from monitor.stats.estimate.average_confidence import average_confidence_many
+
+BATCH_ROWS = 30
+"""Labelled rows a batch: with fewer, a batch hardly ever contradicts anything."""
+
+BATCHES_KEPT = 200
+"""The newest, on which the share rests: 6,000 labelled rows, and a binomial error of 1.5 points."""
+
+_MOST_WAITING = 64 * BATCH_ROWS  # rows before their intervals are computed, in one vectorised call
+
+
+def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
+    """Whether each batch's number of right answers lies in the exact interval of its confidences.
+
+    Parameters
+    ----------
+    confidence : (batches, n) float64
+        The chance of each answer to be right, 0 to 1.
+    right : (batches,) int64
+        How many were.
+    level : float
+        Of the interval, strictly between 0 and 1.
+
+    Returns
+    -------
+    (batches,) bool
+
+    Raises
+    ------
+    ValueError
+        As `average_confidence_many`.
+
+    Examples
+    --------
+    >>> covered(np.full((3, 30), 0.9), np.array([27, 24, 22]), level=0.95).tolist()
+    [True, True, False]
+    """
+    n = confidence.shape[1]
+    counts = np.rint(average_confidence_many(confidence, level)[:, 1:] * n)  # back from shares, exactly
+    found: NDArray[np.bool_] = (counts[:, 0] <= right) & (right <= counts[:, 1])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalAudit:
+    """Settings of the audit of one model.
+
+    Parameters
+    ----------
+    level : float
+        Of the intervals, strictly between 0 and 1.
+
+    Examples
+    --------
+    >>> audit = IntervalAudit(level=0.95).build()
+    >>> sure = np.full(90, 0.9)
+    >>> audit.add(np.zeros(90, dtype=np.int64), sure, np.arange(90) % 10 > 0)
+    >>> audit.coverage()
+    Coverage(ratio=1.0, rows=90, level=0.95)
+    """
+
+    level: float
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> IntervalAuditLogic:
+        """The audit, from the start or from where a snapshot left it.
+
+        A snapshot of another level begins anew: shares of different levels do not add up.
+        """
+        return IntervalAuditLogic(self.level, resume)
+
+
+class IntervalAuditLogic:
+    """The audit of one model at work. Rows in the same order give the same, in whatever pieces they come."""
+
+    def __init__(self, level: float, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self._level = level
+        self._since: int = state.get("since", 0)
+        if state.get("level") != level:
+            state = {}
+        self._covered = deque[bool](state.get("covered", ()), maxlen=BATCHES_KEPT)
+        self._confidence: Floats = state.get("confidence", np.zeros(0))
+        self._right: NDArray[np.bool_] = state.get("right", np.zeros(0, dtype=bool))
+
+    def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Take rows that have just got their first labels, in the order in which they did.
+
+        Parameters
+        ----------
+        window : (n,) int64
+            The window that each counts in; those of an earlier baseline are passed over.
+        confidence : (n,) float64
+            NaN where it is not known: passed over.
+        right : (n,) bool
+        """
+        kept = (window >= self._since) & ~np.isnan(confidence)
+        self._confidence = np.concatenate([self._confidence, confidence[kept]])
+        self._right = np.concatenate([self._right, right[kept]])
+        if len(self._right) >= _MOST_WAITING:
+            self._judge_batches()
+
+    def add_matches(self, matches: Matches) -> None:
+        """As `add`, from the matches of this model, sorted by sequence.
+
+        See `first_labels`.
+        """
+        self.add(*first_labels(matches))
+
+    def begin_anew(self, window: int) -> None:
+        """Forget everything; rows of windows before this one do not count any more."""
+        self._since = window
+        self._covered.clear()
+        self._confidence, self._right = self._confidence[:0], self._right[:0]
+
+    def coverage(self) -> Coverage | None:
+        """The share over the newest 200 batches; None before the first one is full."""
+        self._judge_batches()
+        if not self._covered:
+            return None
+        found = len(self._covered)
+        return Coverage(sum(self._covered) / found, found * BATCH_ROWS, self._level)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The outcomes of the newest batches, and the rows of the open one."""
+        self._judge_batches()
+        return {
+            "level": self._level,
+            "since": self._since,
+            "covered": list(self._covered),
+            "confidence": self._confidence.copy(),
+            "right": self._right.copy(),
+        }
+
+    def _judge_batches(self) -> None:
+        full = len(self._right) // BATCH_ROWS * BATCH_ROWS
+        if full:
+            confidence = self._confidence[:full].reshape(-1, BATCH_ROWS)
+            right = self._right[:full].reshape(-1, BATCH_ROWS).sum(axis=1)
+            self._covered.extend(covered(confidence, right, self._level).tolist())
+            self._confidence, self._right = self._confidence[full:], self._right[full:]
+
+
+def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+    """Window, confidence and outcome of each row that gets its first label.
+
+    One answer at most gets its label at one place in the stream. If that label is changed at the same
+    place (of two that waited for it, the later one holds), what it says in the end counts.
+
+    Parameters
+    ----------
+    matches : Matches
+        Of one model, sorted by sequence.
+
+    Returns
+    -------
+    window : (n,) int64
+    confidence : (n,) float64
+    right : (n,) bool
+    """
+    places = np.flatnonzero(np.diff(matches.sequence, prepend=-1))
+    if not len(places):
+        return matches.window, matches.confidence, matches.right
+    labelled = np.add.reduceat(matches.labelled, places) > 0
+    right = np.add.reduceat(matches.correct, places) > 0
+    first = places[labelled]
+    return matches.window[first], matches.confidence[first], right[labelled]
+
+
+def begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
+    """The snapshot of an audit that begins anew with this window."""
+    return {**IntervalAudit(state["level"]).build().snapshot(), "since": window}

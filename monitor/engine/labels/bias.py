@@ -1,0 +1,84 @@
+"""How far the estimated accuracy is off, by labelled rows: a shift of all confidences in logits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import expit, ndtri
+
+from monitor.base.records import Floats
+from monitor.reports.trust import Bias
+
+_FARTHEST = 30.0  # logits: no confidence that is told apart from 0 and 1 needs more to reach the other end
+_NEAR_ENOUGH = 1e-10  # logits
+_NEAREST = 1e-6  # confidences of exactly 0 and 1, which isotonic curves give, could not be shifted at all
+
+
+def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> Bias:
+    """The difference between the rows' accuracy and their mean confidence, with an interval.
+
+    A model whose confidences are all off by b logits is right with probability expit(logit c + b). The
+    interval holds every b whose expected number of right answers lies within z binomial standard
+    deviations, taken at that b, of the number observed (a score interval, as Wilson's for one share), and
+    is told in points of accuracy. Unlike Wilson's it knows that confidences differ: on the simulated data
+    of the papers it is a third narrower.
+
+    It misleads where the rows were chosen by what they show. At the moment of an alarm the newest rows are
+    those that raised it, so that the value is too large; labels that come later put that right.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        From 0 to 1; n at least 1.
+    right : (n,) bool
+    level : float
+        Above 0 and below 1.
+
+    Returns
+    -------
+    Bias
+
+    Raises
+    ------
+    ValueError
+        No rows, or the level is out of range.
+
+    Examples
+    --------
+    >>> found = bias(np.full(100, 0.9), np.arange(100) < 80)
+    >>> round(found.value, 3), round(found.lower, 3), round(found.upper, 3)
+    (-0.1, -0.189, -0.033)
+    """
+    if not len(confidence):
+        raise ValueError("confidence must hold one labelled row or more, got none")
+    if not 0 < level < 1:
+        raise ValueError(f"level must be above 0 and below 1, got {level}")
+    z = float(ndtri((1 + level) / 2))
+    inside = np.clip(confidence, _NEAREST, 1 - _NEAREST)
+    logit = np.log(inside) - np.log1p(-inside)
+    hits = float(right.sum())
+    ends = [_expected_at(logit, hits, sign * z) for sign in (1.0, -1.0)]
+    n, mean = len(confidence), float(confidence.mean())
+    value = hits / n - mean
+    lower, upper = (end / n - mean for end in ends)
+    return Bias(value, min(lower, value), max(upper, value), level, n)
+
+
+def _expected_at(logit: Floats, hits: float, z: float) -> float:
+    """Expected right answers at the shift from which `hits` lies z standard deviations upwards."""
+
+    def above(shift: float) -> float:
+        p = expit(logit + shift)
+        return hits - float(p.sum()) - z * math.sqrt(float((p * (1 - p)).sum()))
+
+    # It falls as the shift grows; where all rows were right, or none, it may not cross zero at all.
+    if above(-_FARTHEST) <= 0:
+        shift = -_FARTHEST
+    elif above(_FARTHEST) > 0:
+        shift = _FARTHEST
+    else:
+        shift = float(brentq(above, -_FARTHEST, _FARTHEST, xtol=_NEAR_ENOUGH))
+    return float(expit(logit + shift).sum())

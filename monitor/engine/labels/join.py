@@ -1,0 +1,398 @@
+"""Labels find their answers by id, in either order of arrival, in bounded memory.
+
+Answers and labels each stand in a `KeyedRing`. A label and an answer with its id belong together when
+their times lie within the horizon of each other; whichever comes second finds the first. Records come
+in steps: first the answers of a step (`is_new`, `add_answers`), then its labels (`add_labels`). How a
+stream is cut into steps changes nothing: every match carries the sequence at which both were known,
+and each label's outcome is that of a join which takes one record after another.
+
+Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
+miss an answer that later answers of its own step pushed out. And where one step holds the same id
+twice, further apart than the horizon, what comes between the two can miss the first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch
+from monitor.engine.labels.bounds import rows_within
+from monitor.engine.labels.columns import (
+    LABEL_COLUMNS,
+    NO_LABEL,
+    Answers,
+    Clock,
+    Forgotten,
+    Horizon,
+    Labels,
+    Matches,
+    Pairs,
+    answer_columns,
+    answer_keys,
+    keys_of,
+)
+from monitor.engine.labels.credit import give_labels
+from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.table import LARGEST, KeyedRing
+from monitor.reports.views import LabelOutcome
+
+__all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
+
+_PAIRS_AT_ONCE = 1 << 17  # of labels and models: a thousand models must not cost a gigabyte
+_LAGS_KEPT = 1000
+_SECONDS_A_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabelJoin:
+    """Settings of the join of one task.
+
+    Parameters
+    ----------
+    horizon_days : float
+        A label belongs to an answer whose time is at most so far from its own. An answer that is later
+        than this than the one known by its id is no duplicate but a new use of the id, and so is a label
+        further away. Ids should rest for twice as long, so that no label is near to two uses.
+    max_answers : int
+        Answers kept, oldest out first; 1 to 500 million.
+    max_waiting : int
+        Labels kept, oldest out first; 0 to 500 million. At least 1,000 are kept in any case.
+    series_per_answer : int
+        1, and 1 more for each watched group.
+    max_bytes : int, optional
+        What both take together at most; where they would take more, both are cut by the same factor.
+        An answer takes 80 bytes at most, 8 more for each group, and 8 + 4 K where K scores are kept; a
+        label 73.
+    scored : int
+        Scores that are kept of each answer, with its id, for refits; 0 where there are none.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range.
+    """
+
+    horizon_days: float
+    max_answers: int
+    max_waiting: int
+    series_per_answer: int = 1
+    max_bytes: int | None = None
+    scored: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.horizon_days > 0:
+            raise ValueError(f"horizon_days must be above 0, got {self.horizon_days}")
+        if self.series_per_answer < 1:
+            raise ValueError(f"series_per_answer must be at least 1, got {self.series_per_answer}")
+        for name, least in (("max_answers", 1), ("max_waiting", 0)):
+            got = getattr(self, name)
+            if not least <= got <= LARGEST:
+                raise ValueError(f"{name} must be from {least} to {LARGEST:,}, got {got:,}")
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many answers, and how many labels, are kept."""
+        within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored)
+        return rows_within(self.max_bytes, *within)
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> LabelJoinLogic:
+        """The logic, from the start or from where a snapshot left it."""
+        return LabelJoinLogic(self, resume)
+
+
+class LabelJoinLogic:
+    """The join of one task at work.
+
+    Attributes
+    ----------
+    outcomes : Counter of LabelOutcome
+        What became of the labels taken: matched, duplicate, conflicting or expired.
+    forgotten : int
+        Answers pushed out, unlabelled, within the horizon.
+    waiting : int
+        Labels of which nothing is known yet: all those taken are in `outcomes` or here.
+
+    Notes
+    -----
+    A label is expired when only answers further away than the horizon are known as it comes, when the
+    answers' clock has passed it by the horizon (looked at every hundredth of one), or when it is pushed
+    out. An answer that comes later still, out of order, takes it all the same.
+    """
+
+    def __init__(self, settings: LabelJoin, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
+        most_answers, self._most_labels = settings.rows
+        self._scored = settings.scored
+        columns = answer_columns(settings.series_per_answer, settings.scored)
+        self._answers = KeyedRing(columns, most_answers, state.get("answers"))
+        self._labels = KeyedRing(LABEL_COLUMNS, self._most_labels, state.get("labels"))
+        self.outcomes: Counter[LabelOutcome] = Counter(
+            {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
+        )
+        self.waiting: int = state.get("waiting", 0)
+        self.forgotten: int = state.get("forgotten", 0)
+        self._named: bool = state.get("named", False)  # whether any label ever named a model
+        self._newest: float = state.get("newest", -np.inf)
+        self._lags = deque[float](state.get("lags", ()), maxlen=_LAGS_KEPT)
+        self._looked_at = float(self._horizon.mark(self._newest))
+        self._last = Clock(np.array([-1]), np.array([-np.inf]))
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that is kept, as arrays and plain numbers. To be taken between two steps."""
+        return {**self.counts(), "answers": self._answers.snapshot(), "labels": self._labels.snapshot()}
+
+    @property
+    def rings(self) -> dict[str, KeyedRing]:
+        """What is kept row by row, by name."""
+        return {"answers": self._answers, "labels": self._labels}
+
+    def counts(self) -> dict[str, Any]:
+        """The snapshot without its rings."""
+        return {
+            "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
+            "waiting": self.waiting,
+            "forgotten": self.forgotten,
+            "named": self._named,
+            "newest": self._newest,
+            "lags": list(self._lags),
+        }
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """Median time from prediction to label over the newest matches; None before the first."""
+        return float(np.median(self._lags)) if self._lags else None
+
+    def is_new(self, key: Keys, model: Ints, time: Floats) -> NDArray[np.bool_]:
+        """Which answers are no duplicates of one seen before, by their times within the horizon.
+
+        Those that are new must be given to `add_answers` next. An answer without an id is always new,
+        and so is one whose model is -1: it is not looked at.
+        """
+        new = np.ones(len(key), dtype=bool)
+        rows = np.flatnonzero((key != NO_ID) & (model >= 0))
+        keys, time = answer_keys(key[rows], model[rows]), time[rows]
+        known = self._answers.find(keys)
+        seen = np.flatnonzero(known >= 0)
+        before = np.full(len(rows), -np.inf)
+        before[seen] = self._answers["time"][known[seen]]
+        fresh = time - before > self._horizon.seconds
+        again, _, first = repeats(keys)
+        latest: dict[int, float] = {}
+        for row, head in zip(again.tolist(), first.tolist(), strict=True):
+            used = latest.setdefault(head, float(time[head] if fresh[head] else before[head]))
+            fresh[row] = time[row] - used > self._horizon.seconds
+            if fresh[row]:
+                latest[head] = float(time[row])
+        self._answers.forget(known[fresh & (known >= 0)])
+        new[rows] = fresh
+        return new
+
+    def add_answers(self, answers: Answers) -> Matches:
+        """Keep the new answers of a step; return the matches with labels that came in earlier steps."""
+        kept = np.flatnonzero(answers.key != NO_ID)
+        if not len(kept):
+            return Matches.none()
+        answers = answers if len(kept) == len(answers.key) else answers.take(kept)
+        clock = np.maximum.accumulate(np.maximum(answers.time, self._newest))
+        self._newest = float(clock[-1])
+        self._last = Clock(answers.sequence, clock)
+        keys = answer_keys(answers.key, answers.model)
+        again = np.sort(repeats(keys)[0])
+        once = np.delete(np.arange(len(keys)), again)
+        parts = [self._keep(keys[once], answers.take(once)) if len(again) else self._keep(keys, answers)]
+        for row in again[:, np.newaxis]:  # an id used again within the step: later than the horizon, so rare
+            self._answers.forget(self._answers.find(keys[row]))
+            parts.append(self._keep(keys[row], answers.take(row)))
+        self._look_through()
+        return Matches.join(parts)
+
+    def add_labels(self, labels: LabelBatch, models: Ints, everyone: Ints, sequence: Ints) -> Matches:
+        """Take the labels of a step; return the matches with answers already known.
+
+        `models` is the number of each label's model, -1 for every model, and `everyone` the numbers of
+        all models that answer.
+        """
+        self._named |= bool((models >= 0).any())
+        keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
+        rest = Labels(labels.key, models, labels.label, labels.time, sequence, labels.probability)
+        parts = []
+        while len(keys):
+            stop = self._until_reuse(keys[: self._most_labels], rest)
+            parts.append(self._add_some(keys[:stop], rest.take(slice(stop)), everyone))
+            keys, rest = keys[stop:], rest.take(slice(stop, None))
+        return Matches.join(parts)
+
+    def forget(self, ids: Keys, models: Ints) -> Forgotten:
+        """Let go of all that is known by these ids of these models; a label that waited is expired."""
+        of_answers, of_labels = keys_of(ids, models)
+        waited = self.waiting
+        self._settle(self._labels.find(of_labels), LabelOutcome.EXPIRED)
+        return Forgotten(
+            answers=self._answers.wipe(of_answers),
+            labels=self._labels.wipe(of_labels),
+            waiting=waited - self.waiting,
+        )
+
+    def expire(self, kind: str, rows: Ints) -> None:
+        """Rows of a ring are about to go: of labels, those that waited are expired."""
+        self._settle(rows if kind == "labels" else rows[:0], LabelOutcome.EXPIRED)
+
+    def _keep(self, keys: Keys, answers: Answers) -> Matches:
+        """Put answers with distinct keys into the ring, and give them the labels that are there."""
+        self._note_forgotten(len(keys))
+        rows = self._answers.add(keys, answers.kept(self._scored))
+        if not len(self._labels):
+            return Matches.none()
+        found = [self._labels.find(answers.key)]
+        if self._named:
+            found.append(self._labels.find(keys))
+        label, answer = np.concatenate(found), np.tile(rows, len(found))
+        hit = np.flatnonzero((label >= 0) & (answer >= 0))
+        row = label[hit]
+        names = [name for name in LABEL_COLUMNS if name != "settled"]
+        return self._match(Pairs(answer[hit], row=row, **{name: self._labels[name][row] for name in names}))
+
+    def _note_forgotten(self, added: int) -> None:
+        """Count the answers that so many new ones push out before their labels came."""
+        out = self._answers.overwritten_by(added)
+        young = self._newest - self._answers["time"][out] <= self._horizon.seconds
+        awaited = young & (self._answers["label"][out] == NO_LABEL)
+        self.forgotten += int(awaited.sum()) + max(0, added - self._answers.limit)
+
+    def _until_reuse(self, keys: Keys, labels: Labels) -> int:
+        """How many of the first labels can be taken at once: up to an id that is used again."""
+        again, _, first = repeats(keys)
+        if not len(again):
+            return len(keys)
+        rows, time = self._labels.find(keys[first]), labels.time[first]
+        kept = self._labels["time"][rows]
+        time = np.where((rows >= 0) & self._horizon.near(time - kept), kept, time)
+        reused = again[~self._horizon.near(labels.time[again] - time)]
+        return int(reused.min()) if len(reused) else len(keys)
+
+    def _add_some(self, keys: Keys, labels: Labels, everyone: Ints) -> Matches:
+        """Take no more labels than the ring holds, each id in one use."""
+        rows, time, says_more = self._take(keys, labels)
+        answer, label = self._find_answers(labels, np.flatnonzero(says_more), everyone)
+        came, probability = labels.sequence[label], labels.probability[label]
+        matches = self._match(
+            Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability)
+        )
+        self._expire(rows[rows >= 0])
+        return matches
+
+    def _take(self, keys: Keys, labels: Labels) -> tuple[Ints, Floats, NDArray[np.bool_]]:
+        """Store labels; return where the new ones stand, -1 for the others; times; and which say more.
+
+        A label that changes an earlier one keeps that one's time: it is still the same request's.
+        """
+        again, previous, first = repeats(keys)
+        rows = self._find_same_use(keys, labels.time)
+        known = np.flatnonzero(rows >= 0)
+        before, time = np.full(len(keys), NO_LABEL), labels.time.copy()
+        before[known] = self._labels["label"][rows[known]]
+        time[known] = self._labels["time"][rows[known]]
+        before[again] = labels.label[previous]
+        time[again] = time[first]
+        fresh = rows < 0
+        fresh[again] = False
+        changed = ~fresh & (before != labels.label)
+        self.outcomes[LabelOutcome.CONFLICTING] += int(changed.sum())
+        self.outcomes[LabelOutcome.DUPLICATE] += int((~fresh & ~changed).sum())
+        # Of several changes to one row the last stays: numpy assigns repeated places in their order.
+        old = np.flatnonzero(changed & (rows >= 0))
+        self._labels.put("label", rows[old], labels.label[old])
+        self._labels.put("sequence", rows[old], labels.sequence[old])
+        label, sequence = labels.label.copy(), labels.sequence.copy()
+        moved = changed[again]
+        label[first[moved]] = labels.label[again[moved]]
+        sequence[first[moved]] = labels.sequence[again[moved]]
+        rows[:] = -1
+        rows[fresh] = self._store(
+            keys[fresh],
+            {
+                "label": label[fresh],
+                "time": time[fresh],
+                "sequence": sequence[fresh],
+                "first_sequence": labels.sequence[fresh],
+                "probability": labels.probability[fresh],
+            },
+        )
+        return rows, time, fresh | changed
+
+    def _find_same_use(self, keys: Keys, time: Floats) -> Ints:
+        """The row of each key, -1 where there is none; the label of an earlier use of an id is let go."""
+        rows = self._labels.find(keys)
+        known = np.flatnonzero(rows >= 0)
+        old = known[~self._horizon.near(time[known] - self._labels["time"][rows[known]])]
+        self._settle(rows[old], LabelOutcome.EXPIRED)
+        self._labels.forget(rows[old])
+        rows[old] = -1
+        return rows
+
+    def _store(self, keys: Keys, columns: Mapping[str, NDArray[Any]]) -> Ints:
+        self._settle(self._labels.overwritten_by(len(keys)), LabelOutcome.EXPIRED)
+        self.waiting += len(keys)
+        return self._labels.add(keys, {**columns, "settled": np.zeros(len(keys), dtype=bool)})
+
+    def _find_answers(self, labels: Labels, which: Ints, everyone: Ints) -> tuple[Ints, Ints]:
+        """Pairs of (answer's row, label): a label that names no model reaches every model's answer."""
+        model = labels.model[which]
+        found = [self._hits(labels, which[model >= 0], model[model >= 0])]
+        general = which[model < 0]
+        step = max(1, _PAIRS_AT_ONCE // max(len(everyone), 1))
+        for start in range(0, len(general), step):
+            some = general[start : start + step]
+            found.append(self._hits(labels, np.repeat(some, len(everyone)), np.tile(everyone, len(some))))
+        answers, label = zip(*found, strict=True)
+        return np.concatenate(answers), np.concatenate(label)
+
+    def _hits(self, labels: Labels, label: Ints, model: Ints) -> tuple[Ints, Ints]:
+        answers = self._answers.find(answer_keys(labels.key[label], model))
+        hit = answers >= 0
+        return answers[hit], label[hit]
+
+    def _match(self, pairs: Pairs) -> Matches:
+        """Join the pairs within the horizon, and settle what became of their labels."""
+        if not len(pairs.answer):
+            return Matches.none()
+        lag = pairs.time - self._answers["time"][pairs.answer]
+        near = self._horizon.near(lag)
+        came = self._answers["sequence"][pairs.answer]
+        there = came <= pairs.sequence
+        outdated = self._horizon.outdated(pairs.time, self._last.at(came))
+        # In this order: what was there when the label came decides before what came after it. Labels that
+        # are outdated by then are left to whoever looks for those.
+        self._settle(pairs.row[there & near], LabelOutcome.MATCHED)
+        self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
+        self._settle(pairs.row[~there & near & ~outdated], LabelOutcome.MATCHED)
+        self._lags.extend(lag[near][-_LAGS_KEPT:].tolist())
+        return give_labels(self._answers, pairs.take(near))
+
+    def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
+        """Count those of these labels that still waited; -1 stands for none."""
+        waiting = np.unique(rows[rows >= 0])
+        waiting = waiting[~self._labels["settled"][waiting]]
+        self._labels.put("settled", waiting, True)
+        self.outcomes[outcome] += len(waiting)
+        self.waiting -= len(waiting)
+
+    def _expire(self, rows: Ints) -> None:
+        """Those of these labels that have waited too long."""
+        stale = self._horizon.outdated(self._labels["time"][rows], self._newest)
+        self._settle(rows[stale], LabelOutcome.EXPIRED)
+
+    def _look_through(self) -> None:
+        """Expire what waited too long, once for each step of the clock."""
+        mark = float(self._horizon.mark(self._newest))
+        if mark <= self._looked_at:
+            return
+        self._looked_at = mark
+        self._expire(np.arange(len(self._labels)))

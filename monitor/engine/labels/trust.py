@@ -1,0 +1,378 @@
+"""Can the estimate still be trusted? A sequential test on the labelled rows, to be looked at at any time.
+
+An answer with confidence c should be right with probability c. The test asks whether labels contradict
+that by more than what the calibration's own uncertainty excuses: a shift of ε on the logit scale.
+
+**The evidence.** For each shift δ of 0.15, 0.3, 0.6 and 1.2 logits (1.4, 2.7, 5.6 and 14 points downwards
+at an accuracy of 90 %), upwards and downwards, each labelled row has a likelihood ratio: that of being
+right with probability expit(logit c ± (ε + δ)) to that of the nearer edge, expit(logit c ± ε). Its
+expectation is at most 1 for every true shift within ±ε, whatever came before: the stake of a bet that an
+honest estimate does not lose. An estimate may be wrong from the first row on, or good for months before it
+is not: half of the stake is set at once, the other half on changes at every row, with weights w(s) =
+H / (2 (H + s)(H + s + 1)) that sum to 1/2 over all of time:
+
+    A(0) = 1/2,   A(t) = (A(t − 1) + w(t − 1)) · ratio(t),   E(t) = mean of the eight A(t) + H / (2 (H + t)).
+
+E begins at 1 and is a non-negative supermartingale while the estimate is within ε. By Ville's inequality
+it ever reaches 20 with a probability of at most 1/20, however often and whenever one looks, over the whole
+life and not only over a planned number of labels; H, 2,500, is the number of labels by which half of what
+is set on changes is spent; later ones take some labels more (ln 121 nats of evidence at 10 H).
+
+**Trust is lost** as E reaches 20, and stays lost: `untrusted`. It does not come back because the evidence
+sinks, only through a fresh test after a recalibration (`recalibrated`) or for another version
+(`begin_anew`): on the labels that follow, the likelihood ratio of no bias to the bias that had cost the
+trust (the shift of the strongest bet) must reach 20 as well; so the chance that trust comes back to an
+estimate that is as wrong as before is at most 5 %. Meanwhile the first test runs anew too; if it alarms
+first, another recalibration has to come.
+
+**What it assumes:** that rows are picked for labelling without regard to whether the answer was right,
+given its score; and that ε covers the calibration's error. `epsilon_of` takes it from the reference.
+Rows need not be independent: what counts is each row's chance given those before it.
+
+**When it misleads:** complaints, which are labels of wrong answers, cost the trust of a good estimate. A
+bias below ε is never found, one of two points takes about 1,100 labels. A calibration is off by more than
+its standard error in one of three cases, and given time that is found too: with a reference of 1,000 rows,
+3 % of good models lose trust within 2,500 labels and 9 % within 10,000
+(`tests/fidelity/output/trust.txt`). An answer counts once, with its first label.
+
+Sources: J. Ville, *Étude critique de la notion de collectif* (1939). A. Ramdas, P. Grünwald, V. Vovk,
+G. Shafer, *Game-theoretic statistics and safe anytime-valid inference*, Statistical Science 38 (2023).
+A. N. Shiryaev, *On optimum methods in quickest detection problems*, Theory of Probability and Its
+Applications 8 (1963), for bets that begin at every row. The prior, the grid and ε are our own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.errors import ConfigError
+from monitor.base.records import Floats, Ints
+from monitor.engine.labels.audit import first_labels
+from monitor.engine.labels.bias import bias
+from monitor.engine.labels.columns import Matches
+from monitor.reports.trust import Bias, Trust
+
+SHIFTS = (0.15, 0.3, 0.6, 1.2)
+"""Logits beyond ε; a bias between two of them is found nearly as soon."""
+
+ALARM = 20.0
+"""Evidence that costs the trust: the odds of 20 to 1 that make a false alarm at most 5 % likely, ever."""
+
+PLANNED_LABELS = 2500
+"""By which half of the prior of a change is spent: half a year of 5 % labels at 270 answers a day."""
+
+ROWS_KEPT = 1000
+"""The newest, for the size of the bias: ±1.9 points at an accuracy of 90 %, and 9 kB in the state."""
+
+_AT_ONCE = np.full(2 * len(SHIFTS), 0.5)
+_MOST = 1e12  # of the evidence and the stakes: it can sink again within a usable time, and stays finite
+_CHUNK = 4096  # rows whose ratios are held at once
+
+
+def epsilon_of(confidence: Floats, weights: Floats | None = None) -> float:
+    """The shift in logits that a calibration's own uncertainty excuses: 1/√I, I = Σ c(1 − c).
+
+    I is Fisher's information of the reference on a shift of all its confidences, so this is the standard
+    error with which the reference itself pins the shift down. A fit on more rows than are given has less.
+    Of weighted rows I is (Σ w c(1 − c))² / Σ w² c(1 − c), which is of the estimating equation's variance.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        Of the answers that the calibration was fitted on, calibrated.
+    weights : (n,) float64, optional
+        What each row counted for in the fit, 0 or more; all the same if absent.
+
+    Returns
+    -------
+    float
+        0 for no rows: what was never calibrated excuses nothing.
+
+    Examples
+    --------
+    >>> epsilon_of(np.full(100, 0.5)), epsilon_of(np.full(500, 0.5), np.repeat([3.0, 0.0], [100, 400]))
+    (0.2, 0.2)
+    """
+    if not len(confidence):
+        return 0.0
+    weights = np.ones(len(confidence)) if weights is None else weights
+    spread = confidence * (1 - confidence)
+    least = float((weights**2 * spread).sum())
+    information = float((weights * spread).sum()) ** 2 / least if least else 0.0
+    return 1 / math.sqrt(max(information, 1.0))  # one row's worth at least: all answers certain is no proof
+
+
+@dataclass(frozen=True, slots=True)
+class TrustTest:
+    """Settings of the test of one model.
+
+    Parameters
+    ----------
+    epsilon : float
+        Shift in logits that is excused, 0 or more: see `epsilon_of`.
+    level : float
+        Of the bias's interval, above 0 and below 1.
+    planned : int
+        Labels by which half of the prior of a change is spent, 1 or more.
+
+    Raises
+    ------
+    ConfigError
+        A number is out of its range.
+
+    Examples
+    --------
+    >>> test, zeros = TrustTest(epsilon=0.1).build(), np.zeros(200, dtype=np.int64)
+    >>> test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 0)
+    >>> test.trust().trusted
+    True
+    >>> test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 2)
+    >>> found = test.trust()
+    >>> found.trusted, round(found.bias.value, 2), found.bias.rows
+    (False, -0.2, 200)
+    """
+
+    epsilon: float = 0.0
+    level: float = 0.95
+    planned: int = PLANNED_LABELS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf:
+            raise ConfigError(f"epsilon must be 0 or more logits, got {self.epsilon}; see epsilon_of")
+        if not 0 < self.level < 1:
+            raise ConfigError(f"level must be above 0 and below 1, got {self.level}")
+        if self.planned < 1:
+            raise ConfigError(f"planned must be 1 label or more, got {self.planned}")
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> TrustLogic:
+        """The test, from the start or from where a snapshot left it, whose ε is then kept."""
+        return TrustLogic(self, resume)
+
+
+class TrustLogic:
+    """The test of one model at work. Rows in the same order give the same, in whatever pieces they come."""
+
+    def __init__(self, settings: TrustTest, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self._settings = settings
+        self._epsilon: float = state.get("epsilon", settings.epsilon)
+        self._since: int = state.get("since", 0)
+        self._seen: int = state.get("seen", 0)
+        self._bets: Floats = np.array(state.get("bets", _AT_ONCE))
+        self._found: float | None = state.get("found")  # the shift that cost the trust
+        self._regained: float | None = state.get("regained")  # evidence that it is gone; None: not asked yet
+        self._confidence: Floats = state.get("confidence", np.zeros(0))
+        self._right: NDArray[np.bool_] = state.get("right", np.zeros(0, dtype=bool))
+        self._last: Trust | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether labels have not contradicted the estimate, or no longer do."""
+        return self._found is None
+
+    @property
+    def lost(self) -> bool:
+        """Whether trust is lost and no fresh test has begun: another calibration has to come."""
+        return self._found is not None and self._regained is None
+
+    @property
+    def evidence(self) -> float:
+        """E as of the last row."""
+        return float(self._evidence(self._bets[None], self._seen)[0])
+
+    def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        """Take rows that have just got their first labels, in the order in which they did.
+
+        Parameters
+        ----------
+        window : (n,) int64
+            The window that each counts in; those of before a fresh test are passed over.
+        confidence : (n,) float64
+            As announced when the answer came. NaN where it is not known: passed over.
+        right : (n,) bool
+        """
+        kept = (window >= self._since) & ~np.isnan(confidence)
+        confidence, right = confidence[kept], right[kept]
+        start = 0
+        while start < len(right):
+            self._last = None
+            piece = slice(start, start + _CHUNK)
+            start += self._advance(confidence[piece], right[piece])
+
+    def add_matches(self, matches: Matches) -> None:
+        """As `add`, from the matches of this model, sorted by sequence."""
+        self.add(*first_labels(matches))
+
+    def recalibrated(self, window: int, epsilon: float | None = None) -> None:
+        """Another calibration holds for the windows from this one on.
+
+        While trusted the test goes on: each row is held against what was announced for it. Where trust is
+        lost, a fresh test begins; one that has begun goes on through further recalibrations, so that
+        frequent ones cannot keep it from ending.
+
+        Parameters
+        ----------
+        window : int
+            The first whose rows all have the new calibration's confidences.
+        epsilon : float, optional
+            What the new calibration's uncertainty excuses; as before if absent.
+        """
+        if epsilon is not None:
+            self._epsilon = TrustTest(epsilon).epsilon
+        if self._found is not None and self._regained is None:
+            self.begin_anew(window)
+
+    def begin_anew(self, window: int) -> None:
+        """A fresh test, on rows of windows from this one on; lost trust must be regained in it."""
+        self._since = window
+        self._seen, self._bets = 0, _AT_ONCE.copy()
+        self._regained = None if self._found is None else 1.0
+        self._confidence, self._right = self._confidence[:0], self._right[:0]
+        self._last = None
+
+    def trust(self) -> Trust | None:
+        """Where the test stands; None before the first labelled row, unless trust is lost."""
+        if not self._seen and self.trusted:
+            return None
+        if self._last is None:
+            found = None if self.trusted or not len(self._right) else self._bias()
+            self._last = Trust(
+                self.trusted, self.evidence, self._seen, found, on_probation=self._regained is not None
+            )
+        return self._last
+
+    def snapshot(self) -> dict[str, Any]:
+        """The stakes, the newest rows, and what trust was lost to."""
+        return {
+            "epsilon": self._epsilon,
+            "since": self._since,
+            "seen": self._seen,
+            "bets": self._bets.copy(),
+            "found": self._found,
+            "regained": self._regained,
+            "confidence": self._confidence.copy(),
+            "right": self._right.copy(),
+        }
+
+    def _advance(self, confidence: Floats, right: NDArray[np.bool_]) -> int:
+        """Take rows up to the first that changes whether the estimate is trusted; how many that were."""
+        path = self._bets_along(confidence, right)
+        alarmed = self._evidence(path, self._seen + 1 + np.arange(len(path))) >= ALARM
+        taken, regained = len(path), None
+        if self.trusted or self._regained is not None:
+            taken = _first(alarmed, taken)
+        if self._regained is not None:
+            assert self._found is not None
+            regained = _along(self._regained, ratio(confidence, right, self._found, 0.0))
+            taken = min(taken, _first(regained >= ALARM, taken))
+        self._seen += taken
+        self._bets = path[taken - 1].copy()
+        self._keep(confidence[:taken], right[:taken])
+        if (self.trusted or self._regained is not None) and alarmed[taken - 1]:
+            self._found, self._regained = self._shifts()[int(self._bets.argmax())][1], None
+        elif regained is not None:
+            self._regained = float(regained[taken - 1])
+            if self._regained >= ALARM:
+                self._found = self._regained = None
+        return taken
+
+    def _shifts(self) -> list[tuple[float, float]]:
+        """The nearer edge of what is excused and the shift of each bet, in logits."""
+        return [
+            (sign * self._epsilon, sign * (self._epsilon + shift)) for sign in (-1.0, 1.0) for shift in SHIFTS
+        ]
+
+    def _bets_along(self, confidence: Floats, right: NDArray[np.bool_]) -> Floats:
+        """A after each row, (n, 8): a row at a time, so that where rows are cut cannot be seen."""
+        ratios = _ratios(confidence, right, self._shifts())
+        planned, bets = self._settings.planned, self._bets
+        begun = planned + self._seen + np.arange(len(right))
+        weights = planned / (2.0 * begun * (begun + 1.0))
+        path = np.empty_like(ratios)
+        for row, (factor, weight) in enumerate(zip(ratios, weights.tolist(), strict=True)):
+            bets = path[row] = np.minimum((bets + weight) * factor, _MOST)
+        return path
+
+    def _evidence(self, bets: Floats, seen: Ints | int) -> Floats:
+        """E from A, (n, 8), after so many rows; summed column by column, whose order never changes."""
+        total = bets[:, 0]
+        for column in range(1, bets.shape[1]):
+            total = total + bets[:, column]
+        planned = self._settings.planned
+        evidence: Floats = total / bets.shape[1] + planned / (2.0 * (planned + seen))
+        return evidence
+
+    def _keep(self, confidence: Floats, right: NDArray[np.bool_]) -> None:
+        self._confidence = np.concatenate([self._confidence, confidence])[-ROWS_KEPT:]
+        self._right = np.concatenate([self._right, right])[-ROWS_KEPT:]
+
+    def _bias(self) -> Bias:
+        """Over the rows kept from the one on from which the bet that won would have won most."""
+        assert self._found is not None
+        edge = math.copysign(self._epsilon, self._found)
+        gains = np.log(ratio(self._confidence, self._right, edge, self._found))
+        from_here = gains[::-1].cumsum()[::-1]
+        start = int(from_here.argmax()) if from_here.max() > 0 else 0
+        return bias(self._confidence[start:], self._right[start:], self._settings.level)
+
+
+def trust_begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
+    """The snapshot of a test that begins anew with this window, by whatever ε its settings then say."""
+    logic = TrustTest().build(state)
+    logic.begin_anew(window)
+    return {name: value for name, value in logic.snapshot().items() if name != "epsilon"}
+
+
+def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:
+    """Likelihood of each outcome under a shift by `high` logits, to that under one by `low`.
+
+    In odds, so that a confidence of exactly 0 or 1 gives a finite ratio (no shift moves it, and one wrong
+    answer would end all trust; here it weighs as the limit of confidences near it), and in products and
+    quotients alone, which every processor rounds alike.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+    right : (n,) bool
+    low, high : float
+
+    Returns
+    -------
+    (n,) float64
+        Above 0.
+
+    Examples
+    --------
+    >>> ratio(np.array([0.5, 0.5, 1.0]), np.array([True, False, False]), 0.0, np.log(3)).round(9).tolist()
+    [1.5, 0.5, 0.333333333]
+    """
+    return _ratios(confidence, right, [(low, high)])[:, 0]
+
+
+def _ratios(confidence: Floats, right: NDArray[np.bool_], shifts: Sequence[tuple[float, float]]) -> Floats:
+    """`ratio` for several pairs of `low` and `high`, (n, pairs): labels come a few at a time."""
+    below = np.array([math.exp(low) for low, _ in shifts])
+    above = np.array([math.exp(high) for _, high in shifts])
+    sure, missed = confidence[:, None], 1.0 - confidence[:, None]
+    wrong = (sure * below + missed) / (sure * above + missed)
+    found: Floats = np.where(right[:, None], wrong * (above / below), wrong)
+    return found
+
+
+def _along(value: float, factors: Floats) -> Floats:
+    """The running products from a value on, kept from growing or vanishing beyond use."""
+    path = np.empty_like(factors)
+    for row, factor in enumerate(factors.tolist()):
+        value = path[row] = min(value * factor, _MOST)
+    return path
+
+
+def _first(found: NDArray[np.bool_], otherwise: int) -> int:
+    """How many entries up to and with the first that is true."""
+    return int(found.argmax()) + 1 if found.any() else otherwise

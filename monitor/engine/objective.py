@@ -1,0 +1,393 @@
+"""Objectives: whether a metric keeps above its floor or below its ceiling, judged on pooled windows.
+
+A control chart asks whether something changed; an objective asks whether it is still good enough. The
+interval of one window is usually too wide to tell, so the last few are pooled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from monitor.base.records import Floats
+from monitor.config.root import Bound
+from monitor.reports.views import ObjectiveState
+from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED, CountRatio
+from monitor.stats.estimate.filtered import LabelsSay
+from monitor.stats.estimate.poisson_binomial import TrimmedPmf
+from monitor.stats.estimate.predictive import Predictive
+from monitor.stats.estimate.shared_error import Exposure
+from monitor.stats.estimate.widening import mid_p_interval, widened, widened_interval
+
+
+@runtime_checkable
+class CountPmf(Protocol):
+    """The distribution of a window's number of correct answers: `TrimmedPmf`, or what acts like it."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def mass(self) -> Floats: ...
+    @property
+    def n(self) -> int: ...
+    def convolve(self, other: Any) -> Self: ...
+    def interval(self, level: float) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A window's estimate with its bootstrap distribution, for metrics that are no counts (`ece`).
+
+    Parameters
+    ----------
+    value : float
+        The window's estimate.
+    draws : (b,) float64
+        The estimate in each bootstrap draw of the window's rows; b is the same for all windows.
+    size : int
+        Rows, 1 or more.
+    """
+
+    value: float
+    draws: Floats
+    size: int
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.draws) != 1 or len(self.draws) == 0 or not np.all(np.isfinite(self.draws)):
+            raise ValueError(f"draws must be finite numbers, (b,) with b of 1 or more, got {self.draws!r}")
+        if not np.isfinite(self.value):
+            raise ValueError(f"value must be a finite number, got {self.value}")
+        if self.size < 1:
+            raise ValueError(f"size must be 1 or more, got {self.size}")
+
+
+Poolable = CountPmf | CountRatio | Draws
+"""What one window gives to an objective."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveVerdict:
+    """What an objective says after a window.
+
+    Parameters
+    ----------
+    state : ObjectiveState or None
+        None where no window has an estimate: there is nothing to judge.
+    lower, upper : float or None
+        The pooled interval that was judged, in the metric's unit; None where the state is.
+    windows, rows : int
+        What it rests on.
+    """
+
+    state: ObjectiveState | None
+    lower: float | None
+    upper: float | None
+    windows: int
+    rows: int
+
+
+def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, float]:
+    """Interval of a metric over several windows together.
+
+    Counts: the windows' distributions are convolved, which is exact for independent windows, and the
+    central quantiles of the total are divided by its rows. Draws: the size-weighted mean of the
+    windows' draws, draw by draw, and its central quantiles; for a metric that is no mean of rows (an
+    `ece`) this is the mean of the windows' values, not the value of all rows at once.
+
+    It is of chance alone. A calibration that is off is off alike in all windows: `ObjectiveLogic.update`
+    puts that on top, where it is known.
+
+    Parameters
+    ----------
+    items : sequence of CountPmf, or of Draws
+        At least one; all of one kind.
+    level : float
+        Share of the distribution inside, 0 to 1.
+
+    Returns
+    -------
+    lower, upper : float
+
+    Raises
+    ------
+    ValueError
+        No items, both kinds, or draws of different numbers.
+
+    Examples
+    --------
+    >>> window = TrimmedPmf(offset=0, mass=np.array([0.25, 0.5, 0.25]), n=2)
+    >>> pooled_interval([window], 0.8), pooled_interval([window, window], 0.8)
+    ((0.0, 1.0), (0.25, 0.75))
+    """
+    total = reduce(_joined, items, None)
+    if total is None:
+        raise ValueError("items must hold one window or more, got none")
+    return _interval(total, level)
+
+
+def judge(bound: Bound, lower: float, upper: float) -> ObjectiveState:
+    """A bound against an interval.
+
+    A floor is met when the whole interval lies at or above it, breached when all of it lies below,
+    and at risk in between; a ceiling the other way round.
+
+    Examples
+    --------
+    >>> [judge(Bound(min=0.9), low, low + 0.02).value for low in (0.91, 0.89, 0.87)]
+    ['met', 'at_risk', 'breached']
+    """
+    if bound.min is not None:
+        met, breached = lower >= bound.min, upper < bound.min
+    else:
+        assert bound.max is not None  # a Bound has one of both
+        met, breached = upper <= bound.max, lower > bound.max
+    return ObjectiveState.MET if met else ObjectiveState.BREACHED if breached else ObjectiveState.AT_RISK
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Settings of an objective on one metric.
+
+    Parameters
+    ----------
+    bound : Bound
+        A floor (`min`) or a ceiling (`max`).
+    windows : int
+        How many of the last windows are pooled, 1 or more. A window without an estimate takes its
+        place among them and adds nothing, so that what is judged never grows old.
+    level : float
+        Of the interval, above 0 and below 1. At 0.95 a metric that lies just at its bound is called
+        breached after 2.5 % of the windows, as far as the estimator's assumptions hold.
+
+    Raises
+    ------
+    ValueError
+
+    Examples
+    --------
+    >>> logic = Objective(Bound(min=0.9), windows=2).build()
+    >>> for k in (95, 88, 80):
+    ...     v = logic.update(TrimmedPmf(offset=k - 1, mass=np.array([0.25, 0.5, 0.25]), n=100))
+    ...     print(v.state, v.lower, v.upper)
+    met 0.94 0.96
+    met 0.905 0.925
+    breached 0.83 0.85
+    """
+
+    bound: Bound
+    windows: int = 5
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not self.windows >= 1:
+            raise ValueError(f"windows must be 1 or more, got {self.windows}")
+        if not 0 < self.level < 1:
+            raise ValueError(f"level must be above 0 and below 1, got {self.level}")
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> ObjectiveLogic:
+        """The logic, from the start or from where a snapshot left it.
+
+        With fewer `windows` than the snapshot held, the newest are kept.
+        """
+        if resume is None:
+            return ObjectiveLogic(self)
+        shared = [each and Exposure.from_snapshot(each) for each in resume.get("exposures", ())]
+        return ObjectiveLogic(self, [_restored(item) for item in resume["items"]], resume["next"], shared)
+
+
+class ObjectiveLogic:
+    """An objective at work on one series of windows; `Objective.build` makes it.
+
+    A window costs about log2(`windows`) convolutions, not `windows` of them.
+    """
+
+    def __init__(
+        self,
+        settings: Objective,
+        items: Sequence[Poolable | None] = (),
+        place: int = 0,
+        exposures: Sequence[Exposure | None] = (),
+    ) -> None:
+        self._settings = settings
+        self._exposures: deque[Exposure | None] = deque(exposures, maxlen=settings.windows)
+        self._items: deque[Poolable | None] = deque(items, maxlen=settings.windows)
+        self._place = place % settings.windows
+        self._pool = _Pool(settings.windows, self._items, self._place)
+
+    def update(
+        self,
+        item: Poolable | None,
+        exposure: Exposure | None = None,
+        model: Predictive | None = None,
+        labels: LabelsSay | None = None,
+    ) -> ObjectiveVerdict:
+        """Take the next window and judge.
+
+        Parameters
+        ----------
+        item : CountPmf, CountRatio or Draws, or None
+            Of chance alone. None where its estimate is unknown.
+        exposure : Exposure, optional
+            How far it moves with what its rows share.
+        model : Predictive, optional
+            The calibration's error and what varies between windows, which are put on the windows together
+            as on one longer one; the pooled interval is chance alone without it.
+        labels : LabelsSay, optional
+            What labels say of the bias, of the accuracy: it takes the place of the calibration's error, as in
+            the interval of the newest window, on all of them as on one longer one like it.
+        """
+        self._items.append(item)
+        self._exposures.append(exposure)
+        self._pool.put(self._place, item)
+        self._place = (self._place + 1) % self._settings.windows
+        total = self._pool.total
+        if total is None or (isinstance(total, CountRatio) and total.undefined > MOSTLY_UNDEFINED):
+            return ObjectiveVerdict(None, None, None, 0, 0)
+        lower, upper = self._ends(total, model, labels)
+        state = judge(self._settings.bound, lower, upper)
+        return ObjectiveVerdict(state, lower, upper, len(self._items) - self._items.count(None), _rows(total))
+
+    def _ends(
+        self, total: Poolable, model: Predictive | None, labels: LabelsSay | None
+    ) -> tuple[float, float]:
+        if labels is not None and not isinstance(total, Draws | CountRatio):
+            return labels.interval(TrimmedPmf(total.offset, total.mass, total.n), self._settings.level)
+        known = [one for one in self._exposures if one is not None]
+        level = self._settings.level
+        if model is None or not known:
+            return _interval(total, level)
+        variance = model.variance_of(known)
+        if isinstance(total, Draws | CountRatio):
+            lean = sum(one.lean for one in known) / sum(one.weight for one in known)
+            lower, upper = widened_interval(total.value, *_interval(total, level), variance, level)
+            return max(lower - lean, 0.0), upper
+        k_low, k_high = mid_p_interval(
+            widened(TrimmedPmf(total.offset, total.mass, total.n), total.n**2 * variance), level
+        )
+        return k_low / total.n, k_high / total.n
+
+    def clear(self) -> None:
+        """Forget every window, as where a new version of the model begins: the next one is the first."""
+        self._items.clear()
+        self._exposures.clear()
+        self._place = 0
+        self._pool = _Pool(self._settings.windows, (), 0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The pooled windows, oldest first, as plain numbers and lists; `Objective.build` takes it back."""
+        shared = [one and one.snapshot() for one in self._exposures]
+        return {
+            "items": [None if item is None else _stored(item) for item in self._items],
+            "next": self._place,
+        } | ({"exposures": shared} if any(shared) else {})
+
+
+class _Pool:
+    """The last windows together: a ring of places, and above it a tree of what each two hold together.
+
+    A window replaces the one at its place, and only the nodes above that are made anew. The total
+    depends on what is at which place, and not on how it came there; so a pool that is built from a
+    snapshot, which holds the places, goes on with the same numbers to the last bit. Convolved one after
+    the other, the same windows give a CDF that differs by less than 1e-15 a window (what each step
+    trims and rounds): the same counts reach its quantiles, but for a tie closer than that.
+
+    Parameters
+    ----------
+    places : int
+    items : sequence
+        Windows, oldest first, at most `places`.
+    following : int
+        The place after that of the newest.
+    """
+
+    def __init__(self, places: int, items: Collection[Poolable | None], following: int) -> None:
+        # As in a binary heap: node i holds nodes 2i and 2i + 1, and the last `places` nodes are the ring.
+        self._places = places
+        self._nodes: list[Poolable | None] = [None] * (2 * places)
+        for age, item in enumerate(items):
+            self._nodes[places + (following - len(items) + age) % places] = item
+        for node in range(places - 1, 0, -1):
+            self._join(node)
+
+    @property
+    def total(self) -> Poolable | None:
+        """All windows together; None where none has an estimate."""
+        return self._nodes[1]
+
+    def put(self, place: int, item: Poolable | None) -> None:
+        """Replace the window at a place."""
+        node = self._places + place
+        self._nodes[node] = item
+        while node > 1:
+            node //= 2
+            self._join(node)
+
+    def _join(self, node: int) -> None:
+        self._nodes[node] = _joined(self._nodes[2 * node], self._nodes[2 * node + 1])
+
+
+def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
+    """Two windows as one; None adds nothing."""
+    if one is None or other is None:
+        return one if other is None else other
+    if isinstance(one, Draws) and isinstance(other, Draws):
+        return _weighted(one, other)
+    if isinstance(one, CountRatio) and isinstance(other, CountRatio):
+        return one.convolve(other)
+    if isinstance(one, Draws | CountRatio) or isinstance(other, Draws | CountRatio):
+        raise ValueError("items must be windows of one kind, got counts and draws")
+    return one.convolve(other)
+
+
+def _weighted(one: Draws, other: Draws) -> Draws:
+    if len(one.draws) != len(other.draws):
+        raise ValueError(f"draws must be as many in each window, got {len(one.draws)} and {len(other.draws)}")
+    size = one.size + other.size
+    share, rest = one.size / size, other.size / size
+    return Draws(share * one.value + rest * other.value, share * one.draws + rest * other.draws, size)
+
+
+def _interval(total: Poolable, level: float) -> tuple[float, float]:
+    if isinstance(total, Draws):
+        low, high = np.quantile(total.draws, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+    if isinstance(total, CountRatio):
+        return total.interval(level)
+    k_low, k_high = total.interval(level)
+    return k_low / total.n, k_high / total.n
+
+
+def _rows(item: Poolable) -> int:
+    if isinstance(item, CountRatio):
+        return item.rows
+    return item.size if isinstance(item, Draws) else item.n
+
+
+def _stored(item: Poolable) -> dict[str, Any]:
+    if isinstance(item, Draws):
+        return {"value": item.value, "draws": item.draws.tolist(), "size": item.size}
+    if isinstance(item, CountRatio):
+        numbers = {"weight": item.weight, "own": item.own, "fixed": item.fixed, "rows": item.rows}
+        return {"hits": _stored(item.hits), "rest": _stored(item.rest)} | numbers
+    return {"offset": item.offset, "mass": item.mass.tolist(), "n": item.n}
+
+
+def _restored(item: Mapping[str, Any] | None) -> Poolable | None:
+    if item is None:
+        return None
+    if set(item) == {"value", "draws", "size"}:
+        return Draws(item["value"], np.array(item["draws"], dtype=np.float64), item["size"])
+    if "hits" in item:
+        counts = {
+            name: TrimmedPmf(**{**item[name], "mass": np.array(item[name]["mass"], dtype=np.float64)})
+            for name in ("hits", "rest")
+        }
+        return CountRatio(**{**item, **counts})
+    if set(item) == {"offset", "mass", "n"}:
+        return TrimmedPmf(item["offset"], np.array(item["mass"], dtype=np.float64), item["n"])
+    raise ValueError(f"resume must hold windows of an objective, got one with {sorted(item)}")

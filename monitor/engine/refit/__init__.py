@@ -1,0 +1,1 @@
+"""Refits of the estimators that use labels: what they are asked, the fit, its messages."""

@@ -1,0 +1,168 @@
+"""When a model's calibration is fitted again on labels, and on which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monitor.reports.views import RecalibrationsView
+
+OUTCOMES = ("taken", "kept", "refused")
+"""The new calibration holds; the one in force stays, as the labels do not favour the new one; no fit."""
+
+_SHARE = 4  # at least this part of the rows is new in each fit
+
+
+@dataclass(frozen=True, slots=True)
+class RecalibrationSchedule:
+    """Settings of one model's schedule.
+
+    Parameters
+    ----------
+    every_labels : int
+        Rows with their first label after which it is due, at least 1; more where the last fit rested on
+        more than four times as many, for a fit on nearly the same rows says nearly the same. As labels
+        cost the trust it is due at once.
+
+    Raises
+    ------
+    ValueError
+        `every_labels` is below 1.
+
+    Examples
+    --------
+    >>> schedule = RecalibrationSchedule(every_labels=50).build()
+    >>> schedule.labels_came(49, lost=False), schedule.due
+    (None, False)
+    >>> schedule.labels_came(1, lost=False), schedule.due
+    (None, True)
+    >>> schedule.begin(rows=50), schedule.due
+    (None, False)
+    """
+
+    every_labels: int
+
+    def __post_init__(self) -> None:
+        if self.every_labels < 1:
+            raise ValueError(f"every_labels must be at least 1, got {self.every_labels}")
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> RecalibrationScheduleLogic:
+        """The schedule, from the start or from where a snapshot left it."""
+        return RecalibrationScheduleLogic(self, resume)
+
+
+class RecalibrationScheduleLogic:
+    """The schedule of one model at work.
+
+    Attributes
+    ----------
+    due : bool
+        Whether a fit is to begin; it stays so until one does.
+    under_way : bool
+        One has begun and not ended. Not part of the snapshot: a restart loses it, so that it is due again.
+    lost : bool
+        Trust has been lost since the last fit began: the labels since that change are to carry the next.
+    since : int
+        First window whose rows belong to the present version of the model, or to the present reference.
+    first : int
+        Sequence of the oldest answer that a fit may use: those before the change that cost the trust say
+        nothing of what holds now.
+    seen : int
+        Sequence of the newest answer that the calibration in force was fitted on; −1 for none: only later
+        ones may judge it.
+    outcomes : dict of str to int
+        How many fits ended how, by `OUTCOMES`.
+    refused : str or None
+        Why the newest one that could be was not made; None where it was.
+    """
+
+    def __init__(self, settings: RecalibrationSchedule, resume: Mapping[str, Any] | None = None) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self._every = settings.every_labels
+        self.due: bool = state.get("due", False)
+        self.under_way = False
+        self.lost: bool = state.get("lost", False)
+        self.since: int = state.get("since", 0)
+        self.first: int = state.get("first", 0)
+        self.seen: int = state.get("seen", -1)
+        self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0) | dict(state.get("outcomes", {}))
+        self.refused: str | None = state.get("refused")
+        self._labels: int = state.get("labels", 0)
+        self._rows: int = state.get("rows", 0)  # of the last fit
+        self._tried: bool = state.get("tried", False)  # the loss of trust that stands has made a fit due
+
+    def labels_came(self, count: int, lost: bool) -> None:
+        """So many rows have got their first label.
+
+        Parameters
+        ----------
+        count : int
+        lost : bool
+            Whether labels contradict the calibration in force, and no fresh test has begun since.
+        """
+        self._labels += count
+        if lost and not self._tried:
+            self.lost = self.due = True
+        self._tried = lost
+        self.due |= self._labels >= max(self._every, self._rows // _SHARE)
+
+    def wait(self, why: str) -> None:
+        """What is due cannot begin yet: it will be due again after as many labels."""
+        self.due, self._labels, self.refused = False, 0, why
+
+    def begin(self, rows: int) -> None:
+        """A fit on so many labelled rows begins; labels count anew."""
+        self._rows = rows
+        self.due, self.under_way, self.lost = False, True, False
+        self._labels = 0
+
+    def end(self, outcome: str, refused: str | None = None, seen: int = -1) -> None:
+        """The fit under way has ended so; where it was taken, it rests on answers up to `seen`."""
+        self.under_way = False
+        self.outcomes[outcome] += 1
+        self.refused = refused
+        self.seen = max(self.seen, seen)
+
+    def begin_anew(self, window: int) -> None:
+        """Another version of the model: rows of earlier windows, and a fit on them, are of no use."""
+        self.due = self.under_way = self.lost = self._tried = False
+        self.since, self._labels, self._rows = window, 0, 0
+
+    def view(self) -> RecalibrationsView:
+        """What the outside may see."""
+        return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way)
+
+    def snapshot(self) -> dict[str, Any]:
+        """All but the settings."""
+        return {
+            "due": self.due or self.under_way,
+            "lost": self.lost,
+            "since": self.since,
+            "first": self.first,
+            "seen": self.seen,
+            "outcomes": dict(self.outcomes),
+            "refused": self.refused,
+            "labels": self._labels,
+            "rows": self._rows,
+            "tried": self._tried,
+        }
+
+
+def schedule_of(
+    every_labels: int | None, group: str, state: Mapping[str, Any]
+) -> RecalibrationScheduleLogic | None:
+    """That of a series, by what its snapshot holds; None for a group, which has its model's calibration."""
+    if every_labels is None or group:
+        return None
+    return RecalibrationSchedule(every_labels).build(state.get("recalibration"))
+
+
+def recalibration_begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
+    """The snapshot of a schedule for which another reference holds from this window on.
+
+    That reference may hold the very rows that came before.
+    """
+    logic = RecalibrationSchedule(1).build(state)
+    logic.begin_anew(window)
+    return logic.snapshot() | {"seen": -1, "first": 0}

@@ -1,0 +1,279 @@
+"""The refit itself: every estimator asked for, on the rows of the job; pure and seeded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.config.estimators import BY_LABELS, companions
+from monitor.engine.labels.draws import Round
+from monitor.engine.refit.curves import calibrations
+from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
+from monitor.reports.views import MetricEstimate
+from monitor.stats.labelled import (
+    ESTIMATORS,
+    METRICS,
+    SSME,
+    ActiveTesting,
+    LabelEstimator,
+    RankInterval,
+    rank_intervals,
+    simultaneous_ranks,
+)
+from monitor.stats.labelled.inputs import UNLABELLED, effective_number
+from monitor.stats.labelled.shift import FEWEST_EFFECTIVE, LARGEST_IMBALANCE, chance_weights, imbalance
+from monitor.stats.pairwise.ranking import RANK_LEVEL
+from monitor.stats.sampling.stratified import sampling_variance, strata, widening
+
+log = logging.getLogger("blindsight")
+
+FAILED = "the estimator failed"
+"""Why an estimate is unknown where its estimator raised an error; the log has the error."""
+
+SMALLER_IS_BETTER = ("ece", "class_ece")
+
+_COLLAPSED = 1e-9  # expected rows outside one class, as a share: such a fit has given up the others
+
+
+def reported(estimators: Sequence[str]) -> tuple[str, ...]:
+    """The estimators whose estimates a refit gives: those asked for, and the companions of `ssme`.
+
+    Parameters
+    ----------
+    estimators : sequence of str
+        Tags of `ESTIMATORS`; others are left out.
+
+    Examples
+    --------
+    >>> reported(["ssme", "labelled", "average_confidence"])
+    ('ssme', 'labelled', 'ensemble')
+    """
+    asked = [tag for tag in estimators if tag in ESTIMATORS]
+    return tuple(dict.fromkeys([*asked, *companions(asked)]))
+
+
+def refit(job: RefitJob) -> RefitResult:
+    """Fit and ask every estimator of a job.
+
+    A refit stands or falls with its main estimator: `ssme` where it is asked for or a calibration is,
+    else the first of the job. Where that one cannot be published nothing is, and the last good fit stays.
+    Another one that cannot takes none with it: its estimates are unknown, with the reason.
+
+    Parameters
+    ----------
+    job : RefitJob
+
+    Returns
+    -------
+    RefitResult
+        The same for the same job. `seconds` is 0: time is for who calls. `refused` says why where
+        there are no rows or too few, the scores are wrong, the fit has collapsed onto one class or
+        refuses itself, or it failed.
+
+    Raises
+    ------
+    MemoryError
+        The fit needs more memory than there is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> late = rng.integers(0, 2, 400)
+    >>> logit = (2 * late - 1)[:, None] + rng.normal(size=(400, 2))
+    >>> scores = np.stack([1 / (1 + np.exp(logit)), 1 / (1 + np.exp(-logit))], axis=2)
+    >>> job = RefitJob("late", 1, 400, 0.0, ("a", "b"), 1, scores, np.where(np.arange(400) < 80, late, -1),
+    ...                scores.argmax(axis=2), np.ones(400), ("ssme",), ("accuracy",), 0.95, 0, True)
+    >>> done = refit(job)
+    >>> done.refused, done.labelled, [e.estimator for e in done.models["a"].estimates]
+    (None, 80, ['ssme', 'ensemble', 'labelled'])
+    """
+    tags = reported(job.estimators)
+    main = "ssme" if job.calibrate or "ssme" in tags else next(iter(tags), "")
+    given, own = _weights(job), _own_weights(job)
+    fits = {
+        tag: _fitted(job, tag, own if tag in BY_LABELS else given) for tag in dict.fromkeys([main, *tags])
+    }
+    chief = fits[main]
+    if isinstance(chief, str):
+        return job.refused(f"{main}: {chief}")
+    drawn = Round(job.acquisition, job.draw_probability, job.draw_pool) if ActiveTesting.tag in tags else None
+    return RefitResult(
+        job.task,
+        job.number,
+        job.sequence,
+        job.time,
+        models={
+            name: ModelRefit(estimates, curve)
+            for name, estimates, curve in zip(
+                job.models, _estimates(job, fits, tags), _curves(job, chief), strict=True
+            )
+        },
+        rows=len(job.labels),
+        labelled=int((job.labels >= 0).sum()),
+        pool_rows=max(job.pool_rows, len(job.labels)),
+        widening=_widening(job, chief),
+        prevalence=tuple(chief.prevalence.tolist()),
+        effective_labels=chief.effective_labels,
+        converged=chief.converged,
+        iterations=chief.iterations,
+        drawn=None if drawn is None else drawn.drawn,
+        missing_draws=None if drawn is None else drawn.missing,
+    )
+
+
+def _fitted(job: RefitJob, tag: str, weights: Floats | str | None) -> LabelEstimator | str:
+    """The estimator, fitted; or why there is none that may be published."""
+    if tag not in ESTIMATORS:
+        return f"is no estimator that uses labels ({', '.join(ESTIMATORS)})"
+    if isinstance(weights, str):
+        return weights
+    positive = job.positive if job.scores.shape[2] == 2 else None
+    try:
+        if tag == ActiveTesting.tag and job.draw_pool:
+            fit: LabelEstimator = _fit_to_draws(job, positive)
+        else:
+            fit = ESTIMATORS[tag](seed=job.seed, positive=positive).fit(
+                job.scores, job.labels, predicted=job.predicted, weights=weights
+            )
+        return _unfit(fit) or fit
+    except MemoryError:
+        raise
+    except Exception as error:
+        log.exception("tasks.%s: the estimator %s failed in refit %d.", job.task, tag, job.number)
+        return f"{FAILED} ({type(error).__name__}: {error})"
+
+
+def _fit_to_draws(job: RefitJob, positive: int | None) -> ActiveTesting:
+    """Labels that were not drawn in the round say nothing of it."""
+    drawn = job.acquisition > 0
+    return ActiveTesting(seed=job.seed, positive=positive, pool=job.draw_pool).fit(
+        job.scores,
+        np.where(drawn, job.labels, UNLABELLED),
+        predicted=job.predicted,
+        weights=np.where(drawn, 1.0 / job.draw_probability, 1.0),
+        acquisition=job.acquisition,
+    )
+
+
+def _weights(job: RefitJob) -> Floats | None:
+    """None where all labels weigh the same: estimators have more precise forms then."""
+    labelled = job.weights[job.labels >= 0]
+    return None if len(labelled) == 0 or bool((labelled == labelled[0]).all()) else job.weights
+
+
+def _own_weights(job: RefitJob) -> Floats | str | None:
+    """Of estimators that rest on labels alone; or why there are none that anything may rest on.
+
+    Those that model labels by scores need none for labels whose chance hangs on the scores. Where labels
+    bring probabilities these hold: the others stand for themselves, and those drawn for the rest, which
+    is right whatever the others were chosen by.
+    """
+    known = job.labels >= 0
+    labelled = int(known.sum())
+    if job.label_weights == "given" or labelled in (0, len(known)) or (job.weights[known] != 1.0).any():
+        return _weights(job)
+    if labelled < FEWEST_EFFECTIVE:
+        return Reason.TOO_FEW_LABELS
+    found = chance_weights(job.scores, job.labels)
+    apart = imbalance(job.scores, job.labels, found)
+    if effective_number(found[known]) < FEWEST_EFFECTIVE or apart > LARGEST_IMBALANCE:
+        return Reason.LABELS_UNLIKE
+    return found
+
+
+def _unfit(fit: LabelEstimator) -> str | None:
+    """Why a fit is not fit to publish."""
+    if fit.refused is not None:
+        return fit.refused
+    if not np.isfinite(fit.prevalence).all():  # labelled rows of models that are in the list no more
+        return Reason.NO_ROWS
+    if fit.tag == "ssme" and fit.prevalence.max() > 1.0 - _COLLAPSED:
+        return Reason.COLLAPSED
+    return None
+
+
+def _widening(job: RefitJob, chief: LabelEstimator) -> float:
+    """What fitting on a sample costs the interval of the accuracy, of the model that it costs most."""
+    if job.pool_rows <= len(job.labels):
+        return 0.0
+    worst, z = 0.0, float(ndtri((1 + job.level) / 2))
+    labelled = job.labels >= 0
+    stratum = strata(job.scores, labelled)
+    for at in range(len(job.models)):
+        found, own = _estimate(chief, "accuracy", at, job.level), job.predicted[:, at] >= 0
+        if isinstance(found, Estimate) and own.any():
+            chance = chief.posterior[own, job.predicted[own, at]]
+            rows, half = int(own.sum()), (found.upper - found.lower) / 2
+            pool = round(rows * job.pool_rows / len(job.labels))
+            sampling = sampling_variance(stratum[own], labelled[own], chance, pool)
+            worst = max(worst, widening(sampling, rows, pool, chance, half, z))
+    return worst
+
+
+def _curves(job: RefitJob, chief: LabelEstimator) -> list[dict[str, Any] | None]:
+    return calibrations(job, chief) if job.calibrate and isinstance(chief, SSME) else [None] * len(job.models)
+
+
+def _estimates(
+    job: RefitJob, fits: dict[str, LabelEstimator | str], tags: Sequence[str]
+) -> list[tuple[MetricEstimate, ...]]:
+    """By model, what every estimator says of every metric."""
+    found: list[list[MetricEstimate]] = [[] for _ in job.models]
+    for metric in job.metrics:
+        for tag in tags:
+            of_models = [_estimate(fits[tag], metric, at, job.level) for at in range(len(job.models))]
+            ranks = _ranks(fits[tag], metric, of_models)
+            for at, result in enumerate(of_models):
+                rank, chi_square = ranks.get(at, (None, None))
+                found[at].append(MetricEstimate(metric, tag, result, rank=rank, rank_chi_square=chi_square))
+    return [tuple(estimates) for estimates in found]
+
+
+def _ranks(
+    fit: LabelEstimator | str, metric: str, of_models: Sequence[Result]
+) -> dict[int, tuple[RankInterval, RankInterval | None]]:
+    """By place, the ranks of the models whose metric is known, by the estimators that may rank.
+
+    From intervals that hold all at once with the paper's 90 %: each at 1 - 0.1 / M (Bonferroni), of the
+    estimator's own form, which is not normal where a normal one holds too little. And from the χ² set
+    where the estimator knows how its errors go together.
+    """
+    known = [at for at, result in enumerate(of_models) if not isinstance(result, Unknown)]
+    if isinstance(fit, str) or fit.tag not in BY_LABELS or len(known) < 2:
+        return {}
+    level = 1 - (1 - RANK_LEVEL) / len(known)
+    wide = {at: _estimate(fit, metric, at, level) for at in known}
+    found = {at: e for at, e in wide.items() if isinstance(e, Estimate)}
+    sign = -1.0 if metric in SMALLER_IS_BETTER else 1.0
+    ranks = rank_intervals([sorted((sign * e.lower, sign * e.upper)) for e in found.values()])
+    covariance = fit.covariance(metric)
+    if covariance is None:
+        return {at: (rank, None) for at, rank in zip(found, ranks, strict=True)}
+    value = [sign * e.value for e in found.values()]
+    own = covariance[np.ix_(list(found), list(found))]
+    chi_square = simultaneous_ranks(value, own, RANK_LEVEL, "chi_square")
+    return dict(zip(found, zip(ranks, chi_square, strict=True), strict=True))
+
+
+def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> Result:
+    if metric not in METRICS:
+        return Unknown(Reason.NOT_DEFINED)
+    if isinstance(fit, str):
+        return Unknown(FAILED if fit.startswith(FAILED) else fit)
+    try:
+        found = fit.estimate(metric, at, level=level)
+        if isinstance(found, Estimate) and fit.contradicted(at):
+            return Unknown(Reason.CONTRADICTED)
+        return found
+    except MemoryError:
+        raise
+    except Exception:
+        log.exception("The estimator %s failed to estimate %s.", fit.tag, metric)
+        return Unknown(FAILED)

@@ -1,0 +1,227 @@
+"""One recalibration: a model's calibration fitted again on labels that came; pure."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats
+from monitor.engine.labels.trust import epsilon_of
+from monitor.stats.calibration import (
+    CALIBRATORS,
+    Calibration,
+    LabelledRows,
+    Refitted,
+    calibration_from_snapshot,
+    choose,
+    confidence_of,
+    refitted,
+)
+from monitor.stats.calibration.auto import log_loss
+
+log = logging.getLogger("blindsight")
+
+FIRST_LABELS = 200
+"""Labels without which no first calibration replaces raw scores: so many as the newest cohort has."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecalibrationJob:
+    """One recalibration of one model, n labelled rows.
+
+    Parameters
+    ----------
+    task, model : str
+    number : int
+        Counts the recalibrations of the task, from 1.
+    sequence : int
+        Of the newest answer that it rests on.
+    method : str
+        Of the configuration; `auto` where there is no reference for which it has chosen.
+    labelled : LabelledRows
+        The answers that have labels, in time order.
+    fresh : (n,) bool
+        Whether the calibration in force was fitted without the row, so that the row may judge it.
+    reference : LabelledRows or None
+    in_force : mapping
+        Snapshot of the calibration in force.
+    trusted : bool
+        Whether labels have not contradicted that one.
+    """
+
+    task: str
+    model: str
+    number: int
+    sequence: int
+    method: str
+    labelled: LabelledRows
+    fresh: NDArray[np.bool_]
+    reference: LabelledRows | None
+    in_force: Mapping[str, Any]
+    trusted: bool
+
+    def refused(self, reason: str) -> RecalibrationResult:
+        """The answer that nothing could be fitted, and why."""
+        return RecalibrationResult(
+            self.task, self.model, self.number, self.sequence, refused=reason, rows=len(self.labelled.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RecalibrationResult:
+    """The answer to a `RecalibrationJob`.
+
+    Parameters
+    ----------
+    task, model, number, sequence
+        Of the job.
+    refused : str or None
+        Why nothing could be fitted, a sentence; None where something was.
+    calibration : mapping or None
+        Snapshot of the calibration to take over; None where the one in force stays.
+    gain : float
+        Log-likelihood in nats by which rows that neither saw favour the new fit over the one in force.
+    weight : float
+        What a row of the reference counts for beside a labelled one.
+    epsilon : float
+        The shift in logits that the new one's uncertainty excuses: see
+        `monitor.engine.labels.trust.epsilon_of`.
+    time : float
+        Of the newest answer that it rests on, seconds since the epoch.
+    rows : int
+        Labelled rows that it rests on.
+    seconds : float
+        Wall time; not part of anything that must be reproducible.
+    """
+
+    task: str
+    model: str
+    number: int
+    sequence: int
+    refused: str | None = None
+    calibration: Mapping[str, Any] | None = None
+    gain: float = 0.0
+    weight: float = 0.0
+    epsilon: float = 0.0
+    time: float = 0.0
+    rows: int = 0
+    seconds: float = 0.0
+
+
+def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
+    """Fit a model's calibration again, and judge whether it is to replace the one in force.
+
+    Both are held against the labelled rows that the one in force was fitted without; the new one predicts
+    each of them by a fit on the reference and on other labelled rows only
+    (`monitor.stats.calibration.refitted`).
+    It replaces the one in force
+
+    * where labels have contradicted that one: if the rows favour the new one at all;
+    * else only if they favour it by ln n nats, Bayes' information criterion for one parameter: a fit
+      that differs by chance would move the estimates under the control charts at every refit;
+    * where none is in force: unless the `FIRST_LABELS` or more rows favour the raw scores by ln n.
+
+    Parameters
+    ----------
+    job : RecalibrationJob
+
+    Returns
+    -------
+    RecalibrationResult
+        The same for the same job; `seconds` is 0: time is for who calls.
+
+    Raises
+    ------
+    MemoryError
+        The fit needs more memory than there is.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(n, shift):
+    ...     score = rng.uniform(0.5, 1.0, n)
+    ...     wrong = (rng.random(n) > score - shift).astype(int)
+    ...     return LabelledRows(score[:, None], wrong * 0, wrong, np.arange(float(n)), np.ones(n))
+    >>> before, now = rows(5000, 0.0), rows(500, 0.2)
+    >>> old = CALIBRATORS["platt"]().fit(before.scores, before.predicted, before.labels)
+    >>> job = RecalibrationJob("t", "m", 1, 9, "platt", now, now.time >= 0, before, old.snapshot(), True)
+    >>> done = recalibrate(job)
+    >>> done.refused, done.weight, done.gain > 6.2, done.calibration["method"]
+    (None, 0.0, True, 'platt')
+    """
+    try:
+        in_force = calibration_from_snapshot(job.in_force)
+        _refuse_too_little(job, in_force)
+        found = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)]())
+    except ValueError as error:
+        return job.refused(str(error))
+    except MemoryError:
+        raise
+    except Exception as error:
+        log.exception("tasks.%s: recalibration %d of %s failed.", job.task, job.number, job.model)
+        return job.refused(f"the fit failed ({type(error).__name__}: {error})")
+    gain = _gain(job, in_force, found)
+    taken = gain > _needed(job, in_force)
+    return RecalibrationResult(
+        job.task,
+        job.model,
+        job.number,
+        job.sequence,
+        calibration=dict(found.calibration.snapshot()) if taken else None,
+        gain=gain,
+        weight=found.weight,
+        epsilon=_epsilon(job, found),
+        time=float(job.labelled.time[-1]),
+        rows=len(job.labelled.labels),
+    )
+
+
+def _refuse_too_little(job: RecalibrationJob, in_force: Calibration) -> None:
+    labels = job.labelled.labels
+    if in_force.method == "none" and len(labels) < FIRST_LABELS:
+        raise ValueError(
+            f"a first calibration needs {FIRST_LABELS} labelled rows, got {len(labels)}; wait for more labels"
+        )
+    if len(labels) and (labels == labels[0]).all():
+        # With a reference a fit would go through; but who asks for labels of one outcome only misleads it.
+        raise ValueError(
+            f"the {len(labels)} labelled rows are all of class {labels[0]}, counted from 0: labels must be "
+            "asked for whatever the outcome was; wait for labels of another class"
+        )
+
+
+def _method(job: RecalibrationJob) -> str:
+    """By `auto` one method for all fits: to choose anew in each of them would take some hundred fits."""
+    if job.method != "auto":
+        return job.method
+    rows = job.labelled
+    return choose(rows.scores, rows.predicted, rows.labels, rows.weights / rows.weights.mean()).method
+
+
+def _needed(job: RecalibrationJob, in_force: Calibration) -> float:
+    if in_force.method == "none":
+        return -math.log(len(job.labelled.labels))
+    return math.log(max(int(job.fresh.sum()), 2)) if job.trusted else 0.0
+
+
+def _gain(job: RecalibrationJob, in_force: Calibration, found: Refitted) -> float:
+    """Nats by which the rows that neither has seen favour the new one."""
+    rows, weights = job.labelled, job.labelled.weights / job.labelled.weights.mean()
+    old = log_loss(in_force.apply(rows.scores), rows.labels, 1 / (len(rows.labels) + 2.0))
+    return float((weights * (old - found.held_out))[job.fresh].sum())
+
+
+def _epsilon(job: RecalibrationJob, found: Refitted) -> float:
+    parts: list[tuple[LabelledRows, Floats]] = [
+        (job.labelled, job.labelled.weights / job.labelled.weights.mean())
+    ]
+    if job.reference is not None:
+        parts.append((job.reference, found.weight * job.reference.weights))
+    confidence = [confidence_of(found.calibration.apply(rows.scores), rows.predicted) for rows, _ in parts]
+    return epsilon_of(np.concatenate(confidence), np.concatenate([weights for _, weights in parts]))

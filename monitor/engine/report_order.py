@@ -1,0 +1,65 @@
+"""A line of the reports with its place in a stream, so that those of its parts can be put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from monitor.reports.window_report import WindowReport
+
+
+class Stage(IntEnum):
+    """What brings a line at a place in the stream, in the order in which lines come."""
+
+    REACHED = 0
+    """Labels have reached a closed window."""
+    CLOSED = 1
+    """A window closed: its line, and the last ones of windows that are let go of for it."""
+    ENDED = 2
+    """The input has ended: lines of windows that labels have changed since their last one."""
+
+
+class Place(NamedTuple):
+    """Where a line stands: lines of one stream, sorted by it, are in the order in which they are written.
+
+    Lines with equal places are of one series, whose own order holds. Of several tasks, the lines of
+    `Stage.ENDED` are in the order of the configuration, which whoever sorts must know.
+
+    Parameters
+    ----------
+    sequence : int
+        Of the record with which the line came about; `monitor.engine.windows.LAST` after the last one.
+    stage : Stage
+    closed_at : int
+        In `Stage.ENDED`, the sequence of the record that closed the window; else 0.
+    task, model, group : str
+        Of the window; of the last line of a window that is let go of, those of the window it goes for.
+
+    Examples
+    --------
+    >>> late, closing = Place(7, Stage.REACHED, 0, "t", "b", ""), Place(7, Stage.CLOSED, 0, "t", "a", "")
+    >>> late < closing
+    True
+    """
+
+    sequence: int
+    stage: Stage
+    closed_at: int
+    task: str
+    model: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A report, and where it stands.
+
+    Parameters
+    ----------
+    place : Place
+    report : WindowReport
+    """
+
+    place: Place
+    report: WindowReport

@@ -1,0 +1,397 @@
+"""One model of a task, or one group of it: from its answers to the reports of its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from monitor.base.errors import ConfigError
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Result
+from monitor.config.root import Task
+from monitor.engine.calibration import InForce
+from monitor.engine.comparators import Rivals
+from monitor.engine.evaluate import Evaluation, Request, calibrate
+from monitor.engine.judge import Judge, JudgeSettings, standing
+from monitor.engine.label_checks import LabelChecks
+from monitor.engine.labels.columns import Matches
+from monitor.engine.labels.tally import Tally
+from monitor.engine.last_window import LastWindow
+from monitor.engine.rebaselined import Rebaselines
+from monitor.engine.reference import Reference, baselines, reference_windows
+from monitor.engine.refit.due import schedule_of
+from monitor.engine.reported import Reported
+from monitor.engine.task_refits import Published
+from monitor.engine.versions import VersionTracker
+from monitor.engine.windows import ClosedWindow, CountWindow, Rows, WindowLogic
+from monitor.reports.views import SeriesView
+from monitor.reports.window_report import WindowReport
+from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.rests_on import RestsOn
+from monitor.stats.estimate.hajek import Excess
+from monitor.stats.histograms import ConfidenceHistogram, Distributions
+
+_SILENT_AFTER_AGES = 3
+_FEWEST_WINDOWS_TALLIED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSettings:
+    """What a series is built from.
+
+    Parameters
+    ----------
+    task_name, model, group : str
+    task : Task
+        The task's section of the configuration.
+    """
+
+    task_name: str
+    model: str
+    group: str
+    task: Task
+
+    @property
+    def positive(self) -> int:
+        """Index of the positive of two classes."""
+        return self.task.positive_index
+
+    @property
+    def windows_tallied(self) -> int:
+        """How many windows back labelled rows are counted: as many as the join's answers can fill."""
+        return max(_FEWEST_WINDOWS_TALLIED, self.task.labels.max_answers // self.task.window.size)
+
+    @property
+    def judge(self) -> JudgeSettings:
+        """What its judge is built from."""
+        named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
+        return JudgeSettings(self.task, named)
+
+    def build(self, reference: Reference | None, resume: Mapping[str, Any] | None = None) -> Series:
+        """The series, from the start or from where a snapshot left it.
+
+        Raises
+        ------
+        ValueError
+            The reference cannot carry the calibration, with the reason.
+        """
+        return Series(self, reference, resume)
+
+
+class Series:
+    """A series at work: `push`, `tick` and `close` give windows, `judge` turns each into its report."""
+
+    def __init__(
+        self, settings: SeriesSettings, reference: Reference | None, resume: Mapping[str, Any] | None = None
+    ) -> None:
+        state: Mapping[str, Any] = resume or {}
+        task = settings.task
+        self.settings = settings
+        window = CountWindow(task.window.size, task.window.min_size, task.window.max_age_seconds)
+        self._windows: WindowLogic = window.build(state.get("windows"))
+        self._versions = VersionTracker(task.window.min_size, state.get("versions"))
+        self._judge: Judge = settings.judge.build(state.get("judge"))
+        self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
+        self.checks = LabelChecks(task.level, task.window.size, state)
+        self.duplicates: int = state.get("duplicates", 0)
+        self._used: int = state.get("used", 0)
+        self._last_arrival: float = state.get("last_arrival", -np.inf)
+        self._silent = False
+        self.changed = True  # since the last checkpoint
+        self.without_baseline = ""
+        """Why a group's rows of the reference make no baseline, though there are windows of them."""
+        self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
+        self._judged_version: str = state.get("judged_version", "")
+        self._rebaselines = Rebaselines(state)
+        self._fits: int = state.get("fits", 0)
+        self._reported = Reported(task, settings.model, settings.group, self.tally, state)
+        self._confidences = ConfidenceHistogram.from_snapshot(state.get("confidences", {}))
+        saved = state.get("calibration")
+        self.in_force = InForce.resumed(saved, task, reference, self._fits, settings.group)
+        self._rivals = Rivals(task, reference, self.in_force.calibration, state)
+        self.recalibration = schedule_of(task.relabelled_every, settings.group, state)
+        if saved is None and reference is not None:
+            self._start(reference)
+        if reference is not None and not settings.group:
+            known = partial(self.confidence, reference.scores, reference.predicted)
+            self.checks.begin(self.in_force, self._windows.number, known)
+
+    def _start(self, reference: Reference) -> None:
+        """Draw the charts around the reference."""
+        task = self.settings.task
+        if reference.version and not self._versions.current:
+            seeded = self._versions.snapshot() | {"current": reference.version}
+            self._versions = VersionTracker(task.window.min_size, seeded)
+            self._judged_version = reference.version
+        windows = reference_windows(
+            self.in_force.view.method, reference, self.settings.group, task, self.settings.positive
+        )
+        found = baselines([self._rivals.judged(window) for window in windows])
+        try:
+            self._judge.set_baseline(found)
+        except ConfigError as error:
+            if not self.settings.group:
+                raise
+            # One small group must not keep the agent from starting: the stream's windows make its baseline.
+            self.without_baseline = str(error)
+
+    def push(
+        self, rows: Rows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
+    ) -> tuple[list[ClosedWindow], Ints]:
+        """Add rows; return the windows that closed, and the number of the window of each row."""
+        self.changed = True
+        closed: list[ClosedWindow] = []
+        numbers = np.empty(len(rows), dtype=np.int64)
+        for start, stop, current, took_over in self._versions.stretches(version, names):
+            cut = self._windows.close("version", int(rows.sequence[start])) if took_over else None
+            part = rows if stop - start == len(rows) else rows.take(np.arange(start, stop))
+            more, numbers[start:stop] = self._windows.push(part, partitions, current)
+            closed += [cut, *more] if cut else more
+        if len(rows):
+            self._last_arrival = float(rows.arrival[-1])
+            self._silent = False
+        return closed, numbers
+
+    def interrupt(self, partition: str) -> None:
+        """Another agent used records of this partition before those that come now."""
+        self.changed |= self._windows.interrupt(partition)
+
+    def tick(self, now: float) -> ClosedWindow | None:
+        """Close the open window if it has grown old; note whether the model has fallen silent."""
+        if self._last_arrival == -np.inf:
+            self._last_arrival = now  # a model that has not answered yet: silence counts from the start
+        self._silent = (
+            now - self._last_arrival > _SILENT_AFTER_AGES * self.settings.task.window.max_age_seconds
+        )
+        closed = self._windows.tick(now)
+        self.changed |= closed is not None
+        return closed
+
+    def close(self) -> ClosedWindow | None:
+        """Close the open window because the input has ended."""
+        self.changed = True
+        return self._windows.close("end")
+
+    def rebaseline(self, metric: str, reason: str, time: float) -> int:
+        """Release a metric's alarm and take its baseline anew from the windows that follow.
+
+        The open window is the first of them. Other metrics, objectives and the calibration stay as they
+        are; the next window's report says that it was done. The newest 20 of a series are kept with it.
+
+        Parameters
+        ----------
+        metric : str
+            A configured one.
+        reason : str
+        time : float
+            When it was asked, seconds since the epoch.
+
+        Returns
+        -------
+        int
+            How many windows make the new baseline.
+
+        Raises
+        ------
+        RequestError
+            There is no baseline yet.
+        """
+        windows = self._judge.rebaseline(metric)
+        self.changed = True
+        self._rebaselines.note(metric, reason, time, self._windows.number)
+        if self._last is not None:
+            charts = tuple(chart for chart in self._last.charts if chart.metric != metric)
+            self._last = replace(self._last, charts=charts)
+        return windows
+
+    def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
+        """Count labels that reached answers in a window."""
+        self.tally.add(window, labelled, correct, excess)
+        self.changed = True
+
+    def check_labels(self, matches: Matches) -> None:
+        """Hold labelled rows, the matches of this model sorted by sequence, against its estimates."""
+        self.checks.add_matches(matches)
+        if self.recalibration is not None:
+            self.recalibration.labels_came(int(matches.labelled.sum()), self.checks.lost)
+
+    def add_duplicates(self, count: int) -> None:
+        """Count answers that had come before."""
+        self.duplicates += count
+        self.changed = True
+
+    def confidence(self, scores: Floats, predicted: Ints) -> Floats:
+        """The probability that each answer is right, by the calibration in force; raw where there is none.
+
+        Parameters
+        ----------
+        scores : (n, K) float64
+            Raw.
+        predicted : (n,) int64
+
+        Returns
+        -------
+        (n,) float64
+        """
+        calibrated = calibrate(self.in_force.calibration, scores)
+        return confidence_of(scores if calibrated is None else calibrated, predicted)
+
+    def request(self, window: ClosedWindow) -> Request:
+        """What is to be estimated of a window."""
+        return self.in_force.request(window, self.settings.task)
+
+    @property
+    def open_window(self) -> tuple[WindowLogic, str]:
+        """The open window, and the version in charge."""
+        return self._windows, self._versions.current
+
+    def publish(self, fit: Published) -> None:
+        """Take over what a refit brought: estimates, and a calibration where there is one.
+
+        The first calibration after none begins a new baseline: estimates without one are of another kind.
+        """
+        self.changed = True
+        self._reported.take(fit.estimates)
+        if fit.calibration is None or fit.calibration.snapshot() == self.in_force.calibration.snapshot():
+            return
+        self.recalibrate(fit.calibration, fit.time, fit.rests_on)
+
+    def recalibrate(
+        self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
+    ) -> None:
+        """Take over one that rests on answers up to this time; `epsilon` as in `LabelChecks.recalibrated`."""
+        fits = max(self._fits, self.in_force.view.version)
+        self._take_over(self.in_force.followed_by(calibration, time, fits, rows), epsilon)
+
+    def follow(self, model: Series) -> None:
+        """A group takes over the calibration that its model has."""
+        if (found := self.in_force.following(model.in_force)) is not self.in_force:
+            self._take_over(found)
+
+    def _take_over(self, found: InForce, epsilon: float | None = None) -> None:
+        self.changed = True
+        first = self.in_force.view.method == "none"
+        self.in_force = found
+        self._rivals.recalibrated(found.calibration)
+        self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
+        if first:
+            self._judge.begin_anew()
+            if self._last is not None:
+                self._last = replace(self._last, charts=())
+
+    def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
+        """The report of a window: its estimates, charts and objectives."""
+        self.changed = True
+        self._follow_version(window)
+        evaluation = self.checks.with_labels(evaluation, window)
+        judged = self._rivals.judged(evaluation)
+        charts, objectives = self._judge.judge(judged, window.size, window.end_time)
+        self._used += window.size
+        self._confidences = self._confidences.plus(evaluation.confidence)
+        self.tally.close(window.number, window.end_time)
+        estimates = self._reported.of_window(window.number, evaluation, self._rivals.of_window(evaluation))
+        classes = self._reported.of_classes(evaluation)
+        self._last = LastWindow(window.end_time, estimates, charts, classes)
+        return WindowReport(
+            task=self.settings.task_name,
+            model=self.settings.model,
+            group=self.settings.group,
+            version=window.version,
+            window=window.number,
+            size=window.size,
+            closed_by=window.closed_by,
+            start_time=window.start_time,
+            end_time=window.end_time,
+            calibration=self.in_force.view,
+            estimates=estimates,
+            charts=charts,
+            objectives=objectives,
+            positions=window.positions,
+            rebaselined=self._rebaselines.take_untold(),
+            trust=self.checks.lost_trust(),
+            classes=classes,
+        )
+
+    def _follow_version(self, window: ClosedWindow) -> None:
+        """A new version starts a new baseline; the calibration stays, flagged as another version's.
+
+        Answers that name no version are the current one's, and so is the first name that comes.
+        """
+        version = window.version
+        if not version:
+            return
+        if self._judged_version and version != self._judged_version:
+            self._judge.begin_anew()
+            self.checks.begin_anew(window.number)
+            if self.recalibration is not None:
+                self.recalibration.begin_anew(window.number)
+            self.in_force = self.in_force.of_another_version()
+        self._judged_version = version
+
+    def labelled(self, window: int) -> int:
+        """How many rows of a window are labelled so far."""
+        return self.tally.counts(window)[0]
+
+    def realised(self, window: int) -> Result:
+        """The accuracy over the rows of a window that are labelled so far."""
+        return self.tally.realised(window, self.settings.task.level)
+
+    def view(self) -> SeriesView:
+        """What the outside may see."""
+        last = self._last
+        return SeriesView(
+            task=self.settings.task_name,
+            model=self.settings.model,
+            group=self.settings.group,
+            version=self._versions.current,
+            state=standing(self._silent, self.checks.trusted, self._judge),
+            window_size=self.settings.task.window.size,
+            windows_closed=self._windows.number,
+            predictions=self._used,
+            duplicates=self.duplicates,
+            pending=self._windows.pending,
+            window_end_time=last.end_time if last else None,
+            calibration=self.in_force.view,
+            estimates=self._reported.current(last, self._windows.number),
+            charts=last.charts if last else (),
+            objectives=self._judge.objectives(),
+            violations=dict(self._judge.violations),
+            labelled=self.tally.labelled,
+            correct=self.tally.correct,
+            coverage=self.checks.coverage(),
+            trust=self.checks.trust(),
+            alarmed_since=self._judge.alarmed_since,
+            classes=last.classes if last else (),
+            recalibrations=None if self.recalibration is None else self.recalibration.view(),
+            distributions=self._distributions(),
+        )
+
+    def _distributions(self) -> Distributions | None:
+        curve = self.checks.curve  # of whole models: no labels of groups are held against anything
+        return None if self.settings.group else Distributions(self._confidences, curve.total, curve.current)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that the series needs to go on from here, but its settings."""
+        return {
+            "windows": self._windows.snapshot(),
+            "versions": self._versions.snapshot(),
+            "judge": self._judge.snapshot(),
+            "tally": self.tally.snapshot(),
+            **self.checks.snapshot(),
+            "duplicates": self.duplicates,
+            "used": self._used,
+            "last_arrival": self._last_arrival,
+            "judged_version": self._judged_version,
+            "confidences": self._confidences.snapshot(),
+            **self._rebaselines.snapshot(),
+            "fits": max(self._fits, self.in_force.view.version),
+            "last": self._last.snapshot() if self._last else None,
+            "calibration": self.in_force.snapshot(),
+            "recalibration": None if self.recalibration is None else self.recalibration.snapshot(),
+            **self._reported.snapshot(),
+            **self._rivals.snapshot(),
+        }

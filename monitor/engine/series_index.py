@@ -1,0 +1,95 @@
+"""Which series of a task a record's rows belong to: that of its model, and those of its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.places import by_first_row
+from monitor.base.records import Batch, Ints
+
+_DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
+
+
+class Watched:
+    """The series of a task by name, up to a cap; what is beyond it is counted.
+
+    Parameters
+    ----------
+    most : int
+        Models, and as many groups.
+    add : callable
+        Makes the series of a model and a group; they are numbered in the order of these calls.
+    resume : mapping, optional
+        What `snapshot` gave.
+
+    Attributes
+    ----------
+    dropped : int
+        Names that found no place.
+    """
+
+    def __init__(
+        self, most: int, add: Callable[[str, str], None], resume: Mapping[str, Any] | None = None
+    ) -> None:
+        state = resume or {}
+        self._most, self._add = most, add
+        self._index: dict[tuple[str, str], int] = {}
+        self._groups = 0
+        self._names: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
+        self.dropped: int = state.get("dropped_count", 0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The names that found no place, and how many."""
+        return {
+            "dropped": sorted([model, group] for model, group in self._names),
+            "dropped_count": self.dropped,
+        }
+
+    def note(self, model: str, group: str) -> None:
+        """The next series has been made, for these."""
+        self._index[model, group] = len(self._index)
+        self._groups += bool(group)
+
+    def series_of(self, model: str, group: str) -> int:
+        """The number of a series, made where it is new; -1 beyond the cap."""
+        known = self._index.get((model, group))
+        if known is not None:
+            return known
+        # Models and groups have a cap each: a flood of group values must not take the models' places.
+        alike = self._groups if group else len(self._index) - self._groups
+        if alike >= self._most:
+            self._drop(model, group)
+            return -1
+        self._add(model, group)
+        return self._index[model, group]
+
+    def models(self, batch: Batch) -> Ints:
+        """The series of each row's model, -1 beyond the cap."""
+        codes = np.full(len(batch.models), -1, dtype=np.int64)
+        for code in by_first_row(batch.model):
+            codes[code] = self.series_of(batch.models[code], "")
+        return codes[batch.model]
+
+    def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
+        """The series of each row's group by this name, -1 where it has none or beyond the cap."""
+        values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
+        found = np.full(len(batch), -1, dtype=np.int64)
+        rows = np.flatnonzero(watched & (column >= 0))
+        pairs = batch.model[rows] * max(len(values), 1) + column[rows]
+        series = {
+            pair: self.series_of(batch.models[pair // len(values)], f"{name}={values[pair % len(values)]}")
+            for pair in by_first_row(pairs)
+        }
+        kinds, place = np.unique(pairs, return_inverse=True)
+        found[rows] = np.array([series[pair] for pair in kinds.tolist()], dtype=np.int64)[place.ravel()]
+        return found
+
+    def _drop(self, model: str, group: str) -> None:
+        if (model, group) not in self._names:
+            self.dropped += 1
+            if len(self._names) < _DROPPED_NAMES_KEPT:
+                self._names.add((model, group))

@@ -1,0 +1,385 @@
+"""All models of one task: duplicates out, answers into windows, labels to their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from monitor.base.places import by_code
+from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
+from monitor.base.results import Result
+from monitor.base.state_changes import DRAWS, POOL, RingChange
+from monitor.config.root import Task
+from monitor.engine.chunks import first_closing
+from monitor.engine.labels.ageing import Ageing
+from monitor.engine.labels.along import labels_along, match_directly, merged
+from monitor.engine.labels.cells import Cell, Cells
+from monitor.engine.labels.columns import Forgotten, model_code
+from monitor.engine.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
+from monitor.engine.labels.table import KeyedRing
+from monitor.engine.reference import Reference
+from monitor.engine.refit.job import RefitJob
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.engine.refit.wire import JobResult
+from monitor.engine.series import Series, SeriesSettings
+from monitor.engine.series_index import Watched
+from monitor.engine.steps import Closed, Step, Timed
+from monitor.engine.task_recalibrations import Recalibrations
+from monitor.engine.task_refits import TaskRefits
+from monitor.engine.windows import Rows
+from monitor.reports.views import LabelOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSettings:
+    """What a task's engine is built from.
+
+    Parameters
+    ----------
+    name : str
+    task : Task
+        The task's section of the configuration.
+    references : mapping of str to Reference
+        By model.
+    """
+
+    name: str
+    task: Task
+    references: Mapping[str, Reference]
+
+    @property
+    def revisions(self) -> Revisions:
+        """As many windows as the join's answers can fill, counting each answer's groups too."""
+        task = self.task
+        filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
+        # Of a series two fewer than rows are counted of: the newest may be open, and another just begun.
+        each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
+        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds)
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> TaskEngine:
+        """The engine, from the start or from where a snapshot left it."""
+        return TaskEngine(self, resume)
+
+
+class TaskEngine:
+    """One task at work."""
+
+    def __init__(self, settings: TaskSettings, resume: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        task = settings.task
+        state: Mapping[str, Any] = resume or {}
+        join = LabelJoin(
+            horizon_days=task.labels.horizon_days,
+            max_answers=task.labels.max_answers,
+            max_waiting=task.labels.max_waiting,
+            max_bytes=task.labels.max_bytes,
+            series_per_answer=1 + len(task.groups),
+            scored=task.scored,
+        )
+        self.join: LabelJoinLogic = join.build(state.get("join"))
+        self.refits: TaskRefits | None = None
+        self._old_pool = "refits" in state and not task.refits  # saved, and of no use any more
+        if task.refits:
+            answers = self.join.rings["answers"]
+            self.refits = TaskRefits(settings.name, task, answers, settings.references, state.get("refits"))
+        self.recalibrations: Recalibrations | None = None
+        if task.recalibrates:
+            answers, saved = self.join.rings["answers"], state.get("recalibrations")
+            self.recalibrations = Recalibrations(settings.name, task, answers, settings.references, saved)
+        self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
+        self.revisions: RevisionsLogic = settings.revisions.build(
+            self._labelled, self._realised, state.get("revisions")
+        )
+        self.series: list[Series] = []
+        self._watched = Watched(task.max_series, self._add_series, state)
+        self._given: list[int] = []
+        self._gave_revisions = False
+        for model, group, saved in state.get("series", ()):
+            self._add_series(model, group, saved)
+        for model in task.models:
+            self._watched.series_of(model, "")  # one that never answers must show, as silent
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that the task needs to go on from here, but its settings."""
+        pool = {} if self.refits is None else {kind: r.snapshot() for kind, r in self.refits.rings.items()}
+        return {
+            "join": self.join.snapshot(),
+            "revisions": self.revisions.snapshot(),
+            "series": [[s.settings.model, s.settings.group, s.snapshot()] for s in self.series],
+            **self._counts(),
+        } | ({} if self.refits is None else {"refits": self.refits.snapshot() | pool})
+
+    def _counts(self) -> dict[str, Any]:
+        refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
+        if self.recalibrations is not None:
+            refits["recalibrations"] = self.recalibrations.snapshot()
+        return {**self._watched.snapshot(), **refits, "ageing": self._ageing.snapshot()}
+
+    @property
+    def dropped(self) -> int:
+        """Models and groups beyond the cap."""
+        return self._watched.dropped
+
+    @property
+    def _rings(self) -> dict[str, KeyedRing]:
+        """What is kept row by row, by kind."""
+        return self.join.rings | ({} if self.refits is None else self.refits.rings)
+
+    def changes(self, name: str) -> tuple[dict[str, Any], list[RingChange]]:
+        """The pieces that changed since the last call, by name, and the rings' changes.
+
+        Call `confirm` once they are saved, or `retract` if they could not be.
+        """
+        parts: dict[str, Any] = {}
+        changed = [i for i, series in enumerate(self.series) if series.changed]
+        for i in changed:
+            series = self.series[i]
+            series.changed = False
+            parts[f"series/{i}/{name}"] = [
+                series.settings.model,
+                series.settings.group,
+                series.snapshot(),
+            ]
+        self._given = changed
+        self._gave_revisions = self.revisions.changed
+        if self.revisions.changed:
+            self.revisions.changed = False
+            parts[f"revisions/{name}"] = self.revisions.counts() | {
+                "names": [[*self.names(i)[1:]] for i in range(len(self.series))]
+            }
+        parts[f"task/{name}"] = {"join": self.join.counts(), **self._counts()}
+        rings = [ring.changes(f"{kind}/{name}") for kind, ring in self._rings.items()]
+        if self._old_pool:
+            rings += [RingChange.nothing_left(f"{kind}/{name}") for kind in (POOL, DRAWS)]
+        return parts, [ring for ring in rings if ring is not None]
+
+    def confirm(self) -> None:
+        """What `changes` gave is saved."""
+        self._given, self._old_pool = [], False
+        for ring in self._rings.values():
+            ring.confirm()
+
+    def retract(self) -> None:
+        """What `changes` gave could not be saved."""
+        for i in self._given:
+            self.series[i].changed = True
+        self.revisions.changed |= self._gave_revisions
+        self._given = []
+        for ring in self._rings.values():
+            ring.retract()
+
+    def absorb(
+        self,
+        answers: Timed | None,
+        labels: LabelBatch | None,
+        partitions: tuple[str, ...],
+        sequence: Ints,
+    ) -> Step:
+        """Take the answers and labels that a chunk brought, in the order of their arrival.
+
+        Parameters
+        ----------
+        answers, labels
+            None where the chunk has none of this task.
+        partitions : tuple of str
+            What the batch's `partition` points into.
+        sequence : (n,) int64
+            By the chunk's order, the place of each record among all that were ever received.
+        """
+        step = Step([], [], 0)
+        if answers is not None:
+            batch, arrival = answers.batch, answers.arrival
+            series = self._watched.models(batch)
+            step = self._take_answers(answers, series, partitions, sequence[batch.order])
+            shed = series < 0
+            # A record of several models holds its label once: it counts where any of them is watched.
+            reached = ~shed
+            if shed.any():
+                reached = ~shed | np.isin(batch.key, batch.key[~shed & (batch.key != NO_ID)])
+            self.join.outcomes[LabelOutcome.SHED] += int((~reached & (batch.label >= 0)).sum())
+            along = labels_along(
+                replace(batch, time=np.minimum(batch.time, arrival)), np.flatnonzero(reached)
+            )
+            labels = along if labels is None else merged(along, labels)
+        if labels is not None and len(labels):
+            step.matches.append(self._take_labels(labels, sequence[labels.order]))
+        return step
+
+    def _take_answers(self, timed: Timed, series: Ints, partitions: tuple[str, ...], sequence: Ints) -> Step:
+        batch, arrival = timed.batch, timed.arrival
+        watched = series >= 0
+        codes = np.array([model_code(name) for name in batch.models], dtype=np.int64)
+        model = np.where(watched, codes[batch.model], -1)
+        # A time ahead of the clock is an error of the sender: by it, labels would wait or expire for ever.
+        time = np.minimum(batch.time, arrival)
+        new = self.join.is_new(batch.key, model, time)
+        kept = np.flatnonzero(watched & new)
+        groups = [self._watched.groups(batch, name, watched) for name in self._settings.task.groups]
+        memberships = [series, *groups]
+        for member in memberships:
+            self._count_duplicates(member[watched & ~new & (member >= 0)])
+        rows = Rows(
+            scores=batch.scores,
+            predicted=batch.predicted,
+            time=batch.time,
+            arrival=arrival,
+            sequence=sequence,
+            partition=batch.partition,
+            position=batch.position,
+        )
+        closed, windows, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
+        answers = Answers(
+            key=batch.key[kept],
+            model=model[kept],
+            predicted=batch.predicted[kept],
+            time=time[kept],
+            sequence=sequence[kept],
+            series=np.stack([member[kept] for member in memberships], axis=1),
+            window=np.stack(windows, axis=1),
+            confidence=confidence,
+            scores=batch.scores[kept],
+        )
+        if self.refits is not None:
+            self.refits.answers_came(answers)
+        direct = match_directly(batch, kept, answers)
+        without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
+        self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
+        return Step(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
+
+    def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
+        codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
+        if self.refits is not None:
+            self.refits.draws.add(labels)
+        return self.join.add_labels(labels, codes[labels.model], self.models, sequence)
+
+    def names(self, series: int) -> tuple[str, str, str]:
+        """Task, model and group of a series."""
+        settings = self.series[series].settings
+        return settings.task_name, settings.model, settings.group
+
+    def _labelled(self, series: int, window: int) -> int:
+        return self.series[series].labelled(window)
+
+    def _realised(self, series: int, window: int) -> Result:
+        return self.series[series].realised(window)
+
+    def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
+        """Count matched labels into the window that their answers are in, up to a place in the stream."""
+        labelled, correct, excess = cells.take(cell, up_to)
+        if labelled or correct or any(excess):
+            self.series[cell[0]].add_labels(cell[1], labelled, correct, excess)
+
+    def audit(self, matches: Matches) -> None:
+        """Hold matched labels, sorted by sequence, against the confidences of their answers; pool them."""
+        if self.refits is not None:
+            self.refits.labels_came(matches)
+        for code, rows in by_code(matches.series, np.arange(len(matches.series))):
+            if not self.series[code].settings.group:
+                self.series[code].check_labels(matches.take(rows))
+                if self.recalibrations is not None:
+                    self.recalibrations.look(code, self.series[code])
+
+    def judged(self, series: int, now: float) -> None:
+        """The report of a window of this series has been made."""
+        if self.series[series].settings.group:
+            return
+        if self.refits is not None:
+            self.refits.close_window(now)
+        if self.recalibrations is not None:
+            self.recalibrations.close_window(series)
+
+    def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
+        """See `TaskRefits.begin`."""
+        return None if self.refits is None else self.refits.begin(sequence, now)
+
+    def begin_recalibration(self, among: Collection[int] | None = None) -> RecalibrationJob | None:
+        """See `Recalibrations.begin`."""
+        return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
+
+    def publish(self, result: JobResult, now: float) -> bool:
+        """Take the answer to what is under way; False where nobody waits for it."""
+        if isinstance(result, RecalibrationResult):
+            return self.recalibrations is not None and self.recalibrations.end(result, self.series)
+        published = None if self.refits is None else self.refits.end(result, now)
+        for series in self.series:
+            found = (published or {}).get(series.settings.model)
+            if found is not None:
+                series.publish(found)
+        return published is not None
+
+    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
+        """The order after the first record at which a model's window may close; past all for none.
+
+        `arrival` is the clock at each place of the chunk's order at the latest, `now` the clock before.
+        """
+        known = {s.settings.model: s.open_window for s in self.series if not s.settings.group}
+        return first_closing(batch, arrival, now, known, self._settings.task.window)
+
+    @property
+    def models(self) -> Ints:
+        """The number in keys of every model that is watched."""
+        whole = [series.settings.model for series in self.series if not series.settings.group]
+        return np.array([model_code(name) for name in whole], dtype=np.int64)
+
+    def forget(self, ids: Keys) -> Forgotten:
+        """Let go of all that is known by these ids."""
+        if self.refits is not None:
+            self.refits.wipe(ids)
+        return self.join.forget(ids, self.models)
+
+    def tick(self, now: float, live: bool = True) -> list[Closed]:
+        """Close the windows that have grown old; `live`, by the clock, let go of rows that have."""
+        if live:
+            self._ageing.step(now, self.join.expire)
+        if self.refits is not None:
+            self.refits.schedule.tick(now)
+        found = [(i, series.tick(now)) for i, series in enumerate(self.series)]
+        return [Closed(i, window) for i, window in found if window]
+
+    def close(self) -> list[Closed]:
+        """Close every open window because the input has ended."""
+        found = [(i, series.close()) for i, series in enumerate(self.series)]
+        return [Closed(i, window) for i, window in found if window]
+
+    def _into_windows(
+        self, batch: Batch, rows: Rows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
+    ) -> tuple[list[Closed], list[Ints], Floats]:
+        """Push the kept rows into each series that they belong to, first that of their model.
+
+        Return the windows closed and joined, and each row's confidence by its model's calibration.
+        """
+        closed: list[Closed] = []
+        numbers: list[Ints] = []
+        confidence = np.full(len(batch), np.nan)
+        for membership in memberships:
+            number = np.full(len(batch), -1, dtype=np.int64)
+            for series, places in by_code(membership, kept):
+                part = rows.take(places)
+                if not numbers:
+                    confidence[places] = self.series[series].confidence(part.scores, part.predicted)
+                more, number[places] = self.series[series].push(
+                    part, partitions, batch.version[places], batch.versions
+                )
+                closed += [Closed(series, window) for window in more]
+            numbers.append(number[kept])
+        return closed, numbers, confidence[kept]
+
+    def _count_duplicates(self, series: Ints) -> None:
+        for code, count in zip(*np.unique(series, return_counts=True), strict=True):
+            self.series[int(code)].add_duplicates(int(count))
+
+    def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None = None) -> None:
+        settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
+        self.series.append(settings.build(self._settings.references.get(model), saved))
+        if self.refits is not None:
+            self.refits.add_series(model, group)
+        if self.recalibrations is not None:
+            self.recalibrations.look(len(self.series) - 1, self.series[-1])
+        self._watched.note(model, group)
+        if group and saved is None:
+            # A group that comes later has the calibration that its model has by then.
+            self.series[-1].follow(self.series[self._watched.series_of(model, "")])

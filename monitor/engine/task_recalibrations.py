@@ -1,0 +1,231 @@
+"""The recalibrations of one task: which model's is next, on which rows, and what becomes of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from monitor.base.records import NO_ID, Ints
+from monitor.config.root import Task
+from monitor.engine.labels.columns import weights
+from monitor.engine.labels.table import KeyedRing
+from monitor.engine.reference import Reference
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
+from monitor.engine.series import Series
+from monitor.stats.calibration import LabelledRows, calibration_from_snapshot
+from monitor.stats.calibration.base import Calibration
+from monitor.stats.calibration.refit import FEWEST_LABELS
+from monitor.stats.calibration.rests_on import rests_on
+
+NEWEST_LABELS = 2000
+"""Labelled rows of a fit at most, the newest: they pin the accuracy down to 0.7 points at 90 %."""
+
+FEWEST_SINCE_CHANGE = 200
+"""Labelled rows of the first fit after trust was lost, at the least: the newest, from before the change too
+where fewer came since. What a change is worth after some tens of labels is mostly chance."""
+
+REFERENCE_ROWS = 5000
+"""Rows of the reference in a fit at most, evenly spread over its time, each counting for as many more: thirty
+fits on all of a large one would take seconds, and beside fresh labels it hardly ever counts in full."""
+
+
+class Recalibrations:
+    """The recalibrations of a task at work: one at a time, models in the order in which they came due.
+
+    A fit rests on labelled answers of windows that are closed, in all series that they count in: so no
+    window is estimated by a calibration that has seen one of its rows.
+
+    Parameters
+    ----------
+    name : str
+    task : Task
+        One that recalibrates.
+    answers : KeyedRing
+        Of the task's label join, with ids and scores.
+    references : mapping of str to Reference
+        By model.
+    resume : mapping, optional
+        What `snapshot` gave.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: Task,
+        answers: KeyedRing,
+        references: Mapping[str, Reference],
+        resume: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._name = name
+        self._task = task
+        self._answers = answers
+        self._references = references
+        self._number: int = (resume or {}).get("number", 0)
+        self._under_way: int | None = None  # the series
+        self._asked: RecalibrationJob | None = None
+        self._due: dict[int, None] = {}  # in order
+        self._closed: set[int] = set()
+
+    @property
+    def any_due(self) -> bool:
+        """Whether some model's is due."""
+        return bool(self._due)
+
+    def close_window(self, code: int) -> None:
+        """A window of this series, which is a whole model's, has closed."""
+        self._closed.add(code)
+
+    def take_closed(self) -> set[int]:
+        """The models, by their series, of which a window has closed since this was last asked."""
+        closed, self._closed = self._closed, set()
+        return closed
+
+    def look(self, code: int, series: Series) -> None:
+        """Note whether a series has come due, as it is made and as labels have reached it."""
+        if series.recalibration is not None and series.recalibration.due:
+            self._due.setdefault(code)
+
+    def begin(
+        self, series: Sequence[Series], among: Collection[int] | None = None
+    ) -> RecalibrationJob | None:
+        """The next that is due and has rows enough; None where there is none, or one is under way.
+
+        Parameters
+        ----------
+        series : sequence of Series
+            All of the task, by their numbers.
+        among : collection of int, optional
+            The numbers of those that may begin; all may where left out.
+        """
+        while self._under_way is None:
+            code = next((due for due in self._due if among is None or due in among), None)
+            if code is None:
+                return None
+            del self._due[code]
+            schedule = series[code].recalibration
+            if schedule is None or not schedule.due:  # another version has come meanwhile
+                continue
+            rows = self._rows(code, series)
+            if len(rows) < FEWEST_LABELS:
+                schedule.wait(
+                    f"{len(rows)} labelled answers in closed windows, {FEWEST_LABELS} are needed; "
+                    "wait for more labels"
+                )
+                continue
+            self._under_way = code
+            self._number += 1
+            schedule.begin(len(rows))
+            self._asked = self._job(series[code], rows)
+            return self._asked
+        return None
+
+    def end(self, result: RecalibrationResult, series: Sequence[Series]) -> bool:
+        """Take the answer to the one under way; False where nobody waits for it."""
+        code, job = self._under_way, self._asked
+        if code is None or job is None or result.number != self._number:
+            return False
+        self._under_way = self._asked = None
+        schedule = series[code].recalibration
+        if schedule is None or not schedule.under_way:  # another version has come meanwhile
+            return False
+        series[code].changed = True
+        refused, calibration = result.refused, None
+        if refused is None and result.calibration is not None:
+            try:
+                calibration = self._read(result.calibration)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                refused = f"what the fit brought cannot be read: {error}"
+        if calibration is None:
+            schedule.end("kept" if refused is None else "refused", refused)
+            return True
+        schedule.end("taken", seen=result.sequence)
+        rows = rests_on(job.labelled, job.reference, result.weight)
+        series[code].recalibrate(calibration, result.time, rows, result.epsilon)
+        for other in series:
+            if other.settings.group and other.settings.model == result.model:
+                other.follow(series[code])
+        return True
+
+    def snapshot(self) -> dict[str, Any]:
+        """How many there were; the rest is each series' own."""
+        return {"number": self._number}
+
+    def _read(self, snapshot: Mapping[str, Any]) -> Calibration:
+        found, width = calibration_from_snapshot(snapshot), max(len(self._task.classes), 1)
+        if found.width != width:
+            raise ValueError(f"the calibration is for {found.width} classes, the task has {width}")
+        return found
+
+    def _rows(self, code: int, series: Sequence[Series]) -> Ints:
+        """Rows of the join to be fitted on, in time order."""
+        answers, schedule = self._answers, series[code].recalibration
+        assert schedule is not None
+        live = answers.live()
+        live = live[(answers["series"][live, 0] == code) & (answers["label"][live] >= 0)]
+        live = live[(answers["id"][live] != NO_ID) & (answers["window"][live, 0] >= schedule.since)]
+        open_windows = np.array([each.open_window[0].number for each in series], dtype=np.int64)
+        member = answers["series"][live]
+        closed = (member < 0) | (answers["window"][live] < open_windows[member])
+        live = live[closed.all(axis=1)]
+        live = live[np.argsort(answers["sequence"][live], kind="stable")]
+        if schedule.lost and len(live) >= FEWEST_LABELS:
+            trust = series[code].checks.trust()
+            since = trust.bias.rows if trust is not None and trust.bias is not None else 0
+            schedule.first = int(answers["sequence"][live[-max(since, FEWEST_SINCE_CHANGE) :][0]])
+        live = live[answers["sequence"][live] >= schedule.first][-NEWEST_LABELS:]
+        found: Ints = live[np.argsort(answers["time"][live], kind="stable")]
+        return found
+
+    def _job(self, series: Series, rows: Ints) -> RecalibrationJob:
+        answers, schedule = self._answers, series.recalibration
+        assert schedule is not None
+        sequence = answers["sequence"][rows]
+        reference = self._references.get(series.settings.model)
+        method = self._task.calibration.method
+        return RecalibrationJob(
+            task=self._name,
+            model=series.settings.model,
+            number=self._number,
+            sequence=int(sequence.max()),
+            method=method if reference is None else reference.calibration(method).method,
+            labelled=LabelledRows(
+                answers["scores"][rows].astype(np.float64),
+                answers["predicted"][rows].astype(np.int64),
+                answers["label"][rows].astype(np.int64),
+                answers["time"][rows].copy(),
+                weights(answers["probability"][rows]),
+            ),
+            fresh=sequence > schedule.seen,
+            reference=None if reference is None else thinned(reference),
+            in_force=series.in_force.calibration.snapshot(),
+            trusted=series.checks.trusted,
+        )
+
+
+def thinned(reference: Reference, most: int = REFERENCE_ROWS) -> LabelledRows:
+    """A reference as rows to fit on, of which each stands for as many as were left out beside it.
+
+    Parameters
+    ----------
+    reference : Reference
+    most : int
+        Rows at most.
+
+    Examples
+    --------
+    >>> rows = np.arange(10)
+    >>> found = thinned(Reference(np.ones((10, 1)), rows * 0, rows * 0, rows * 1.0, "", {}), most=4)
+    >>> found.time.tolist(), found.weights.tolist()
+    ([0.0, 2.0, 5.0, 7.0], [2.5, 2.5, 2.5, 2.5])
+    """
+    n = len(reference.labels)
+    kept = np.arange(min(n, most)) * n // min(n, most)
+    return LabelledRows(
+        reference.scores[kept],
+        reference.predicted[kept],
+        reference.labels[kept],
+        reference.time[kept],
+        np.full(len(kept), n / len(kept)),
+    )

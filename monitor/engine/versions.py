@@ -1,0 +1,199 @@
+"""Which version of a model its answers come from, and when a new one has taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from monitor.base.records import Ints
+
+_REMEMBERED = 16  # superseded versions; one that is older than these counts as new when it comes back
+_AT_ONCE = 16  # take-overs in a row, each after few answers, before it takes more than one answer
+_FEWEST = 20  # answers in a row that are more than chance among a few versions that take turns
+
+_OWN, _OLD, _NEW = 0, 1, 2  # what a version is to the one in charge: that one or none, superseded, not known
+
+
+class VersionTracker:
+    """Follows the version through a series of answers.
+
+    A version not seen before takes over at once. While it is rolled out, answers of the one before it
+    still come: such stragglers do not turn the series back and forth. Only when `rollback` of them have
+    come in a row has the model been rolled back. Answers without a version belong to the current one.
+
+    Where versions follow each other without end (each answer has its own, or dozens take turns), each
+    take-over would close a window of a few rows. So take-overs are rationed: a debt grows by `patience` =
+    max(`rollback`, 20) with each, and falls by 1 with each answer. Once it is above 15 times `patience`,
+    which takes 16 take-overs in quick succession, the series is `restless`: it stays with the version in
+    charge, whatever the answers name, until one version, that one or another, sends `patience` answers in
+    a row. That one is in charge then, and has the debt cut to 15 times `patience`. So n answers see at
+    most 16 + 2 n / `patience` take-overs; a version now and then, as deployments are, is never delayed.
+
+    All of this depends on the answers in their order alone, not on the batches in which they come.
+
+    Parameters
+    ----------
+    rollback : int
+        Answers in a row of superseded versions, at least 1, of which the last makes its own version the
+        current one again. Answers that name no version break the row.
+
+    Raises
+    ------
+    ValueError
+        `rollback` is below 1.
+
+    Examples
+    --------
+    >>> tracker = VersionTracker(rollback=3)
+    >>> codes = np.array([0, 0, 1, 0, 1, 1])
+    >>> list(tracker.stretches(codes, ("v1", "v2")))  # (start, stop, version, whether it took over)
+    [(0, 2, 'v1', False), (2, 6, 'v2', True)]
+    >>> list(tracker.stretches(np.zeros(5, dtype=int), ("v1",)))
+    [(0, 2, 'v2', False), (2, 5, 'v1', True)]
+
+    A version of its own for each answer:
+
+    >>> names = tuple(f"build-{i}" for i in range(1000))
+    >>> found = list(VersionTracker(rollback=50).stretches(np.arange(1000), names))
+    >>> len(found), found[-1]
+    (17, (16, 1000, 'build-16', True))
+    """
+
+    def __init__(self, rollback: int, resume: Mapping[str, Any] | None = None) -> None:
+        if rollback < 1:
+            raise ValueError(f"rollback must be at least 1 answer, got {rollback}")
+        state: Mapping[str, Any] = resume or {}
+        self._rollback = rollback
+        self._patience = max(rollback, _FEWEST)
+        self._current: str | None = state.get("current")
+        self._superseded: list[str] = list(state.get("superseded", ()))
+        self._stragglers: int = state.get("stragglers", 0)
+        self._debt: int = state.get("debt", 0)
+        self._last: str = state.get("last", "")
+        self._in_a_row: int = state.get("in_a_row", 0)
+
+    @property
+    def current(self) -> str:
+        """The version in charge; ``""`` before the first answer, or where none is named."""
+        return self._current or ""
+
+    @property
+    def restless(self) -> bool:
+        """Whether versions follow each other so fast that a new one does not take over at once."""
+        return self._debt > self._allowed
+
+    @property
+    def _allowed(self) -> int:
+        return (_AT_ONCE - 1) * self._patience
+
+    def stretches(self, version: Ints, names: tuple[str, ...]) -> Iterator[tuple[int, int, str, bool]]:
+        """Cut rows into stretches of one version in charge, each as long as can be.
+
+        Parameters
+        ----------
+        version : (n,) int64
+            Of each row, an index into `names`.
+        names : tuple of str
+            ``""`` for none.
+
+        Yields
+        ------
+        start, stop : int
+        version : str
+            In charge of these rows.
+        took_over : bool
+            Whether it replaces the version of the rows before.
+        """
+        start = at = self._adopt(version, names)
+        if start:
+            yield 0, start, "", False
+        took_over = False
+        while at < len(version):
+            turn = self._next_turn(version[at:], names)
+            if turn is None:
+                break
+            at += turn
+            name = names[int(version[at])]
+            if name != self._current:
+                if at > start:
+                    yield start, at, self.current, took_over
+                self._take_over(name)
+                start, took_over = at, True
+            at += 1
+        if start < len(version):
+            yield start, len(version), self.current, took_over
+
+    def snapshot(self) -> dict[str, Any]:
+        """The version in charge, what it superseded, and how fast."""
+        return {
+            "current": self._current,
+            "superseded": list(self._superseded),
+            "stragglers": self._stragglers,
+            "debt": self._debt,
+            "last": self._last,
+            "in_a_row": self._in_a_row,
+        }
+
+    def _adopt(self, version: Ints, names: tuple[str, ...]) -> int:
+        """Put the first version that is ever named in charge; how many rows come before it."""
+        if self._current:
+            return 0
+        named = np.flatnonzero(np.array([bool(name) for name in names], dtype=bool)[version])
+        if not len(named):
+            return len(version)
+        self._current = names[int(version[named[0]])]
+        return int(named[0])
+
+    def _next_turn(self, version: Ints, names: tuple[str, ...]) -> int | None:
+        """The first row that puts its version in charge; None where none does, and all are counted."""
+        return self._turn_when_restless(version, names) if self.restless else self._turn(version, names)
+
+    def _turn(self, version: Ints, names: tuple[str, ...]) -> int | None:
+        relations = np.array([self._relation(name) for name in names], dtype=np.int64)
+        if not relations.any():
+            self._stragglers, self._debt = 0, max(0, self._debt - len(version))
+            return None
+        relation = relations[version]
+        # The ends of the rows of stragglers; the first row began before these answers.
+        edges = np.flatnonzero(np.r_[True, relation != _OLD, True]) - 1
+        edges[0] -= self._stragglers
+        lengths = np.diff(edges) - 1
+        turns = [
+            *np.flatnonzero(relation == _NEW)[:1].tolist(),
+            *(edges[:-1][lengths >= self._rollback][:1] + self._rollback).tolist(),
+        ]
+        if not turns:
+            self._stragglers, self._debt = int(lengths[-1]), max(0, self._debt - len(version))
+            return None
+        turn: int = min(turns)
+        self._stragglers, self._debt = 0, max(0, self._debt - turn - 1) + self._patience
+        if self.restless:
+            self._last, self._in_a_row = names[int(version[turn])], 1
+        return turn
+
+    def _turn_when_restless(self, version: Ints, names: tuple[str, ...]) -> int | None:
+        starts = np.flatnonzero(np.r_[True, np.diff(version) != 0])
+        named = np.array([bool(name) for name in names], dtype=bool)[version[starts]]
+        lengths = np.diff(np.r_[starts, len(version)])
+        if names[int(version[0])] == self._last:
+            starts[0] -= self._in_a_row
+            lengths[0] += self._in_a_row
+        proved = np.flatnonzero(named & (lengths >= self._patience))
+        if len(proved):
+            self._debt, self._last, self._in_a_row = self._allowed, "", 0
+            return int(starts[proved[0]]) + self._patience - 1
+        self._last = names[int(version[-1])]
+        self._in_a_row = int(lengths[-1])
+        return None
+
+    def _relation(self, name: str) -> int:
+        if name in ("", self._current):
+            return _OWN
+        return _OLD if name in self._superseded else _NEW
+
+    def _take_over(self, name: str) -> None:
+        kept = [old for old in self._superseded if old != name]
+        self._superseded = [*kept, self.current][-_REMEMBERED:]
+        self._current = name

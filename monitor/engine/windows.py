@@ -1,0 +1,394 @@
+"""Fixed-size windows: a model's answers in order of arrival, cut every `size` rows.
+
+A window closes early, by age, once `max_age_seconds` have passed since its first row arrived and at
+least `min_size` rows are in. Whatever the pieces in which rows are pushed, the same rows give the same
+windows: the cut depends on the rows and their arrival times alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+
+LAST = 2**62
+"""A sequence after every row's."""
+
+_FIRST_ROOM = 16  # rows
+
+ClosedBy = Literal["size", "age", "version", "end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Answers on their way into windows, n rows in order of arrival.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+    predicted : (n,) int64
+    time : (n,) float64
+        The records' own times, seconds since the epoch.
+    arrival : (n,) float64
+        The clock by which windows age, seconds, never falling.
+    sequence : (n,) int64
+        Place among everything that the engine received, rising.
+    partition, position : (n,) int64
+        Index into the partition names given beside the rows, and the place there.
+    """
+
+    scores: Floats
+    predicted: Ints
+    time: Floats
+    arrival: Floats
+    sequence: Ints
+    partition: Ints
+    position: Ints
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def take(self, index: Ints) -> Rows:
+        """The rows at these places."""
+        return Rows(
+            self.scores[index],
+            self.predicted[index],
+            self.time[index],
+            self.arrival[index],
+            self.sequence[index],
+            self.partition[index],
+            self.position[index],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedWindow:
+    """A window that will take no more rows.
+
+    Parameters
+    ----------
+    number : int
+        Counts from 0 for each task, model and group.
+    closed_by : {"size", "age", "version", "end"}
+    version : str
+        Of the model, as given with its rows.
+    scores : (n, K) float64
+    predicted : (n,) int64
+    start_time, end_time : float
+        Smallest and largest time of its records, seconds since the epoch.
+    closed_at : int
+        Sequence of the row that closed it: labels up to there were known when it closed. `LAST` where
+        it was closed between rows.
+    positions : mapping of str to tuple of int
+        By partition, the first and the last position used; where another agent used records in between,
+        the first and the last of each stretch, in turn.
+    """
+
+    number: int
+    closed_by: ClosedBy
+    version: str
+    scores: Floats
+    predicted: Ints
+    start_time: float
+    end_time: float
+    closed_at: int
+    positions: Mapping[str, tuple[int, ...]]
+
+    @property
+    def size(self) -> int:
+        return len(self.predicted)
+
+
+@dataclass(frozen=True, slots=True)
+class CountWindow:
+    """Settings of fixed-size windows.
+
+    Parameters
+    ----------
+    size : int
+        Rows a window, at least 1.
+    min_size : int
+        Rows without which no window closes by age, at most `size`.
+    max_age_seconds : float
+        Age past which a window closes early: with the first row that arrives later, which is not in it.
+
+    Raises
+    ------
+    ValueError
+        A number is out of its range.
+
+    Examples
+    --------
+    >>> logic = CountWindow(size=2, min_size=1, max_age_seconds=60).build()
+    >>> column = np.arange(5)
+    >>> rows = Rows(np.full((5, 2), 0.5), column, column * 1.0, column * 1.0, column, column * 0, column)
+    >>> closed, numbers = logic.push(rows, ("a.ndjson",))
+    >>> [(w.number, w.size, w.closed_by) for w in closed], numbers.tolist(), logic.pending
+    ([(0, 2, 'size'), (1, 2, 'size')], [0, 0, 1, 1, 2], 1)
+    """
+
+    size: int
+    min_size: int
+    max_age_seconds: float
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, got {self.size}")
+        if not 1 <= self.min_size <= self.size:
+            raise ValueError(f"min_size must be from 1 to size ({self.size}), got {self.min_size}")
+        if not self.max_age_seconds > 0:
+            raise ValueError(f"max_age_seconds must be above 0, got {self.max_age_seconds}")
+
+    def build(self, resume: Mapping[str, Any] | None = None) -> WindowLogic:
+        """The logic, from the start or from where a snapshot left it."""
+        return WindowLogic(self, resume)
+
+
+Columns = tuple[Floats, Ints, Floats]
+"""Scores (n, K), predicted classes (n,) and times (n,)."""
+
+
+class _Kept:
+    """The rows that an open window keeps from one push to the next.
+
+    They lie in arrays that double as they fill: rows that come one at a time take at most about twice
+    their own bytes, not three array objects each.
+
+    Parameters
+    ----------
+    most : int
+        Rows that may come.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._room = 0
+        self.count = 0
+
+    def add(self, rows: Columns) -> None:
+        """Copy these rows behind the others."""
+        start, count = self.count, self.count + len(rows[2])
+        if count > self._room:
+            self._grow(count, rows)
+        self._scores[start:count], self._predicted[start:count], self._times[start:count] = rows
+        self.count = count
+
+    def columns(self) -> Columns:
+        """The rows, as views; there must be some."""
+        count = self.count
+        return self._scores[:count], self._predicted[:count], self._times[:count]
+
+    def _grow(self, count: int, like: Columns) -> None:
+        room = max(count, min(self._most, max(2 * self._room, _FIRST_ROOM)))
+        scores = np.empty((room, like[0].shape[1]))
+        predicted, times = np.empty(room, dtype=np.int64), np.empty(room)
+        if self.count:
+            start = self.count
+            scores[:start], predicted[:start], times[:start] = self.columns()
+        self._scores, self._predicted, self._times, self._room = scores, predicted, times, room
+
+
+class WindowLogic:
+    """The open window of one series."""
+
+    def __init__(self, settings: CountWindow, resume: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings
+        self._number = 0
+        self._version = ""
+        self._kept = _Kept(self._settings.size)
+        self._fresh: Columns | None = None
+        self._count = 0
+        self._first_arrival = 0.0
+        self._positions: dict[str, tuple[int, ...]] = {}
+        self._interrupted: set[str] = set()
+        if resume is not None:
+            self._restore(resume)
+
+    @property
+    def pending(self) -> int:
+        """Rows in the open window."""
+        return self._count
+
+    @property
+    def number(self) -> int:
+        """Number of the open window: how many have been closed."""
+        return self._number
+
+    def push(
+        self, rows: Rows, partitions: tuple[str, ...], version: str = ""
+    ) -> tuple[list[ClosedWindow], Ints]:
+        """Add rows; return the windows that closed, and the number of the window of each row.
+
+        A window has the version that was given with its first row; who wants to cut at a change of it
+        calls `close` in between.
+        """
+        closed: list[ClosedWindow] = []
+        numbers = np.empty(len(rows), dtype=np.int64)
+        start = 0
+        while start < len(rows):
+            aged = self._age_closed(float(rows.arrival[start]), int(rows.sequence[start]))
+            if aged is not None:
+                closed.append(aged)
+            stop = self._room(rows.arrival, start)
+            if not self._count:
+                self._version = version
+            self._append(rows, start, stop, partitions)
+            numbers[start:stop] = self._number
+            if self._count == self._settings.size:
+                closed.append(self._close("size", int(rows.sequence[stop - 1])))
+            start = stop
+        self._keep()
+        return closed, numbers
+
+    def may_close(self, arrival: Floats, now: float) -> int:
+        """The first of further rows at which the window may close by size or age; their number for none.
+
+        Of rows that are not all pushed it is too early, never too late.
+
+        Parameters
+        ----------
+        arrival : (n,) float64
+            The clock at each row at the latest, never falling.
+        now : float
+            The clock before them.
+        """
+        size, oldest = self._settings.size, self._settings.max_age_seconds
+        deadline = self._deadline if self._count else now + oldest
+        enough = max(self._settings.min_size - self._count, 0)
+        aged = max(int(np.searchsorted(arrival, deadline, side="right")), enough)
+        return min(size - self._count - 1, aged, len(arrival))
+
+    def interrupt(self, partition: str) -> bool:
+        """Another agent used records of this partition: what follows is a stretch of its own.
+
+        Returns whether the open window holds rows of it; else there is nothing to tell apart.
+        """
+        if partition not in self._positions:
+            return False
+        self._interrupted.add(partition)
+        return True
+
+    @property
+    def closes_at(self) -> float:
+        """The clock's time past which `tick` closes the open window; infinite while it holds too few rows."""
+        return self._deadline if self._count >= self._settings.min_size else np.inf
+
+    def tick(self, now: float) -> ClosedWindow | None:
+        """Close the open window if it has grown old by `now`."""
+        return self._age_closed(now, LAST)
+
+    def close(self, reason: ClosedBy, at: int = LAST) -> ClosedWindow | None:
+        """Close the open window whatever it holds; None where it holds nothing.
+
+        `at` is the sequence of the row that closes it, which is not in it.
+        """
+        return self._close(reason, at) if self._count else None
+
+    def snapshot(self) -> dict[str, Any]:
+        """The open window and its number."""
+        columns = self._columns() if self._count else None
+        scores, predicted, times = (column.copy() for column in columns) if columns else (None, None, None)
+        return {
+            "number": self._number,
+            "version": self._version,
+            "scores": scores,
+            "predicted": predicted,
+            "time": times,
+            "first_arrival": self._first_arrival,
+            "positions": {name: list(ends) for name, ends in self._positions.items()},
+            "interrupted": sorted(self._interrupted),
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._number = state["number"]
+        self._version = state["version"]
+        if state["scores"] is None:
+            return
+        self._kept.add((state["scores"], state["predicted"], state["time"]))
+        self._count = len(state["time"])
+        self._first_arrival = state["first_arrival"]
+        self._positions = {name: tuple(ends) for name, ends in state["positions"].items()}
+        self._interrupted = set(state.get("interrupted", ()))
+
+    def _clear(self) -> None:
+        if self._kept.count:  # the closed window has its arrays
+            self._kept = _Kept(self._settings.size)
+        self._fresh = None
+        self._count = 0
+        self._positions = {}
+        self._interrupted = set()
+
+    def _age_closed(self, now: float, at: int) -> ClosedWindow | None:
+        return self._close("age", at) if now > self.closes_at else None
+
+    @property
+    def _deadline(self) -> float:
+        """The clock's time past which the open window is old."""
+        return self._first_arrival + self._settings.max_age_seconds
+
+    def _room(self, arrival: Floats, start: int) -> int:
+        """Where the next cut falls: full, or past the deadline with `min_size` rows in."""
+        full = min(len(arrival), start + self._settings.size - self._count)
+        deadline = self._deadline if self._count else float(arrival[start]) + self._settings.max_age_seconds
+        if arrival[full - 1] <= deadline:
+            return full
+        on_time = start + int(np.searchsorted(arrival[start:full], deadline, side="right"))
+        return min(full, max(on_time, start + self._settings.min_size - self._count, start + 1))
+
+    def _append(self, rows: Rows, start: int, stop: int, partitions: tuple[str, ...]) -> None:
+        if not self._count:
+            self._first_arrival = float(rows.arrival[start])
+        self._keep()
+        self._fresh = (rows.scores[start:stop], rows.predicted[start:stop], rows.time[start:stop])
+        self._count += stop - start
+        self._note_positions(rows.partition[start:stop], rows.position[start:stop], partitions)
+
+    def _note_positions(self, partition: Ints, position: Ints, partitions: tuple[str, ...]) -> None:
+        if len(partitions) == 1:
+            self._widen(partitions[0], int(position[0]), int(position[-1]))
+            return
+        for code in np.unique(partition).tolist():
+            places = position[partition == code]
+            self._widen(partitions[code], int(places[0]), int(places[-1]))
+
+    def _widen(self, name: str, first: int, last: int) -> None:
+        known = self._positions.get(name, ())
+        if known and name not in self._interrupted:
+            self._positions[name] = (*known[:-1], last)
+        else:
+            self._positions[name] = (*known, first, last)
+            self._interrupted.discard(name)
+
+    def _keep(self) -> None:
+        """Copy what stays, so that a slow series does not keep a whole batch in memory."""
+        if self._fresh is not None:
+            self._kept.add(self._fresh)
+            self._fresh = None
+
+    def _columns(self) -> Columns:
+        """The open window's rows; those of a window that one push filled are not copied."""
+        if self._fresh is not None and not self._kept.count:
+            return self._fresh
+        self._keep()
+        return self._kept.columns()
+
+    def _close(self, reason: ClosedBy, at: int) -> ClosedWindow:
+        scores, predicted, times = self._columns()
+        window = ClosedWindow(
+            number=self._number,
+            closed_by=reason,
+            version=self._version,
+            scores=scores,
+            predicted=predicted,
+            start_time=float(times.min()),
+            end_time=float(times.max()),
+            closed_at=at,
+            positions=self._positions,
+        )
+        self._number += 1
+        self._clear()
+        return window

@@ -1,0 +1,120 @@
+"""What there is to be alerted about in a view: the alerts on models, under the names of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from monitor.base.results import Estimate
+from monitor.export.rules import Alert, RuleSettings, rule_groups
+from monitor.reports.views import AgentView, ObjectiveState, ObjectiveView, SeriesState, SeriesView
+
+Identity = frozenset[tuple[str, str]]
+"""The labels of an alert; the same alert has the same ones."""
+
+BREACHED = "BlindsightObjectiveBreached"
+AT_RISK = "BlindsightObjectiveAtRisk"
+OUT_OF_CONTROL = "BlindsightOutOfControl"
+UNTRUSTED = "BlindsightEstimateUntrusted"
+NO_WINDOW = "BlindsightNoWindowClosed"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that holds now.
+
+    Parameters
+    ----------
+    name : str
+        The alert's, as in the rules.
+    labels : tuple of (str, str)
+        Whom it is about.
+    text : str
+        How much; a sentence.
+    windows : int
+        Windows of that series that have closed.
+    patient : bool
+        It must hold in two windows before it is an alert, and be gone for two before it ends.
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    text: str
+    windows: int
+    patient: bool = True
+
+    @property
+    def identity(self) -> Identity:
+        """Everything that makes it this alert: neither window nor value."""
+        labels = {**dict(self.labels), "alertname": self.name, "severity": rule(self.name).severity}
+        return frozenset(labels.items())
+
+
+@cache
+def rule(name: str) -> Alert:
+    """The rule of this name, for its severity and its summary."""
+    groups = rule_groups(RuleSettings())
+    return next(alert for group in groups for alert in group.alerts if alert.name == name)
+
+
+def holding(view: AgentView) -> Iterator[Condition]:
+    """The conditions that hold; none of a model that is warming up."""
+    for one in view.engine.series:
+        if not _warming(one):
+            yield from _of_series(one)
+
+
+def _warming(one: SeriesView) -> bool:
+    """Before there is a baseline; what fell silent meanwhile has had no chart yet."""
+    return one.state is SeriesState.WARMING_UP or (one.state is SeriesState.SILENT and not one.charts)
+
+
+def _of_series(one: SeriesView) -> Iterator[Condition]:
+    who = [("task", one.task), ("model", one.model), *([("group", one.group)] if one.group else [])]
+    closed = one.windows_closed
+    for objective in one.objectives:
+        of = (*who, ("metric", objective.metric))
+        if objective.state is ObjectiveState.BREACHED and not one.group:
+            yield Condition(BREACHED, of, _judged(one, objective), closed)
+        if objective.state in (ObjectiveState.BREACHED, ObjectiveState.AT_RISK):
+            yield Condition(AT_RISK, of, _judged(one, objective), closed)
+    for chart in one.charts:
+        if chart.verdict.out_of_control:
+            of = (*who, ("metric", chart.metric))
+            yield Condition(OUT_OF_CONTROL, of, _charted(one, chart.metric), closed)
+    if one.trust is not None and not one.trust.trusted:
+        text = f"{_name(one, 'accuracy')} is not what the estimate says, by its labels."
+        yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
+    if one.state is SeriesState.SILENT and not one.group:
+        text = f"Model {one.model}, task {one.task}: no answer for three times max_age_seconds."
+        yield Condition(NO_WINDOW, tuple(who), text, closed, patient=False)
+
+
+def _name(one: SeriesView, metric: str) -> str:
+    group = f", group {one.group}" if one.group else ""
+    return f"{metric} of model {one.model}, task {one.task}{group}"
+
+
+def _judged(one: SeriesView, objective: ObjectiveView) -> str:
+    side = "at least" if objective.is_floor else "at most"
+    return (
+        f"{_name(one, objective.metric)}: the objective is {side} {objective.bound:.1%}, by the interval "
+        f"pooled over the last windows it is {str(objective.state).replace('_', ' ')}. Last window:"
+        f"{_estimates(one, objective.metric)}."
+    )
+
+
+def _charted(one: SeriesView, metric: str) -> str:
+    broken = [f"{rule} {count}" for (of, rule), count in one.violations.items() if of == metric and count]
+    rules = f" Windows that broke a rule so far: {', '.join(broken)}." if broken else ""
+    return f"{_name(one, metric)} is out of control. Last window:{_estimates(one, metric)}.{rules}"
+
+
+def _estimates(one: SeriesView, metric: str) -> str:
+    shown = [
+        f" {each.estimator} {each.result.value:.1%} ({each.result.lower:.1%} to {each.result.upper:.1%})"
+        for each in one.estimates
+        if each.metric == metric and isinstance(each.result, Estimate)
+    ]
+    return ",".join(shown) or " unknown"

@@ -1,0 +1,1 @@
+"""Control charts as SVG."""

@@ -1,0 +1,154 @@
+"""The marks of a chart as SVG: pixels in, elements out. NaN leaves a gap, and never reaches the text."""
+
+from __future__ import annotations
+
+import re
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from monitor.base.records import Floats
+from monitor.export.charts import plotting
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def number(value: float) -> str:
+    """A coordinate with at most two decimals.
+
+    Examples
+    --------
+    >>> number(12.0), number(3.14159), number(-0.001)
+    ('12', '3.14', '0')
+    """
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def text(words: str) -> str:
+    """Text that may stand in an element or in a quoted attribute; what XML forbids becomes U+FFFD.
+
+    Examples
+    --------
+    >>> text('a<b & "c"\\x00')
+    'a&lt;b &amp; &quot;c&quot;\\ufffd'
+    """
+    return escape(_NOT_XML.sub("\ufffd", words), {'"': "&quot;"})
+
+
+def line(x: Floats, edges: Floats, y: Floats, most: int) -> str:
+    """Path data of a line with gaps, thinned to the pixels where there are more than `most` points.
+
+    A window alone between gaps becomes a level line between its borders.
+
+    Examples
+    --------
+    >>> x, edges = np.array([0.0, 1, 2, 3]), np.array([-0.5, 0.5, 1.5, 2.5, 3.5])
+    >>> line(x, edges, np.array([5.0, 6, np.nan, 7]), 100)
+    'M0 5L1 6M2.5 7H3.5'
+    """
+    parts = []
+    for start, end in plotting.runs(np.isfinite(y)):
+        if end - start == 1:
+            parts.append(f"M{number(edges[start])} {number(y[start])}H{number(edges[end])}")
+            continue
+        rows = start + plotting.thin(x[start:end], y[start:end], most)
+        points = [f"{number(one)} {number(two)}" for one, two in zip(x[rows], y[rows], strict=True)]
+        parts.append("M" + "L".join(points))
+    return "".join(parts)
+
+
+def steps(edges: Floats, y: Floats, most: int) -> str:
+    """Path data of a line that is level between borders, with gaps; thinned as `line` is.
+
+    Examples
+    --------
+    >>> steps(np.array([0.0, 1, 2, 3, 4]), np.array([5.0, 5, 6, np.nan]), 100)
+    'M0 5H2V6H3'
+    """
+    if len(y) > most:
+        return line((edges[1:] + edges[:-1]) / 2, edges, y, most)  # a step narrower than a pixel is a point
+    parts = []
+    for start, end in plotting.runs(np.isfinite(y)):
+        heights = [number(one) for one in y[start:end]]
+        parts.append(f"M{number(edges[start])} {heights[0]}")
+        for place in range(1, len(heights)):
+            if heights[place] != heights[place - 1]:
+                parts.append(f"H{number(edges[start + place])}V{heights[place]}")
+        parts.append(f"H{number(edges[end])}")
+    return "".join(parts)
+
+
+def band(x: Floats, edges: Floats, lower: Floats, upper: Floats, most: int) -> str:
+    """Path data of the area between two lines, with gaps; a window alone is as wide as its borders.
+
+    Where there are more than `most` windows, each pixel column takes its widest extent.
+
+    Examples
+    --------
+    >>> low, high = np.array([9.0, 8.0]), np.array([3.0, 2.0])
+    >>> band(np.array([0.0, 1.0]), np.array([-0.5, 0.5, 1.5]), low, high, 100)
+    'M0 3L1 2L1 8L0 9Z'
+    """
+    parts = []
+    for start, end in plotting.runs(np.isfinite(lower) & np.isfinite(upper)):
+        if end - start == 1:
+            across = edges[start : start + 2]
+            low, high = np.full(2, lower[start]), np.full(2, upper[start])
+        else:
+            across, low, high = _widest(x[start:end], lower[start:end], upper[start:end], most)
+        xs = np.concatenate([across, across[::-1]])
+        ys = np.concatenate([high, low[::-1]])
+        points = (f"{number(one)} {number(two)}" for one, two in zip(xs, ys, strict=True))
+        parts.append("M" + "L".join(points) + "Z")
+    return "".join(parts)
+
+
+def _widest(x: Floats, lower: Floats, upper: Floats, most: int) -> tuple[Floats, Floats, Floats]:
+    """Pixels grow downwards: the lower line's extreme is its largest, the upper line's its smallest."""
+    if len(x) <= most:
+        return x, lower, upper
+    column = np.floor(x)
+    first = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]]))
+    return x[first], np.maximum.reduceat(lower, first), np.minimum.reduceat(upper, first)
+
+
+def whiskers(x: Floats, lower: Floats, upper: Floats) -> str:
+    """Path data of upright strokes.
+
+    Examples
+    --------
+    >>> whiskers(np.array([1.0, 2.0]), np.array([9.0, np.nan]), np.array([3.0, 4.0]))
+    'M1 9V3'
+    """
+    known = np.isfinite(lower) & np.isfinite(upper)
+    ends = zip(x[known], lower[known], upper[known], strict=True)
+    return "".join(f"M{number(a)} {number(b)}V{number(c)}" for a, b, c in ends)
+
+
+def path(data: str, style: str) -> list[str]:
+    """A path element, or nothing where there is nothing to draw."""
+    return [f'<path {style} d="{data}"/>'] if data else []
+
+
+def spread(wanted: list[float], apart: float, high: float) -> list[float]:
+    """Heights near the wanted ones that keep `apart` pixels and stay within 0 and `high`, in their order.
+
+    Examples
+    --------
+    >>> spread([50.0, 52.0, 10.0], 14.0, 100.0)
+    [50.0, 64.0, 10.0]
+    >>> spread([95.0, 99.0], 14.0, 100.0)
+    [86.0, 100.0]
+    """
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    placed = dict.fromkeys(order, 0.0)
+    floor = 0.0
+    for place in order:
+        placed[place] = max(wanted[place], floor)
+        floor = placed[place] + apart
+    ceiling = high
+    for place in reversed(order):
+        placed[place] = min(placed[place], ceiling)
+        ceiling = placed[place] - apart
+    return [placed[place] for place in range(len(wanted))]

@@ -1,0 +1,175 @@
+"""What every chart needs: sensible ticks, and lines thinned to the pixels that there are."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAY = 86_400
+_TIME_STEPS = (
+    *(1, 2, 5, 10, 15, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3600 * hours for hours in (1, 2, 3, 6, 12)),
+    *(_DAY * days for days in (1, 2, 7, 14)),
+)
+# Longer steps are counted in months, which have no fixed length.
+_MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120, 1200)
+
+_SLACK = 1e-9  # of a step: 0.3 / 0.1 is below 3 in binary, yet the tick at 0.3 belongs to [0, 0.3]
+
+Ticks = list[tuple[float, str]]
+
+
+def number_ticks(low: float, high: float, most: int, integers: bool = False) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most `most` of them.
+
+    Examples
+    --------
+    >>> number_ticks(0.83, 0.97, 5)
+    [0.85, 0.9, 0.95]
+    >>> number_ticks(0, 3, 10, integers=True)
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    step = 10.0 ** math.floor(math.log10(max(high - low, 1e-12) / most))
+    if integers:
+        step = max(step, 1.0)
+    steps = (step * factor for factor in (1, 2, 5, 10, 20, 50))
+    step = next(one for one in steps if _count(low, high, one) <= most)
+    first = math.ceil(low / step - _SLACK)
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [round((first + k) * step, digits) for k in range(_count(low, high, step))]
+
+
+def _count(low: float, high: float, step: float) -> int:
+    return math.floor(high / step + _SLACK) - math.ceil(low / step - _SLACK) + 1
+
+
+def percent_labels(values: list[float]) -> list[str]:
+    """Ratios as percentages, all with the decimals that the closest two need.
+
+    Examples
+    --------
+    >>> percent_labels([0.85, 0.9, 0.95]), percent_labels([0.885, 0.89])
+    (['85 %', '90 %', '95 %'], ['88.5 %', '89.0 %'])
+    """
+    digits = next((d for d in range(4) if all(abs(round(100 * v, d) - 100 * v) < 1e-6 for v in values)), 4)
+    return [f"{100 * value:.{digits}f} %" for value in values]
+
+
+def time_ticks(low: float, high: float, most: int) -> Ticks:
+    """Round times in UTC within [low, high] (seconds since the epoch), at most `most`, with their labels.
+
+    Examples
+    --------
+    >>> [label for _, label in time_ticks(1364774400, 1388534400, 10)]
+    ['Apr 2013', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec', 'Jan 2014']
+    >>> [label for _, label in time_ticks(1364810000, 1364824000, 5)]
+    ['10:00, 1 Apr 2013', '11:00', '12:00', '13:00']
+    """
+    for step in _TIME_STEPS:
+        if _count(low, high, step) <= most:
+            first = math.ceil(low / step - _SLACK) * step
+            return _label_times([first + k * step for k in range(_count(low, high, step))], step)
+    for months in _MONTH_STEPS:
+        starts = _month_starts(low, high, months)
+        if len(starts) <= most:
+            break
+    return _label_months(starts)
+
+
+def _label_times(times: list[float], step: float) -> Ticks:
+    """Days by date, moments by the clock; the first in full, so that the picture says when it was."""
+    form = "%H:%M:%S" if step < 60 else "%H:%M"
+    ticks = []
+    for place, time in enumerate(times):
+        moment = datetime.fromtimestamp(time, UTC)
+        day = f"{moment.day} {_MONTHS[moment.month - 1]}" + (f" {moment.year}" if place == 0 else "")
+        clock = moment.strftime(form)
+        full = f"{clock}, {day}" if place == 0 else clock
+        ticks.append((float(time), day if time % _DAY == 0 else full))
+    return ticks
+
+
+def _month_starts(low: float, high: float, months: int) -> list[datetime]:
+    first = datetime.fromtimestamp(low, UTC)
+    last = datetime.fromtimestamp(high, UTC)
+    numbers = range(
+        (first.year * 12 + first.month - 1) // months * months, last.year * 12 + last.month, months
+    )
+    starts = (datetime(number // 12, number % 12 + 1, 1, tzinfo=UTC) for number in numbers)
+    return [start for start in starts if low <= start.timestamp() <= high]
+
+
+def _label_months(starts: list[datetime]) -> Ticks:
+    ticks = []
+    for place, start in enumerate(starts):
+        name = _MONTHS[start.month - 1]
+        new_year = place == 0 or starts[place - 1].year != start.year
+        ticks.append((start.timestamp(), f"{name} {start.year}" if new_year else name))
+    return ticks
+
+
+def edges(x: Floats) -> Floats:
+    """Borders between neighbouring points, (n + 1,): half way, and as far outside at the ends.
+
+    Examples
+    --------
+    >>> edges(np.array([0.0, 1.0, 3.0]))
+    array([-0.5,  0.5,  2. ,  4. ])
+    >>> edges(np.array([7.0]))
+    array([6.5, 7.5])
+    """
+    if len(x) < 2:
+        return np.array([x[0] - 0.5, x[0] + 0.5]) if len(x) else np.zeros(0)
+    middle = (x[1:] + x[:-1]) / 2
+    return np.concatenate([[2 * x[0] - middle[0]], middle, [2 * x[-1] - middle[-1]]])
+
+
+def runs(mask: NDArray[np.bool_]) -> Ints:
+    """Start and end (exclusive) of each run of True, (r, 2).
+
+    Examples
+    --------
+    >>> runs(np.array([True, True, False, True])).tolist()
+    [[0, 2], [3, 4]]
+    """
+    padded = np.concatenate([[False], mask, [False]])
+    return np.flatnonzero(padded[1:] != padded[:-1]).reshape(-1, 2)
+
+
+def thin(x: Floats, y: Floats, most: int) -> Ints:
+    """Rows that draw the same line: of each pixel column the first, last, lowest and highest.
+
+    Parameters
+    ----------
+    x : (n,) float64
+        In pixels, not falling.
+    y : (n,) float64
+        Known everywhere.
+    most : int
+        Fewer rows than this are all kept.
+
+    Returns
+    -------
+    (m,) int64
+        Rising.
+
+    Examples
+    --------
+    >>> x = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    >>> thin(x, np.array([5.0, 9.0, 6.0, 1.0, 5.0, 5.0]), 4).tolist()
+    [0, 1, 3, 4, 5]
+    """
+    if len(x) <= most:
+        return np.arange(len(x))
+    column = np.floor(x).astype(np.int64)
+    first = np.flatnonzero(np.concatenate([[True], column[1:] != column[:-1]]))
+    last = np.concatenate([first[1:], [len(x)]]) - 1
+    by_height = np.lexsort((y, column))  # of each column the lowest first, the highest last
+    return np.unique(np.concatenate([first, last, by_height[first], by_height[last]]))

@@ -1,0 +1,343 @@
+"""Control charts as SVG, written by hand: matplotlib weighs more than the whole agent, which is a sidecar.
+
+Marks differ by shape and dash as well as by colour (Okabe and Ito's palette, which colour-blind people
+can tell apart), so that a picture printed in grey says the same. The same data give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+from monitor.export.charts import frame as frame
+from monitor.export.charts import marks as marks
+from monitor.export.charts import plotting
+from monitor.export.charts.frame import HEIGHT, PLOT_HEIGHT, PLOT_WIDTH, STYLES, WIDTH
+
+_MOST_POINTS = 4 * PLOT_WIDTH
+_CROWDED_PIXELS = 7.0  # closer than this, full-size points with whiskers would hide everything else
+_NARROWEST = 0.02  # a model that never changes must not have its rounding blown up to the full height
+
+_SERIES = ("value", "lower", "upper", "center", "limit_lower", "limit_upper")
+_REALISED = ("realised", "realised_lower", "realised_upper")
+
+Flags = NDArray[np.bool_]
+
+
+def _nothing() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlChartData:
+    """What a control chart shows of one model and metric, n windows; NaN stands for unknown.
+
+    Parameters
+    ----------
+    title, subtitle : str
+    x : (n,) float64
+        Rising: the windows' numbers, or with `x_is_time` their times in seconds since the epoch.
+    value, lower, upper : (n,) float64
+        The estimate and its interval, as ratios.
+    center, limit_lower, limit_upper : (n,) float64
+        The chart's centre line and control limits, which may differ from window to window.
+    violated, out_of_control : (n,) bool
+        Windows that broke a rule, and windows at whose end the alarm was latched.
+    realised, realised_lower, realised_upper : (n,) float64
+        What labels later said, with its interval. Left out: unknown everywhere.
+    objective : float
+        The floor or ceiling; NaN if there is none.
+    is_floor : bool
+    level : float
+        Of the intervals, 0 to 1; for the legend.
+    x_is_time : bool
+    estimate_name, realised_name : str
+        For the legend.
+    versions : tuple of (int, str)
+        Windows, as places in `x`, at which another version of the model begins, rising, and its name:
+        there the limits end and others begin.
+
+    Raises
+    ------
+    ValueError
+        The arrays do not have one length, `x` is not finite and rising, or a version begins outside of
+        the windows.
+    """
+
+    title: str
+    x: Floats
+    value: Floats
+    lower: Floats
+    upper: Floats
+    center: Floats
+    limit_lower: Floats
+    limit_upper: Floats
+    violated: Flags
+    out_of_control: Flags
+    realised: Floats = field(default_factory=_nothing)
+    realised_lower: Floats = field(default_factory=_nothing)
+    realised_upper: Floats = field(default_factory=_nothing)
+    objective: float = float("nan")
+    is_floor: bool = True
+    level: float = 0.95
+    x_is_time: bool = False
+    subtitle: str = ""
+    estimate_name: str = "estimate"
+    realised_name: str = "realised"
+    versions: tuple[tuple[int, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.x)
+        for name in _REALISED:
+            if len(getattr(self, name)) == 0:
+                object.__setattr__(self, name, np.full(n, np.nan))
+        for name in (*_SERIES, *_REALISED, "violated", "out_of_control"):
+            if len(getattr(self, name)) != n:
+                raise ValueError(
+                    f"{name}: expected one value a window, {n} as in x, got {len(getattr(self, name))}; "
+                    "write NaN or False for the windows that have none"
+                )
+        if not np.isfinite(self.x).all() or (np.diff(self.x) < 0).any():
+            raise ValueError("x: expected finite numbers that never fall; sort the windows by x")
+        places = [place for place, _ in self.versions]
+        if places != sorted(set(places)) or not all(0 <= place < n for place in places):
+            raise ValueError(f"versions: expected rising places from 0 to {n - 1}, got {places}")
+
+
+def control_chart_svg(chart: ControlChartData) -> str:
+    """One control chart, 1200 × 420, as a complete SVG document.
+
+    Past 4,000 windows lines are thinned to the pixels that there are; of each pixel column the lowest
+    and highest stay, so that no excursion is lost. Unknown windows are gaps, ticked at the bottom.
+
+    Examples
+    --------
+    >>> known = np.array([0.91, 0.93])
+    >>> picture = control_chart_svg(ControlChartData(
+    ...     title="erm: accuracy", x=np.arange(2.0), value=known, lower=known - 0.02, upper=known + 0.02,
+    ...     center=np.full(2, 0.92), limit_lower=np.full(2, 0.88), limit_upper=np.full(2, 0.96),
+    ...     violated=np.zeros(2, bool), out_of_control=np.zeros(2, bool)))
+    >>> picture[:21], "erm: accuracy" in picture
+    ('<svg xmlns="http://ww', True)
+    """
+    return stacked_svg([chart])
+
+
+def stacked_svg(charts: Sequence[ControlChartData]) -> str:
+    """Several control charts below each other in one SVG document, 1200 × 420 each."""
+    height = HEIGHT * max(len(charts), 1)
+    label = "; ".join(chart.title for chart in charts) or "no charts"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{marks.text(label)}" '
+        "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\">",
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+    ]
+    for place, chart in enumerate(charts):
+        parts += [f'<g transform="translate(0 {place * HEIGHT})">', *_Picture(chart).elements(), "</g>"]
+    return "\n".join([*parts, "</svg>", ""])
+
+
+class _Picture:
+    """One chart at work: its scales in pixels, and its layers from back to front."""
+
+    def __init__(self, chart: ControlChartData) -> None:
+        self._chart = chart
+        known = {name: _known(getattr(chart, name)) for name in (*_SERIES, *_REALISED)}
+        self._objective = float(chart.objective) if np.isfinite(chart.objective) else None
+        self._low, self._high = _y_range(known, self._objective)
+        borders = plotting.edges(chart.x)
+        self._first, self._last = (float(borders[0]), float(borders[-1])) if len(borders) else (0.0, 1.0)
+        self._x = self._across(chart.x)
+        self._edges = self._across(borders)
+        self._y = {name: self._down(values) for name, values in known.items()}
+        self._newest = {name: _newest(known[name]) for name in ("limit_upper", "center", "limit_lower")}
+
+    def _across(self, x: Floats) -> Floats:
+        width = max(self._last - self._first, 1e-9)  # all windows may end in the same second
+        return (np.asarray(x, dtype=np.float64) - self._first) / width * PLOT_WIDTH
+
+    def _down(self, ratio: Floats) -> Floats:
+        return (self._high - ratio) / (self._high - self._low) * PLOT_HEIGHT
+
+    def _height(self, ratio: float) -> float:
+        return (self._high - ratio) / (self._high - self._low) * PLOT_HEIGHT
+
+    def elements(self) -> list[str]:
+        return [
+            *frame.title(self._chart.title, self._chart.subtitle),
+            *self._axes(),
+            f"<svg {frame.PLOT}>",  # clips without an id; ids would clash where pictures share a page
+            *self._alarms(),
+            *self._lines(),
+            *self._versions(),
+            *self._realised(),
+            *_path("estimate", marks.line(self._x, self._edges, self._y["value"], _MOST_POINTS)),
+            *self._violations(),
+            *self._unknown(),
+            "</svg>",
+            f'<rect {frame.PLOT} fill="none" stroke="#5c5c5c"/>',
+            *frame.side_labels(self._side_labels()),
+            *([] if len(self._chart.x) else frame.note("no window has closed yet")),
+            *frame.legend(self._legend()),
+        ]
+
+    def _axes(self) -> list[str]:
+        by_time = self._chart.x_is_time and len(self._chart.x) > 0
+        levels = plotting.number_ticks(self._low, self._high, 7)
+        heights = [self._height(ratio) for ratio in levels]
+        ticks = plotting.time_ticks(self._first, self._last, 12) if by_time else self._numbers()
+        places = self._across(np.array([x for x, _ in ticks])).tolist()
+        return [
+            *frame.y_axis(list(zip(heights, plotting.percent_labels(levels), strict=True))),
+            *frame.x_axis(
+                [(place, label) for place, (_, label) in zip(places, ticks, strict=True)],
+                "time (UTC)" if self._chart.x_is_time else "window",
+            ),
+        ]
+
+    def _numbers(self) -> plotting.Ticks:
+        if len(self._chart.x) == 0:
+            return []
+        ticks = plotting.number_ticks(self._first, self._last, 12, integers=True)
+        return [(x, f"{x:.0f}") for x in ticks]
+
+    def _lines(self) -> list[str]:
+        y = self._y
+        parts = _path("band", marks.band(self._x, self._edges, y["lower"], y["upper"], _MOST_POINTS))
+        for kind, name in (("center", "center"), ("limit", "limit_lower"), ("limit", "limit_upper")):
+            parts += _path(kind, marks.steps(self._edges, y[name], _MOST_POINTS))
+        if self._objective is not None:
+            parts += _path("objective", f"M0 {marks.number(self._height(self._objective))}H{PLOT_WIDTH}")
+        return parts
+
+    def _versions(self) -> list[str]:
+        """A line where a version begins; its name where the one before leaves room for it."""
+        places = np.unique(np.round(self._edges[[place for place, _ in self._chart.versions]]))
+        parts = _path("version", "".join(f"M{marks.number(x)} 0v{PLOT_HEIGHT}" for x in places))
+        free = 0.0
+        for place, name in self._chart.versions:
+            x = float(self._edges[place])
+            words, right = frame.version_name(x, name)
+            if x >= free and right <= PLOT_WIDTH:
+                parts += words
+                free = right
+        return parts
+
+    def _alarms(self) -> list[str]:
+        parts = []
+        for start, end in self._alarm_spans():
+            place = f'x="{marks.number(start)}" width="{marks.number(end - start)}"'
+            parts.append(f'<rect class="alarm" {place} height="{PLOT_HEIGHT}" {STYLES["alarm"]}/>')
+            parts.append(f'<rect {place} height="6" {STYLES["alarm-bar"]}/>')
+        return parts
+
+    def _alarm_spans(self) -> list[tuple[float, float]]:
+        """In pixels, at least one wide; spans less than a pixel apart become one."""
+        spans: list[tuple[float, float]] = []
+        for first, last in self._edges[plotting.runs(self._chart.out_of_control)].tolist():
+            last = max(last, first + 1.0)
+            if spans and first - spans[-1][1] < 1.0:
+                first, last = spans.pop()[0], last
+            spans.append((first, last))
+        return spans
+
+    def _realised(self) -> list[str]:
+        y = self._y
+        rows = self._visible(np.isfinite(y["realised"]), y["realised"])
+        x = self._x[rows]
+        crowded = len(rows) > 1 and (x[-1] - x[0]) / (len(rows) - 1) < _CROWDED_PIXELS
+        whiskers = marks.whiskers(x, y["realised_lower"][rows], y["realised_upper"][rows])
+        faint = ' stroke-opacity="0.3"' if crowded else ""
+        radius = 1.7 if crowded else 3.2
+        circles = [
+            f'<circle cx="{marks.number(across)}" cy="{marks.number(down)}" r="{radius}"/>'
+            for across, down in zip(x, y["realised"][rows], strict=True)
+        ]
+        return [
+            *marks.path(whiskers, f'class="whisker" {STYLES["whisker"]}{faint}'),
+            *_group("realised", circles),
+        ]
+
+    def _violations(self) -> list[str]:
+        value = self._y["value"]
+        rows = self._visible(self._chart.violated & np.isfinite(value), value)
+        points = zip(self._x[rows], value[rows], strict=True)
+        return _group("violation", [frame.diamond(x, y) for x, y in points])
+
+    def _visible(self, mask: Flags, y: Floats) -> Ints:
+        """Rows of the mask, no more than four a pixel column."""
+        rows = np.flatnonzero(mask)
+        return rows[plotting.thin(self._x[rows], y[rows], PLOT_WIDTH)]
+
+    def _unknown(self) -> list[str]:
+        columns = np.unique(np.round(self._x[~np.isfinite(self._y["value"])]))
+        return _path("unknown", "".join(f"M{marks.number(x)} {PLOT_HEIGHT}v-8" for x in columns))
+
+    def _side_labels(self) -> list[tuple[float, str, str]]:
+        words = {"limit_upper": "upper limit", "center": "centre", "limit_lower": "lower limit"}
+        labels = [
+            (self._height(ratio), f"{words[name]} {_percent(ratio)}", frame.INK)
+            for name, ratio in self._newest.items()
+            if ratio is not None
+        ]
+        if self._objective is not None:
+            word = "floor" if self._chart.is_floor else "ceiling"
+            text = f"{word} {_percent(self._objective)}"
+            labels.append((self._height(self._objective), text, frame.OBJECTIVE_INK))
+        return labels
+
+    def _legend(self) -> list[tuple[str, str]]:
+        chart = self._chart
+        level = f"{100 * chart.level:g} % interval"
+        whiskers = np.isfinite(self._y["realised_lower"]).any()
+        realised = f"{chart.realised_name}, {level}" if whiskers else chart.realised_name
+        shown = [
+            ("estimate", f"{chart.estimate_name}, {level}", np.isfinite(self._y["value"]).any()),
+            ("realised", realised, np.isfinite(self._y["realised"]).any()),
+            ("limit", "control limits", self._newest["limit_lower"] is not None),
+            ("objective", "objective", self._objective is not None),
+            ("violation", "breaks a rule", chart.violated.any()),
+            ("alarm", "out of control", chart.out_of_control.any()),
+            ("version", "another version", len(chart.versions) > 0),
+            ("unknown", "unknown", not np.isfinite(self._y["value"]).all()),
+        ]
+        return [(kind, words) for kind, words, present in shown if present]
+
+
+def _path(kind: str, data: str) -> list[str]:
+    return marks.path(data, f'class="{kind}" {STYLES[kind]}')
+
+
+def _group(kind: str, members: list[str]) -> list[str]:
+    return [f'<g class="{kind}" {STYLES[kind]}>', *members, "</g>"] if members else []
+
+
+def _known(values: Floats) -> Floats:
+    values = np.asarray(values, dtype=np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _newest(values: Floats) -> float | None:
+    """Median of the last nine: the very last window is often a short one, whose limits are wider."""
+    known = values[np.isfinite(values)]
+    return float(np.median(known[-9:])) if len(known) else None
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
+
+
+def _y_range(known: dict[str, Floats], objective: float | None) -> tuple[float, float]:
+    """What is to be seen with some air, within 0 to 1; the whiskers' ends may stand out of it."""
+    seen = [values[np.isfinite(values)] for name, values in known.items() if name not in _REALISED[1:]]
+    everything = np.concatenate([*seen, [] if objective is None else [objective]])
+    if len(everything) == 0:
+        return 0.0, 1.0
+    low, high = float(everything.min()), float(everything.max())
+    air = max(0.06 * (high - low), (_NARROWEST - (high - low)) / 2)
+    return max(low - air, min(low, 0.0)), min(high + air, max(high, 1.0))

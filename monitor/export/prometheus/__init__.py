@@ -1,0 +1,1 @@
+"""The exposition for Prometheus: families, their rows, and the text."""

@@ -1,0 +1,372 @@
+"""What Blindsight tells Prometheus: a custom collector over one immutable view a scrape.
+
+Names, units and help stand in one table, `families.FAMILIES`; every function here only says which value
+goes into which row of it. A value that is not known is left out, never 0 or NaN, and no sample has a
+timestamp, so that a series that ends goes stale at once (the exporter rules are cited in the class).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from monitor import __version__
+from monitor.base.durations import BUCKETS_SECONDS, RefitDurations
+from monitor.base.records import RejectReason
+from monitor.base.results import Result, Unknown
+from monitor.engine.evaluate import AVERAGE_CONFIDENCE
+from monitor.export.prometheus.arena_rows import arena_rows
+from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
+from monitor.export.prometheus.families import FAMILIES
+from monitor.export.prometheus.rows import Row, known, rank_rows, text
+from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
+from monitor.reports.window_report import finite
+
+log = logging.getLogger("blindsight")
+
+PREFIX = "blindsight_"
+GROUP_PREFIX = "blindsight_group_"
+
+_CUT_SHOWN = 5
+
+_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
+
+
+class BlindsightCollector(Collector):
+    """Metric families from the newest view, made afresh at each scrape; safe for concurrent scrapes.
+
+    The accounting identity of SPEC section 3, as a query::
+
+        sum(blindsight_answers_received_total)
+          == sum(blindsight_predictions_total) + sum(blindsight_answers_pending)
+           + sum(blindsight_duplicates_total) + sum(blindsight_rejected_total) + sum(blindsight_shed_total)
+           + sum(blindsight_comparisons_total) + sum(blindsight_comparisons_pending)
+           + sum(blindsight_comparison_duplicates_total)
+
+    It holds while no series is cut by `max_series`: what was cut cannot be summed. Labels have one of
+    their own, which holds always (a label along with a prediction that is rejected is part of that)::
+
+        sum(blindsight_labels_received_total) == sum(blindsight_labels_total) + sum(blindsight_labels_waiting)
+
+    The
+    `blindsight_group_` families count the same answers again and stay out of it.
+
+    Parameters
+    ----------
+    view : callable
+        Gives the newest view; called once a scrape.
+    max_series : int
+        Most Prometheus series exported, those of the process itself aside. Whole models first, in order
+        of first appearance, then groups: the first that no longer fits and all after it are left out
+        with all their families, so that a flood of group values never displaces a model.
+    distributions : bool
+        Whether each model's histogram of confidences and calibration curve are exported.
+
+    Notes
+    -----
+    Custom collector, absent instead of NaN, no timestamps, zeros for known counters: prometheus/docs,
+    *Writing exporters* and *Instrumentation*; OpenMetrics 1.0.
+
+    Examples
+    --------
+    >>> collector = BlindsightCollector(lambda: AgentView(reload_time=1.0), max_series=100)
+    >>> [family.name for family in collector.collect()][:2]
+    ['blindsight_series_dropped', 'blindsight_reports_lost']
+    """
+
+    def __init__(self, view: Callable[[], AgentView], max_series: int, *, distributions: bool = True) -> None:
+        self._view = view
+        self._max_series = max_series
+        self._distributions = distributions
+        self._cut: set[tuple[str, str, str]] = set()  # as large as the engine's own cap on series at most
+        self._cut_told = 0
+        self._lock = threading.Lock()
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family without samples: the registry finds clashing names without a scrape."""
+        return [
+            _metric(prefix, key)
+            for prefix in (PREFIX, GROUP_PREFIX)
+            for key, family in FAMILIES.items()
+            if family.per_series or prefix == PREFIX
+        ]
+
+    def collect(self) -> Iterator[Metric]:
+        """Families that have a sample: models, groups, then the agent."""
+        view = self._view()
+        agent = list(_agent_rows(view))
+        room = self._max_series - len(agent) - 1  # 1: blindsight_series_dropped_total itself
+        models, groups, cut = _fit(view.engine.series, room, self._distributions)
+        with self._lock:
+            self._cut.update(cut)
+            self._tell_cut(cut)
+            dropped = view.engine.series_dropped + len(self._cut)
+        agent.append(("series_dropped", {}, dropped))
+        for key in (found := _by_family(models, agent)):
+            yield _metric(PREFIX, key, found[key])
+        for key in (found := _by_family(groups)):
+            yield _metric(GROUP_PREFIX, key, found[key])
+
+    def _tell_cut(self, cut: set[tuple[str, str, str]]) -> None:
+        """Log who was left out: at the first time, and when it has become twice as many."""
+        if len(self._cut) < max(2 * self._cut_told, 1):
+            return
+        self._cut_told = len(self._cut)
+        names = [" ".join(filter(None, who)) for who in sorted(cut)[:_CUT_SHOWN]]
+        more = f" and {len(cut) - len(names)} more" if len(cut) > len(names) else ""
+        log.warning(
+            "export.max_series: %d series are too few for every model and group; left out of /metrics: %s%s. "
+            "Raise it, or watch fewer groups.",
+            self._max_series,
+            ", ".join(names),
+            more,
+        )
+
+
+def registry(
+    view: Callable[[], AgentView], max_series: int, *, distributions: bool = True
+) -> CollectorRegistry:
+    """A registry of its own with Blindsight's families and those of the process (`process_…`, `python_info`).
+
+    Parameters
+    ----------
+    view, max_series, distributions
+        As in `BlindsightCollector`.
+    """
+    found = CollectorRegistry()
+    found.register(BlindsightCollector(view, max_series, distributions=distributions))
+    ProcessCollector(registry=found)
+    PlatformCollector(registry=found)
+    return found
+
+
+def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:
+    family = FAMILIES[key]
+    metric = Metric(prefix + key, family.help, family.kind, family.unit)
+    name = prefix + key + _SUFFIX[family.kind]
+    # What follows the key is the part of the family that a row is: empty but for histograms.
+    part = slice(len(key) + 1, None)
+    metric.samples = [Sample(name + row[part], labels, value) for row, labels, value in rows]
+    return metric
+
+
+def _by_family(*parts: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by family, in the table's order: one HELP a family, and the same text for the same view."""
+    found: dict[str, list[Row]] = {key: [] for key in FAMILIES}
+    for row in chain(*parts):
+        found[row[0].partition(":")[0]].append(row)
+    return {key: rows for key, rows in found.items() if rows}
+
+
+def _fit(
+    series: Iterable[SeriesView], room: int, distributions: bool
+) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:
+    """Rows of models, rows of groups, and who was cut, for so many samples in all."""
+    kept: tuple[list[Row], list[Row]] = ([], [])
+    cut: set[tuple[str, str, str]] = set()
+    for one in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
+        rows = [] if cut else _series_rows(one, distributions)
+        if cut or len(rows) > room:
+            cut.add((one.task, one.model, one.group))
+            continue
+        room -= len(rows)
+        kept[one.group != ""].extend(rows)
+    return *kept, cut
+
+
+def _series_rows(one: SeriesView, distributions: bool) -> list[Row]:
+    who = {"task": text(one.task), "model": text(one.model)}
+    if one.group:
+        who["group"] = text(one.group)
+    rows = [*_estimate_rows(one, who), *_chart_rows(one, who), *_objective_rows(one, who)]
+    rows += [("state", {**who, "state": state.value}, float(state is one.state)) for state in SeriesState]
+    rows.append(("windows_closed", who, one.windows_closed))
+    rows += known("window_end_timestamp_seconds", who, one.window_end_time)
+    rows.append(("predictions", who, one.predictions))
+    rows.append(("answers_pending", who, one.pending))
+    rows.append(("duplicates", who, one.duplicates))
+    rows += known("calibration_timestamp_seconds", who, one.calibration.fitted_time)
+    rows.append(("model", {**who, **_model_info(one)}, 1))
+    if one.coverage is not None:
+        audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
+        rows.append(("interval_coverage_ratio", audited, one.coverage.ratio))
+        rows.append(("interval_audited_rows", audited, one.coverage.rows))
+    if one.recalibrations is not None:
+        for outcome, count in one.recalibrations.outcomes.items():
+            rows.append(("recalibrations", {**who, "outcome": outcome}, count))
+    if distributions and one.distributions is not None:
+        rows += distribution_rows(one.distributions, who)
+    return [*rows, *_trust_rows(one, who)]
+
+
+def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    """Nothing before the first label: an estimate that was never tested is not one that passed."""
+    if one.trust is None:
+        return
+    labels = {**who, "metric": "accuracy"}
+    yield "estimate_trusted", labels, float(one.trust.trusted)
+    yield "estimate_evidence", labels, one.trust.evidence
+    if one.trust.bias is not None:
+        yield "estimate_bias_ratio", labels, one.trust.bias.value
+        yield "estimate_bias_lower_ratio", labels, one.trust.bias.lower
+        yield "estimate_bias_upper_ratio", labels, one.trust.bias.upper
+
+
+def _model_info(one: SeriesView) -> dict[str, str]:
+    return {
+        "version": text(one.version),
+        "window_size": str(one.window_size),
+        "calibration": text(one.calibration.method),
+        "calibration_foreign": str(one.calibration.foreign).lower(),
+    }
+
+
+def _estimate_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    for e in one.estimates:
+        labels = {**who, "metric": e.metric, "estimator": e.estimator}
+        yield from _result_rows("", labels, e.result)
+        yield from rank_rows(labels, e.rank, e.rank_chi_square)
+    for of in one.classes:  # apart, so that sums and means over the metrics stay what they are
+        labels = {**who, "metric": of.metric, "estimator": of.estimator, "class": text(of.of_class)}
+        yield from _result_rows("class_", labels, of.result)
+
+
+def _result_rows(prefix: str, labels: dict[str, str], result: Result) -> Iterator[Row]:
+    found = finite(result)
+    if isinstance(found, Unknown):
+        yield f"{prefix}unknown", {**labels, "reason": text(found.reason)}, 1
+    else:
+        yield f"{prefix}estimate_ratio", labels, found.value
+        yield f"{prefix}estimate_lower_ratio", labels, found.lower
+        yield f"{prefix}estimate_upper_ratio", labels, found.upper
+
+
+def _chart_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    for chart in one.charts:
+        labels = {**who, "metric": chart.metric}
+        yield from known("control_center_ratio", labels, chart.verdict.center)
+        yield from known("control_lower_ratio", labels, chart.verdict.lower)
+        yield from known("control_upper_ratio", labels, chart.verdict.upper)
+        yield "out_of_control", labels, float(chart.verdict.out_of_control)
+    for (metric, rule), count in one.violations.items():
+        yield "control_violations", {**who, "metric": metric, "rule": rule}, count
+
+
+def _objective_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
+    for objective in one.objectives:
+        labels = {**who, "metric": objective.metric}
+        yield "objective_ratio", labels, objective.bound
+        for state in ObjectiveState:
+            yield "objective_state", {**labels, "state": state.value}, float(state is objective.state)
+
+
+def _agent_rows(view: AgentView) -> Iterator[Row]:
+    yield from _label_rows(view)
+    yield from _refit_rows(view)
+    yield from arena_rows(view.engine.arenas)
+    yield from _source_rows(view)
+    yield from _sink_rows(view)
+    yield "reports_lost", {}, view.reports_lost
+    yield "store_failures", {}, view.store_failures
+    yield from known("checkpoint_timestamp_seconds", {}, view.checkpoint_time)
+    yield "config_last_reload_successful", {}, float(view.reload_successful)
+    # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
+    yield from known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
+    yield "build", {"version": __version__}, 1
+
+
+def _label_rows(view: AgentView) -> Iterator[Row]:
+    engine = view.engine
+    shed = Counter[str]()
+    for feed in view.sources:
+        shed.update(feed.labels_shed)
+    tasks = dict.fromkeys(
+        [s.task for s in engine.series]
+        + [task for task, _ in engine.labels]
+        + [*engine.labels_waiting, *shed.keys()]
+    )
+    for task in tasks:
+        who = {"task": text(task)}
+        for outcome in LabelOutcome:
+            own = shed[task] if outcome is LabelOutcome.SHED else 0
+            yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0) + own
+        yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
+        yield "labels_unrevised", who, engine.labels_unrevised.get(task, 0)
+        yield "answers_forgotten", who, engine.answers_forgotten.get(task, 0)
+        yield from known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
+
+
+def _refit_rows(view: AgentView) -> Iterator[Row]:
+    """Tasks that refit; what is of a fit stays out until there is a good one."""
+    recalibrating = [one.task for one in view.engine.series if one.recalibrations is not None]
+    for task in dict.fromkeys([*view.engine.refits, *recalibrating]):
+        took = view.refit_durations.get(task, RefitDurations())
+        yield from histogram_rows(
+            "refit_duration_seconds", {"task": text(task)}, BUCKETS_SECONDS, took.cumulative(), took.seconds
+        )
+    for task, refits in view.engine.refits.items():
+        who = {"task": text(task)}
+        yield "refit_failures", who, refits.failures
+        yield "refit_answers_without_id", who, refits.without_id
+        if refits.success_time is not None:
+            yield "refit_last_success_timestamp_seconds", who, refits.success_time
+            yield "refit_rows", who, refits.rows
+            yield "refit_labelled_rows", who, refits.labelled
+            yield "refit_pool_rows", who, max(refits.pool_rows, refits.rows)
+            yield "refit_sampling_widening_ratio", who, refits.widening
+            if refits.drawn is not None:
+                yield "refit_drawn_rows", who, refits.drawn
+                yield "refit_missing_draws", who, refits.missing_draws or 0
+            yield from known("effective_labels", who, refits.effective_labels)
+            for name, share in refits.prevalence.items():
+                yield from known("prevalence_ratio", {**who, "class": text(name)}, share)
+
+
+def _source_rows(view: AgentView) -> Iterator[Row]:
+    """Counters of a source start at 0, every reason of them, or `increase` would miss the first event."""
+    engine = view.engine
+    rejecting = [source for source, _ in engine.rejected]
+    shed = {feed.name: feed.shed for feed in view.sources}
+    labels_shed = {feed.name: sum(feed.labels_shed.values()) for feed in view.sources}
+    for source in dict.fromkeys(
+        [s.name for s in view.sources] + [*engine.received, *engine.shed, *rejecting]
+    ):
+        who = {"source": text(source)}
+        # What a source shed itself never reached the engine, but came.
+        labels = engine.labels_received.get(source, 0) + labels_shed.get(source, 0)
+        yield "labels_received", who, labels
+        yield "answers_received", who, engine.received.get(source, 0) + shed.get(source, 0)
+        yield "shed", who, engine.shed.get(source, 0) + shed.get(source, 0)
+        own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}
+        for reason, count in ({r.value: 0 for r in RejectReason} | own).items():
+            yield "rejected", {**who, "reason": text(reason)}, count
+    for feed in view.sources:
+        who = {"source": text(feed.name)}
+        yield "source_up", who, float(feed.up)
+        yield from known("source_lag_records", who, feed.lag)
+        for status, count in feed.refused.items():
+            yield "posts_refused", {**who, "code": str(status)}, count
+        yield from known("events_ignored", who, feed.ignored)
+        if feed.counts is not None:
+            yield "source_gap_records", who, feed.counts.gap_records
+            yield "source_taken_over_records", who, feed.counts.taken_over_records
+            yield "source_overlap_records", who, feed.counts.overlap_records
+            yield "source_rebuilds", who, feed.counts.rebuilds
+
+
+def _sink_rows(view: AgentView) -> Iterator[Row]:
+    for sink in view.sinks:
+        who = {"sink": sink.name}
+        yield "sink_up", who, float(sink.trouble is None)
+        yield "sink_waiting", who, sink.waiting
+        yield "sink_delivered", who, sink.delivered
+        yield "sink_lost", who, sink.lost
+        yield from known("sink_failing_since_timestamp_seconds", who, sink.failing_since)

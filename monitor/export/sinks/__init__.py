@@ -1,0 +1,1 @@
+"""Where reports and rejected records go: files, topics, queues before them."""

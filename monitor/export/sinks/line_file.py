@@ -1,0 +1,170 @@
+"""A file that lines are appended to, whole or not at all, in bounded space where that is wanted."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+
+from monitor.base.errors import SinkError
+from monitor.export.sinks.destination import Destination, Item
+from monitor.export.sinks.rotation import rotate
+
+
+class LineFile(Destination[Item]):
+    """Appends lines to a file.
+
+    A line is written whole or not at all: what a failed write left of one is cut off again, and a
+    half-written last line found in the file (a crash) gets a newline first, so that lines never merge. A
+    file that was renamed or removed is begun anew under its name. Nothing is forced to the disk itself
+    (no `fsync`): a power cut may take the last seconds, a crash of the agent takes what was queued.
+
+    Parameters
+    ----------
+    path : str
+        The file; its folder must exist.
+    name, setting : str
+        As of any `Destination`.
+    encode : callable
+        Makes an item its line, ending in a newline. Runs in the sink's thread.
+    max_bytes : int or None
+        Past this the file is renamed to `<path>.1` and begun anew. A single longer line is still written.
+        None: never.
+    keep : int
+        Renamed files that stay, at least 1.
+    mode : int
+        Permissions of a file that is made anew, before the umask takes some away.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        name: str,
+        setting: str,
+        encode: Callable[[Item], bytes],
+        max_bytes: int | None = None,
+        keep: int = 1,
+        mode: int = 0o666,
+    ) -> None:
+        self.name = name
+        self.setting = setting
+        self.where = path
+        self._path = path
+        self._mode = mode
+        self._encode = encode
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._file = -1
+
+    def open(self) -> None:
+        """Open the file for appending, or raise `SinkError` with why it cannot be."""
+        try:
+            self._open()
+        except OSError as error:
+            self._shut()
+            raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
+
+    def deliver(self, items: Sequence[Item]) -> int:
+        """Write as many lines as the file may take before it is rotated, and fit on the disk; how many."""
+        lines = [self._encode(item) for item in items]
+        try:
+            return self._append(lines)
+        except OSError as error:
+            self._shut()
+            raise SinkError(cannot_write(self._path, error)) from error
+
+    def close(self, timeout_seconds: float) -> None:
+        """Close the file."""
+        self._shut()
+
+    def _append(self, lines: Sequence[bytes]) -> int:
+        size = self._ready_file(len(lines[0]))
+        ends = list(accumulate(map(len, lines)))
+        fitting = len(lines)
+        if self._max_bytes is not None:
+            fitting = max(1, sum(size + end <= self._max_bytes for end in ends))
+        data = memoryview(b"".join(lines[:fitting]))
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self._file, data[done:])
+        except OSError:
+            whole = sum(end <= done for end in ends)
+            with suppress(OSError):
+                os.ftruncate(self._file, size + (ends[whole - 1] if whole else 0))
+            if not whole:
+                raise
+            return whole
+        finally:
+            if self._max_bytes is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        return fitting
+
+    def _ready_file(self, line_bytes: int) -> int:
+        """Make sure that the right file is open and has room for the next line; its size."""
+        while True:
+            if self._file >= 0 and not is_in_place(self._path, self._file):
+                self._shut()
+            if self._file < 0:
+                self._open()
+            if self._max_bytes is None:
+                return os.fstat(self._file).st_size
+            # Until the lines are written: `blindsight forget` takes lines out, from a process of its own.
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            size = os.fstat(self._file).st_size
+            if not is_in_place(self._path, self._file):
+                continue
+            if not size or size + line_bytes <= self._max_bytes:
+                return size
+            rotate(self._path, self._keep)
+
+    def _open(self) -> None:
+        # Read: for the last byte. Append: each write lands at the end, whoever else wrote.
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self._mode)
+        found = os.fstat(self._file)
+        if (
+            stat.S_ISREG(found.st_mode)
+            and found.st_size
+            and os.pread(self._file, 1, found.st_size - 1) != b"\n"
+        ):
+            os.write(self._file, b"\n")
+
+    def _shut(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def is_in_place(path: str | Path, file: int) -> bool:
+    """Whether an open file still bears this name."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def cannot_write(path: str, error: OSError) -> str:
+    """One sentence on why a file cannot be written, and what to do.
+
+    Examples
+    --------
+    >>> cannot_write("out/windows.ndjson", PermissionError(13, "Permission denied"))
+    "cannot write 'out/windows.ndjson': this user may not; change the permissions or give another path"
+    """
+    folder = os.path.dirname(path) or "."
+    if isinstance(error, FileNotFoundError):
+        why = f"there is no folder {folder!r}; make it or give another path"
+    elif isinstance(error, NotADirectoryError):
+        why = f"{folder!r} is not a folder; give another path"
+    elif isinstance(error, IsADirectoryError):
+        why = "it is a folder; give the path of a file"
+    elif isinstance(error, PermissionError):
+        why = "this user may not; change the permissions or give another path"
+    else:
+        why = f"{error.strerror or error}; make room or give another path"
+    return f"cannot write {path!r}: {why}"

@@ -1,0 +1,201 @@
+"""A bounded queue before a destination, and the thread between them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from itertools import islice
+from typing import Generic
+
+from monitor.base.errors import SinkError
+from monitor.export.sinks.destination import Destination, Item, Sink
+from monitor.reports.views import SinkView
+
+log = logging.getLogger("blindsight")
+
+_BATCH = 500  # items delivered together: enough that a system call, or a round trip, does not count
+_RETRY_SECONDS = 1.0  # a disk that is full stays so for longer; a shorter wait only spins
+
+
+class QueuedSink(Sink, Generic[Item]):
+    """Delivers items in their order from a bounded queue; `write` never waits for the destination.
+
+    Parameters
+    ----------
+    destination : Destination
+    capacity : int
+        Items that may wait, those on their way included.
+    drop_oldest : bool
+        What becomes of a further one: it takes the place of the oldest that is not on its way yet (of
+        windows, the newest matter most), or is dropped itself (of rejected records the first tell most of
+        what began). Either is counted.
+
+    Examples
+    --------
+    >>> from monitor.export.sinks.line_file import LineFile
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "w.ndjson")
+    ...     sink = QueuedSink(LineFile(str(path), name="w", setting="w.path", encode=bytes), capacity=10)
+    ...     sink.start()
+    ...     taken = sink.write(b"{}\\n")
+    ...     (taken, sink.close(5.0), path.read_bytes(), sink.view.delivered)
+    (True, True, b'{}\\n', 1)
+    """
+
+    def __init__(self, destination: Destination[Item], capacity: int, drop_oldest: bool = False) -> None:
+        self._destination = destination
+        self._capacity = capacity
+        self._drop_oldest = drop_oldest
+        self._most_at_once = max(1, min(_BATCH, capacity // 2))
+        self._queue: deque[Item] = deque()
+        self._under_way: list[Item] = []
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
+        self._emptied = threading.Condition(self._lock)
+        self._lost = self._written = self._failures = 0
+        self._failing: str | None = None
+        self._failing_since: float | None = None
+        self._give_up: float | None = None  # once closing: when waiting for the destination ends, monotonic
+        name = f"blindsight-{destination.name}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def lost(self) -> int:
+        """Items dropped: the queue was full, they were refused, or `close` ran out of time."""
+        return self._lost + self._destination.refused
+
+    @property
+    def written(self) -> int:
+        """Items delivered since the start."""
+        return self._written - self._destination.refused
+
+    @property
+    def failures(self) -> int:
+        """Deliveries that failed and were tried again."""
+        return self._failures
+
+    @property
+    def view(self) -> SinkView:
+        """How it stands."""
+        return SinkView(
+            name=self._destination.name,
+            waiting=len(self._queue) + len(self._under_way),
+            delivered=self.written,
+            lost=self.lost,
+            trouble=self._failing,
+            failing_since=self._failing_since,
+        )
+
+    def start(self) -> None:
+        """Open the destination and start delivering.
+
+        Raises
+        ------
+        SinkError
+            It cannot be had; the sentence says why and what to do.
+        """
+        self._destination.open()
+        self._thread.start()
+
+    def write(self, item: Item, wait_seconds: float = 0.0) -> bool:
+        """Queue one item; whether it was taken.
+
+        Parameters
+        ----------
+        item
+            What the destination takes.
+        wait_seconds : float
+            How long to wait for room in a full queue: 0 in the daemon, where nothing may wait for a
+            disk; more in a replay, where a missing line would be worse than a late one. Who waits in vain
+            takes nobody's place.
+        """
+        with self._lock:
+            if wait_seconds > 0:
+                self._emptied.wait_for(lambda: self._give_up is not None or self._has_room(), wait_seconds)
+            if not self._has_room():
+                self._lost += 1
+                displaces = self._drop_oldest and self._queue and not wait_seconds
+                if self._give_up is not None or not displaces:
+                    return False
+                self._queue.popleft()
+            self._queue.append(item)
+            self._filled.notify()
+            return True
+
+    def close(self, timeout: float) -> bool:
+        """Deliver what waits and close the destination; whether everything was delivered in time.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds; what has not been delivered by then counts as lost.
+        """
+        with self._lock:
+            if self._give_up is None:
+                self._give_up = time.monotonic() + timeout
+            self._filled.notify()
+            self._emptied.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                self._destination.interrupt()
+        with self._lock:
+            left = len(self._queue) + len(self._under_way)
+            self._lost += left
+            self._queue.clear()
+            self._under_way = []
+        return left == 0
+
+    def _has_room(self) -> bool:
+        return self._give_up is None and len(self._queue) + len(self._under_way) < self._capacity
+
+    def _run(self) -> None:
+        while items := self._next():
+            try:
+                done = self._destination.deliver(items)
+            except SinkError as error:
+                self._failed(str(error))
+            except Exception as error:
+                log.exception("%s: has failed; it is tried again.", self._destination.setting)
+                self._failed(str(error))
+            else:
+                self._succeeded(done)
+        left = 0.0 if self._give_up is None else max(0.0, self._give_up - time.monotonic())
+        self._destination.close(left)
+
+    def _next(self) -> list[Item]:
+        """The items to deliver next, which count as waiting until they are delivered; empty to stop."""
+        with self._lock:
+            self._filled.wait_for(lambda: self._queue or self._under_way or self._give_up is not None)
+            if self._give_up is not None and time.monotonic() >= self._give_up:
+                return []
+            if not self._under_way:
+                self._under_way = list(islice(self._queue, self._most_at_once))
+                for _ in self._under_way:
+                    self._queue.popleft()
+            return self._under_way
+
+    def _failed(self, why: str) -> None:
+        self._failures += 1
+        if self._failing is None:
+            self._failing_since = time.time()
+            log.warning("%s; up to %d lines wait meanwhile", why, self._capacity)
+        self._failing = why
+        with self._lock:
+            self._filled.wait_for(lambda: self._give_up is not None, _RETRY_SECONDS)
+            closing = self._give_up is not None
+        if closing:
+            time.sleep(0.05)  # the condition above no longer waits; without this, closing would spin
+
+    def _succeeded(self, done: int) -> None:
+        if self._failing is not None:
+            log.warning("%s is written again; %d lines were lost so far", self._destination.where, self.lost)
+        self._failing = self._failing_since = None
+        with self._lock:
+            if self._under_way:  # else `close` has given them up
+                self._under_way = self._under_way[done:]
+                self._written += done
+            self._emptied.notify_all()

@@ -1,0 +1,201 @@
+"""The rejects file and its predecessor as a whole: lines taken out by id, and none kept for too long.
+
+Who appends to the file and who takes lines out are two threads or processes. Both hold the same lock on it
+while they do, so that no line is lost between a reading and a renaming.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from monitor.base.errors import SinkError
+from monitor.export.sinks.line_file import cannot_write, is_in_place
+from monitor.reports.window_report import rfc3339
+
+log = logging.getLogger("blindsight")
+
+
+class _Line(msgspec.Struct):
+    """What is read of a line; one of another program has neither."""
+
+    raw: str = ""
+    time: str = ""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the rejects file of this name, so that nobody appends to it; at once where there is none."""
+    while True:
+        try:
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if is_in_place(path, file):
+                yield
+                return
+        finally:
+            os.close(file)
+
+
+def previous(path: Path) -> Path:
+    """The name that a full file takes."""
+    return path.with_name(f"{path.name}.1")
+
+
+class RejectsRetention:
+    """Removes lines that have grown old from the rejects files, in a thread of its own, at the start first.
+
+    Lines are looked at 24 times in the time that they may rest, and go when the next look would be too
+    late for them. One without a time has an unknown age, and goes at the next look.
+
+    Parameters
+    ----------
+    path : Path
+        `rejects.path`.
+    seconds : float
+        That a line may rest.
+    clock : callable
+        Seconds since the epoch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "rejects.ndjson"
+    >>> _ = path.write_text('{"time": "2026-11-20T10:00:00.000Z"}\\n{"time": "2026-11-20T11:00:00.000Z"}\\n')
+    >>> RejectsRetention(path, seconds=24 * 60, clock=lambda: 1795172400.0).sweep()  # at 11:00
+    1
+    """
+
+    def __init__(self, path: Path, seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._seconds = seconds
+        self._clock = clock
+        self._every = seconds / 24
+        self._stop = threading.Event()
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name="rejects-retention", daemon=True)
+
+    def start(self) -> None:
+        """Look at the files, now and then again."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the look under way."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(1.0)
+
+    def sweep(self) -> int:
+        """Remove what is too old; how many lines.
+
+        Raises
+        ------
+        SinkError
+            A file cannot be written.
+        """
+        oldest = rfc3339(self._clock() - self._seconds + self._every)
+        try:
+            with locked(self._path):
+                return sum(_expire(each, oldest) for each in (self._path, previous(self._path)))
+        except OSError as error:
+            raise SinkError(f"rejects.path: {cannot_write(str(self._path), error)}") from error
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.sweep()
+                self._failing = False
+            except SinkError as error:
+                if not self._failing:
+                    log.error("rejects.retention_days: %s. Old lines stay until it can be written.", error)
+                self._failing = True
+            if self._stop.wait(self._every):
+                return
+
+
+def _expire(path: Path, oldest: str) -> int:
+    """Lines stand in the order of their times: where the first may stay, all may."""
+    _draft(path).unlink(missing_ok=True)  # of a process that was killed
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        first = file.readline()
+    if not first or _time_of(first) >= oldest:
+        return 0
+    return _rewrite(path, lambda line: _time_of(line) < oldest)
+
+
+def _time_of(line: bytes) -> str:
+    """When a line was written, as RFC 3339 in UTC, which sorts as text; empty where it does not say."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(line, type=_Line).time
+    return ""
+
+
+def remove_lines(path: Path, is_gone: Callable[[bytes], bool]) -> int:
+    """Take out lines by the record that they hold; how many. An agent may be appending meanwhile.
+
+    Each file is written anew beside the old one and then takes its name: a kill leaves either.
+
+    Parameters
+    ----------
+    path : Path
+        `rejects.path`.
+    is_gone : callable
+        Whether a record must go.
+
+    Raises
+    ------
+    SinkError
+        A file cannot be written.
+    """
+    try:
+        with locked(path):
+            files = [each for each in (path, previous(path)) if each.is_file()]
+            return sum(_rewrite(each, lambda line: is_gone(_record_of(line))) for each in files)
+    except OSError as error:
+        raise SinkError(f"rejects.path: {cannot_write(str(path), error)}") from error
+
+
+def _rewrite(path: Path, is_gone: Callable[[bytes], bool]) -> int:
+    """Write a file anew without the lines that must go; how many those were."""
+    draft = _draft(path)
+    removed = 0
+    try:
+        with path.open("rb") as old, draft.open("wb") as new:
+            os.fchmod(new.fileno(), os.fstat(old.fileno()).st_mode & 0o777)
+            for line in old:
+                if is_gone(line):
+                    removed += 1
+                else:
+                    new.write(line)
+            new.flush()
+            os.fsync(new.fileno())
+        if removed:
+            draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return removed
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.forgetting")
+
+
+def _record_of(line: bytes) -> bytes:
+    """The record in a line; the line itself where it is none of ours, or was cut off."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(line, type=_Line).raw.encode()
+    return line

@@ -1,0 +1,164 @@
+"""The reports file behind a store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from monitor.base.errors import SinkError
+from monitor.export.sinks.arrived import arrived
+from monitor.export.sinks.destination import Followed, Mark, ReportsAfter, Row
+from monitor.export.sinks.line_file import cannot_write, is_in_place
+from monitor.export.sinks.rotation import files_of, rotate
+
+log = logging.getLogger("blindsight")
+
+MARK = "reports"
+"""Under which the store keeps how far the file was written."""
+
+
+class ReportsFile(Followed):
+    """Appends the store's reports to a file, a line each, in bounded space where that is wanted.
+
+    Its mark is the file's size after the last report: what stands behind it after a crash, and in files
+    begun since, is compared with the reports that should stand there.
+
+    Parameters
+    ----------
+    path : str
+    max_bytes : int or None
+        Before a line that would not fit any more the file is renamed to `<path>.1` and begun anew. A single
+        longer line is still written. None: never.
+    keep : int
+        Renamed files that stay, at least 1; looked through after a crash whoever renamed them.
+    """
+
+    name = "reports_file"
+    setting = "reports.path"
+
+    def __init__(self, path: str, max_bytes: int | None = None, keep: int = 1) -> None:
+        self.where = self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._file = -1
+        self._broken = False
+        self._last = self._place = 0
+        self._marks: Mapping[str, Mark] = {}
+
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        """The last report in the file, and the file's size after it; empty before it is known."""
+        return self._marks
+
+    def open(self) -> None:
+        """Open the file, or raise `SinkError` with why it cannot be written."""
+        try:
+            self._open()
+        except OSError as error:
+            raise SinkError(f"{self.setting}: {cannot_write(self._path, error)}") from error
+
+    def last_of(self, saved: Mapping[str, Mark]) -> int:
+        """The last report that had arrived when these marks were saved."""
+        return saved.get(MARK, (0, 0))[0]
+
+    def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
+        """Go on behind what of the reports is in the file already; the last of those."""
+        try:
+            # A kill may have come after windows were written, and before the first mark was saved.
+            unmarked = (0, os.fstat(self._file).st_size)
+            self._reconcile(saved.get(MARK, unmarked), reports_after)
+        except OSError as error:
+            raise SinkError(cannot_write(self._path, error)) from error
+        self._note()
+        return self._last
+
+    def deliver(self, items: Sequence[Row]) -> int:
+        """Append as many as the file may take, all of those or, cut off again, none; how many."""
+        lines = [line + b"\n" for _, line in items]
+        try:
+            self._follow_rotation()
+            fitting = self._fitting(lines)
+            self._append(b"".join(lines[:fitting]))
+        except OSError as error:
+            raise SinkError(cannot_write(self._path, error)) from error
+        self._last = items[fitting - 1][0]
+        self._note()
+        return fitting
+
+    def close(self, timeout_seconds: float) -> None:
+        """Close the file."""
+        self._shut()
+
+    def _note(self) -> None:
+        self._marks = {MARK: (self._last, self._place)}
+
+    def _append(self, data: bytes) -> None:
+        if self._broken:
+            self._cut()
+        done = 0
+        try:
+            while done < len(data):
+                done += os.write(self._file, data[done:])
+        except OSError:
+            self._broken = done > 0
+            if self._broken:
+                self._cut()
+            raise
+        self._place += len(data)
+
+    def _cut(self) -> None:
+        """Take away what a failed write left; where that fails too, it is tried before the next one."""
+        os.ftruncate(self._file, self._place)
+        self._broken = False
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def _shut(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _follow_rotation(self) -> None:
+        """A file that was renamed or removed is begun anew under its name; one that was emptied goes on."""
+        if self._file >= 0 and not is_in_place(self._path, self._file):
+            self._shut()
+        if self._file < 0:
+            self._begin()
+        self._place = min(self._place, os.fstat(self._file).st_size)
+
+    def _begin(self) -> None:
+        self._open()
+        self._broken = False
+        self._place = os.fstat(self._file).st_size
+
+    def _fitting(self, lines: Sequence[bytes]) -> int:
+        """How many lines the file takes before it is full; a full one is renamed first."""
+        if self._max_bytes is None or not stat.S_ISREG(os.fstat(self._file).st_mode):
+            return len(lines)
+        if self._place and self._place + len(lines[0]) > self._max_bytes:
+            if self._broken:
+                self._cut()
+            self._rotate()
+        return max(1, sum(self._place + end <= self._max_bytes for end in accumulate(map(len, lines))))
+
+    def _rotate(self) -> None:
+        rotate(self._path, self._keep)
+        self._shut()
+        self._begin()
+
+    def _reconcile(self, mark: Mark, reports_after: ReportsAfter) -> None:
+        """After a crash: go on behind what of the reports is in the files already."""
+        found = arrived(files_of(self._path, self._keep), mark, reports_after)
+        self._last, self._place = found.last, found.place
+        if found.torn:  # written in part: it is written again, whole
+            os.ftruncate(self._file, self._place)
+        if found.foreign:
+            log.warning("reports.path: something else was written to %s; it stays.", self._path)
+            size = os.fstat(self._file).st_size
+            self._place = size
+            if os.pread(self._file, 1, size - 1) != b"\n":
+                self._place += os.write(self._file, b"\n")

@@ -1,1 +1,0 @@
-"""Estimators of model quality that use labels; `monitor.labels.ESTIMATORS` lists them by name."""

@@ -1,0 +1,375 @@
+"""What the outside may see: one immutable picture of the engine and of the agent around it.
+
+The engine makes a new `EngineView` after each step; exporters read whichever is newest. Nothing here
+refers back to the engine's state, so a scrape never waits for it and never sees half a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from monitor.base.durations import RefitDurations
+from monitor.reports.arena_view import ArenaView
+from monitor.reports.trust import Trust
+from monitor.reports.window_view import (
+    CalibrationView,
+    ChartView,
+    ClassEstimate,
+    Coverage,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    Rebaselined,
+    SeriesState,
+)
+from monitor.stats.histograms import Distributions
+
+__all__ = [
+    "AgentView",
+    "ArenaView",
+    "CalibrationView",
+    "ChartView",
+    "ClassEstimate",
+    "Coverage",
+    "EngineView",
+    "LabelOutcome",
+    "MetricEstimate",
+    "ObjectiveState",
+    "ObjectiveView",
+    "Rebaselined",
+    "RecalibrationsView",
+    "RefitView",
+    "SeriesState",
+    "SeriesView",
+    "SinkView",
+    "SourceCounts",
+    "SourceView",
+]
+
+
+class LabelOutcome(StrEnum):
+    """What became of a label."""
+
+    MATCHED = "matched"
+    DUPLICATE = "duplicate"
+    CONFLICTING = "conflicting"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    SHED = "shed"
+
+
+@dataclass(frozen=True, slots=True)
+class RecalibrationsView:
+    """How the recalibrations of one model on labels stand: see `monitor.engine.refit.due`.
+
+    Parameters
+    ----------
+    outcomes : mapping of str to int
+        How many ended how, by `monitor.engine.refit.due.OUTCOMES`; complete from the start, with zeros.
+    refused : str or None
+        Why the newest one that was due brought nothing to judge, a sentence; None where it did.
+    under_way : bool
+        One has begun and not ended.
+    """
+
+    outcomes: Mapping[str, int]
+    refused: str | None = None
+    under_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """One model of a task, or one group of it, as of its last closed window.
+
+    Parameters
+    ----------
+    task, model, version : str
+    group : str
+        ``""`` for the whole model, else ``region=eu``.
+    state : SeriesState
+    window_size : int
+        Configured size.
+    windows_closed, predictions, duplicates : int
+        Counts since the start; predictions are those in closed windows.
+    pending : int
+        Answers in the open window.
+    window_end_time : float or None
+        Time of the last record of the last closed window, seconds since the epoch.
+    calibration : CalibrationView
+    estimates, charts, objectives : tuple
+        Of the last closed window; empty before the first.
+    violations : mapping of (metric, rule) to int
+        Windows that broke a rule, since the start; complete from the start, with zeros.
+    labelled, correct : int
+        Answers whose label has come, since the start, and how many of those were right.
+    coverage : Coverage or None
+        Of the accuracy's intervals, by the newest labelled rows; None before there are 30, and for groups.
+    trust : Trust or None
+        Whether labels contradict the accuracy; None before the first of them, and for groups.
+    alarmed_since : mapping of str to float or None
+        The metrics whose alarm is latched, and the end of the window that raised it, seconds since the
+        epoch; None where an older version kept no time.
+    classes : tuple of ClassEstimate
+        Of the last closed window, where each class is estimated by itself.
+    recalibrations : RecalibrationsView or None
+        None where its calibration is never fitted again by itself, as that of groups.
+    distributions : Distributions or None
+        Of its confidences; None for groups.
+    """
+
+    task: str
+    model: str
+    group: str
+    version: str
+    state: SeriesState
+    window_size: int
+    windows_closed: int
+    predictions: int
+    duplicates: int
+    pending: int
+    window_end_time: float | None
+    calibration: CalibrationView
+    estimates: tuple[MetricEstimate, ...]
+    charts: tuple[ChartView, ...]
+    objectives: tuple[ObjectiveView, ...]
+    violations: Mapping[tuple[str, str], int]
+    labelled: int = 0
+    correct: int = 0
+    coverage: Coverage | None = None
+    trust: Trust | None = None
+    alarmed_since: Mapping[str, float | None] = field(default_factory=dict)
+    classes: tuple[ClassEstimate, ...] = ()
+    recalibrations: RecalibrationsView | None = None
+    distributions: Distributions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefitView:
+    """How the refits of a task's estimators that use labels stand.
+
+    Parameters
+    ----------
+    number : int
+        Refits begun since the start.
+    under_way : bool
+        One has begun and not ended.
+    success_time : float or None
+        When a fit was last published, seconds since the epoch; None before the first. What follows is of
+        that fit.
+    rows, labelled : int
+        Rows that it rests on, and how many of those have labels.
+    pool_rows : int
+        Rows that those stand for: more where it rests on a sample.
+    widening : float
+        By how much that makes the interval of a model's accuracy wider, of the model for which it does most:
+        0.1 for a tenth.
+    effective_labels : float
+        Labels taken at random with equal chances that would weigh as much.
+    prevalence : mapping of class to float
+    converged : bool
+    iterations : int
+    failures : int
+        Refits that were refused, since the start.
+    refused : str or None
+        Why the newest one was; None where it was good.
+    without_id : int
+        Answers of the refitted models that took no part since the start, as they have no id.
+    drawn : int or None
+        Labelled rows that `active_testing` rests on: drawn one after another, in one round. The other
+        labelled ones are of no use to it. None where it is not asked for.
+    missing_draws : int or None
+        Draws of that round below the last of these whose labels have not come.
+    """
+
+    number: int = 0
+    under_way: bool = False
+    success_time: float | None = None
+    rows: int = 0
+    labelled: int = 0
+    pool_rows: int = 0
+    widening: float = 0.0
+    effective_labels: float = 0.0
+    prevalence: Mapping[str, float] = field(default_factory=dict)
+    converged: bool = False
+    iterations: int = 0
+    failures: int = 0
+    refused: str | None = None
+    without_id: int = 0
+    drawn: int | None = None
+    missing_draws: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """The engine after a step.
+
+    Parameters
+    ----------
+    series : tuple of SeriesView
+        In order of first appearance.
+    labels : mapping of (task, LabelOutcome) to int
+    labels_waiting : mapping of task to int
+        Labels that came before their prediction.
+    label_lag_seconds : mapping of task to float
+        Median time from prediction to label over the newest matched labels.
+    received, shed : mapping of source to int
+        Answers.
+    labels_received : mapping of source to int
+        Labels, used or not: records that are labels, and labels that came along with a good prediction.
+    rejected : mapping of (source, reason) to int
+        Answers not used; rejected labels are in `labels`.
+    series_dropped : int
+        Answers' models and groups beyond the cap, counted once each.
+    labels_unrevised : mapping of task to int
+        Labelled rows that reached a closed window too late for any further line of it.
+    refits : mapping of task to RefitView
+        Only of tasks that refit anything.
+    answers_forgotten : mapping of task to int
+        Answers pushed out of memory unlabelled while a label could still come.
+    arenas : tuple of ArenaView
+    """
+
+    series: tuple[SeriesView, ...] = ()
+    labels: Mapping[tuple[str, LabelOutcome], int] = field(default_factory=dict)
+    labels_waiting: Mapping[str, int] = field(default_factory=dict)
+    label_lag_seconds: Mapping[str, float] = field(default_factory=dict)
+    received: Mapping[str, int] = field(default_factory=dict)
+    shed: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    series_dropped: int = 0
+    labels_received: Mapping[str, int] = field(default_factory=dict)
+    labels_unrevised: Mapping[str, int] = field(default_factory=dict)
+    refits: Mapping[str, RefitView] = field(default_factory=dict)
+    answers_forgotten: Mapping[str, int] = field(default_factory=dict)
+    arenas: tuple[ArenaView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """What a feed that is shared, or that forgets, has missed or used twice, since the start.
+
+    Parameters
+    ----------
+    gap_records : int
+        Deleted by the feed's retention before they were read.
+    taken_over_records : int
+        Used by another member of the group, between our own position and where reading went on.
+    overlap_records : int
+        Used here, and by another member too as far as the group knew.
+    rebuilds : int
+        Times that the client was made anew because it had stopped delivering.
+    """
+
+    gap_records: int = 0
+    taken_over_records: int = 0
+    overlap_records: int = 0
+    rebuilds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """A feed's health.
+
+    Parameters
+    ----------
+    name : str
+    up : bool
+    lag : int or None
+        Records that wait in it; None where it cannot tell.
+    shed : int
+        Answers that it refused for want of room: received as well, though the engine never saw them.
+    labels_shed : mapping of task to int
+        Labels that it refused so.
+    refused : mapping of int to int
+        Posts that it answered with an error, by HTTP status; complete from the start. Empty where nothing
+        is posted to it.
+    ignored : int or None
+        Events that it passed over because they hold no answer; None where it reads no events.
+    counts : SourceCounts or None
+        None where nothing of the kind can happen to the feed.
+    """
+
+    name: str
+    up: bool
+    lag: int | None
+    counts: SourceCounts | None = None
+    shed: int = 0
+    labels_shed: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[int, int] = field(default_factory=dict)
+    ignored: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkView:
+    """How a place stands that the agent's output goes to.
+
+    Parameters
+    ----------
+    name : str
+        `reports_file`, `reports_topic`, `rejects_file`, `rejects_topic`; `metrics`, whose items are answers
+        to requests.
+    waiting : int
+        Windows or records that have not been delivered yet; requests that are open.
+    delivered, lost : int
+        Since the start. What is lost was dropped by the sink's stated policy.
+    trouble : str or None
+        Why nothing can be delivered at present: a sentence without its full stop. None where it can.
+    failing_since : float or None
+        Since when, seconds since the epoch.
+    """
+
+    name: str
+    waiting: int = 0
+    delivered: int = 0
+    lost: int = 0
+    trouble: str | None = None
+    failing_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """The whole agent, for exporters and health checks.
+
+    Parameters
+    ----------
+    engine : EngineView
+    sources : tuple of SourceView
+    ready : bool
+        Every source is connected, and the engine runs.
+    healthy : bool
+        The engine has made progress lately: it is not stuck.
+    reasons : tuple of str
+        Why it is not ready or not healthy, a sentence each.
+    reload_successful : bool
+        Whether the last reading of the configuration was.
+    reload_time : float
+        When it was last read with success, seconds since the epoch.
+    reports_lost : int
+        Closed windows that are missing in a reports sink, or were lost while the store could not be written.
+    store_failing : str or None
+        Why the state cannot be saved at present; None where it can, or need not be.
+    store_failures : int
+        Checkpoints that could not be saved; they are tried again.
+    checkpoint_time : float or None
+        When the last checkpoint was saved, seconds since the epoch; None without a store.
+    sinks : tuple of SinkView
+        Where the output goes. One that fails makes the agent neither unready nor unhealthy.
+    refit_durations : mapping of task to RefitDurations
+        Since the start.
+    """
+
+    engine: EngineView = EngineView()
+    sources: tuple[SourceView, ...] = ()
+    ready: bool = False
+    healthy: bool = True
+    reasons: tuple[str, ...] = ()
+    reload_successful: bool = True
+    reload_time: float = 0.0
+    reports_lost: int = 0
+    store_failing: str | None = None
+    store_failures: int = 0
+    checkpoint_time: float | None = None
+    sinks: tuple[SinkView, ...] = ()
+    refit_durations: Mapping[str, RefitDurations] = field(default_factory=dict)

@@ -1,0 +1,143 @@
+"""What is shown of one window of a series: estimates, charts, objectives, the calibration, the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from monitor.base.results import Result
+from monitor.stats.charts.base import Verdict
+from monitor.stats.pairwise.ranking import RankInterval
+
+
+class SeriesState(StrEnum):
+    """The state of a model, or of a group of one."""
+
+    WARMING_UP = "warming_up"
+    IN_CONTROL = "in_control"
+    OUT_OF_CONTROL = "out_of_control"
+    UNTRUSTED = "untrusted"
+    SILENT = "silent"
+
+
+class ObjectiveState(StrEnum):
+    """Where the pooled interval lies beside the floor or ceiling."""
+
+    MET = "met"
+    AT_RISK = "at_risk"
+    BREACHED = "breached"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricEstimate:
+    """One estimator's answer for one metric of a window.
+
+    Parameters
+    ----------
+    metric, estimator : str
+    result : Estimate or Unknown
+    labels : int
+        Labelled rows of before the window closed that moved the interval of an estimate without labels; the
+        value is as it would be without them. 0 where none did.
+    rank : RankInterval or None
+        The ranks that the model may have among those of its refit, by Bonferroni's intervals; None where
+        they are not ranked.
+    rank_chi_square : RankInterval or None
+        The same by the χ² set; None where it is not known how the models' errors go together.
+    """
+
+    metric: str
+    estimator: str
+    result: Result
+    labels: int = 0
+    rank: RankInterval | None = None
+    rank_chi_square: RankInterval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassEstimate:
+    """One estimator's answer for one class of a metric that is otherwise a mean over classes."""
+
+    metric: str
+    estimator: str
+    of_class: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class ChartView:
+    """What the control chart of one metric said of the last closed window, by one estimator's value."""
+
+    metric: str
+    verdict: Verdict
+    estimator: str = "average_confidence"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveView:
+    """The objective of one metric: its bound, its state, and the pooled interval judged (None: unknown)."""
+
+    metric: str
+    bound: float
+    is_floor: bool
+    state: ObjectiveState | None
+    pooled: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebaselined:
+    """A new baseline that an operator asked for, by metric, and why."""
+
+    metric: str
+    reason: str
+
+
+EXACT, PREDICTIVE = "poisson_binomial", "predictive"
+"""What intervals hold: chance alone, or the calibration's error and what varies between windows too."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationView:
+    """The calibration that windows of a series use.
+
+    Parameters
+    ----------
+    method : str
+        Key in `monitor.stats.calibration.CALIBRATIONS`; where `auto` was asked for, the one that it chose.
+    version : int
+        Counts the fits, from 1; 0 where nothing was fitted.
+    foreign : bool
+        It was fitted on answers of another version of the model.
+    fitted_time : float or None
+        Newest record that it was fitted on, seconds since the epoch.
+    interval : {"poisson_binomial", "predictive"}
+        What the intervals that rest on it hold.
+    short_reference : int or None
+        Rows of a reference that is too short to learn what varies between windows; None where it is not.
+    """
+
+    method: str
+    version: int
+    foreign: bool
+    fitted_time: float | None
+    interval: str = EXACT
+    short_reference: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How many audited batches of labelled rows lay in their interval: see `monitor.engine.labels.audit`.
+
+    Parameters
+    ----------
+    ratio : float
+        Share of the batches, 0 to 1.
+    rows : int
+        Labelled rows in those batches.
+    level : float
+        What the intervals claim.
+    """
+
+    ratio: float
+    rows: int
+    level: float

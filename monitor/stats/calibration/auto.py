@@ -1,0 +1,166 @@
+"""Chooses a calibration method by what it says of rows that it was not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input, cross_fit_in_time
+from monitor.stats.calibration.beta import BetaCalibrator
+from monitor.stats.calibration.isotonic import IsotonicCalibration, IsotonicCalibrator
+from monitor.stats.calibration.platt import PlattCalibrator
+from monitor.stats.calibration.temperature import TemperatureCalibrator
+from monitor.stats.calibration.vector import VectorCalibrator
+
+_SIMPLEST_FIRST: tuple[type[Calibrator], ...] = (
+    TemperatureCalibrator,
+    PlattCalibrator,
+    VectorCalibrator,
+    BetaCalibrator,
+    IsotonicCalibrator,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen, and why.
+
+    Parameters
+    ----------
+    method : str
+        Key in `CALIBRATORS`.
+    losses : mapping of str to float
+        Mean log loss in nats a row by method, on rows outside the fit; `none` stands for the raw scores and
+        is there for comparison only.
+    """
+
+    method: str
+    losses: Mapping[str, float]
+
+
+def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
+    """Minus the logarithm of the probability that was given to what happened, for each row.
+
+    Parameters
+    ----------
+    calibrated : (n, K) float64
+        Class probabilities; K = 1: the probability of being right.
+    labels : (n,) int64
+        True class; for K = 1, 0 is correct and 1 is wrong.
+    smallest : float
+        Probabilities below it count as it: an isotonic curve says 0 where it has merely seen nothing.
+
+    Returns
+    -------
+    (n,) float64
+        In nats.
+
+    Examples
+    --------
+    >>> log_loss(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 1]), 0.01).round(2).tolist()
+    [0.69, 4.61]
+    """
+    if calibrated.shape[1] == 1:
+        calibrated = np.column_stack((calibrated[:, 0], 1.0 - calibrated[:, 0]))
+    given = np.take_along_axis(calibrated, labels[:, None], axis=1)[:, 0]
+    loss: Floats = -np.log(np.maximum(given, smallest))
+    return loss
+
+
+def choose(
+    scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None, folds: int = 5
+) -> Choice:
+    """Choose a method by its cross-validated log loss.
+
+    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`: the rows in time
+    order, cut into contiguous folds). Of the methods whose mean loss is within one standard error of the
+    least, the simplest is taken: temperature, platt, vector (three classes and more; for two it is beta),
+    beta, isotonic. The standard error is that of the mean difference between the two methods, row by row.
+    `none` is no candidate: a temperature near 1 says the same, and is calibrated.
+
+    A probability counts as at least 1 / (n + 2), Laplace's rule for what n rows have never shown. The
+    rows are taken to be independent; where neighbours are alike, ties are called less often than they
+    should be. The losses are those of the past: under drift another method may be the better one.
+
+    Parameters
+    ----------
+    scores, predicted, labels, weights
+        As in `Calibrator.fit`, in time order.
+    folds : int
+        2 to n.
+
+    Raises
+    ------
+    ValueError
+        As `cross_fit_in_time`.
+
+    References
+    ----------
+    L. Breiman, J. H. Friedman, R. A. Olshen, C. J. Stone, *Classification and Regression Trees* (1984),
+    section 3.4.3, for the rule of one standard error.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> score = rng.random(2000)
+    >>> labels = (rng.random(2000) < np.where(score > 0.4, 0.9, 0.1)).astype(int)  # no smooth curve
+    >>> found = choose(np.column_stack((1 - score, score)), labels, labels)
+    >>> found.method, round(found.losses["isotonic"], 2), round(found.losses["platt"], 2)
+    ('isotonic', 0.33, 0.44)
+    """
+    check_fit_input(scores, predicted, labels, weights)
+    n, width = scores.shape
+    weight = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    smallest = 1.0 / (n + 2.0)
+    rows: dict[str, Floats] = {}
+    for calibrator in _SIMPLEST_FIRST:
+        if calibrator is VectorCalibrator and width <= 2:
+            continue
+        calibrated = cross_fit_in_time(calibrator(), scores, predicted, labels, folds, weights)
+        rows[calibrator.method] = log_loss(calibrated, labels, smallest)
+    means = {method: float(np.average(loss, weights=weight)) for method, loss in rows.items()}
+    best = min(means, key=means.__getitem__)
+    chosen = next(
+        method
+        for method, loss in rows.items()
+        if means[method] - means[best] <= _standard_error(loss - rows[best], weight)
+    )
+    raw = float(np.average(log_loss(scores, labels, smallest), weights=weight))
+    return Choice(chosen, {"none": raw, **means})
+
+
+def _standard_error(difference: Floats, weight: Floats) -> float:
+    """Of the weighted mean of these rows."""
+    share = weight / weight.sum()
+    away = difference - share @ difference
+    return float(np.sqrt((share * share) @ (away * away)))
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCalibrator(Calibrator):
+    """Fits the method that `choose` takes; the fitted map names that method as its own.
+
+    It costs six times the fits of all methods together: about half a second on 40,000 rows.
+
+    Examples
+    --------
+    >>> score = np.tile([0.01, 0.99], 5000)  # too sure: right in 9 of 10
+    >>> labels = np.tile([0, 1], 5000)
+    >>> labels[::20], labels[1::20] = 1, 0
+    >>> AutoCalibrator().fit(np.column_stack((1 - score, score)), labels, labels).method
+    'temperature'
+    """
+
+    method: ClassVar[str] = "auto"
+    calibration: ClassVar[type[Calibration]] = IsotonicCalibration  # or that of any other method
+
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> Calibration:
+        found = choose(scores, predicted, labels, weights)
+        calibrator = next(each for each in _SIMPLEST_FIRST if each.method == found.method)
+        return calibrator().fit(scores, predicted, labels, weights)

@@ -1,0 +1,175 @@
+"""Isotonic calibration: the best rising curve from raw score to observed frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.base import Calibration, Calibrator
+from monitor.stats.calibration.rows import apply_by_column, column_problems, fit_rows
+
+
+def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
+    """Weighted least-squares fit of a rising sequence.
+
+    Parameters
+    ----------
+    y : (n,) float64
+    weight : (n,) float64
+        Above 0.
+
+    Returns
+    -------
+    starts : (blocks,) int64
+        Where each block of equal values begins, the first at 0.
+    values : (blocks,) float64
+        Rising strictly.
+
+    References
+    ----------
+    R. E. Barlow, D. J. Bartholomew, J. M. Bremner, H. D. Brunk, *Statistical Inference under Order
+    Restrictions* (1972), section 1.2.
+
+    Examples
+    --------
+    >>> pool_adjacent_violators(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4))
+    (array([0, 1, 3]), array([1. , 2.5, 4. ]))
+    """
+    starts: Ints = isotonic_regression(y, weights=weight).blocks[:-1].astype(np.int64)
+    while True:
+        sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
+        # Products instead of quotients: blocks of equal means merge exactly where sums are integers.
+        rising = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
+        if rising.all():
+            return starts, sums / rows
+        starts = starts[np.append(True, rising)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """A rising piecewise linear curve, flat beyond its ends.
+
+    Parameters
+    ----------
+    x, y : (knots,) float64
+        `x` rises strictly, from 0 to 1; `y` does not fall.
+    """
+
+    x: Floats
+    y: Floats
+
+    def __call__(self, score: Floats) -> Floats:
+        """Values at (n,) scores."""
+        values: Floats = np.interp(score, self.x, self.y)
+        return values
+
+
+def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> Curve:
+    """The isotonic curve of success against score.
+
+    Equal scores are averaged first, so that the order of rows does not matter. The curve is flat over
+    the scores of a block and linear from the last score of a block to the first of the next. On the
+    fitted rows it is the isotonic solution itself, so their mean equals the observed frequency, which is
+    what the mean confidence rests on; interpolation between block centres would give that up.
+
+    Parameters
+    ----------
+    score : (n,) float64
+        n at least 1.
+    success : (n,) float64
+        0 or 1, or the chance of it.
+    weights : (n,) float64, optional
+        Above 0; all 1 by default.
+
+    Examples
+    --------
+    >>> curve = fit_curve(np.array([0.1, 0.2, 0.6, 0.9]), np.array([0.0, 1.0, 0.0, 1.0]))
+    >>> curve.x.tolist(), curve.y.tolist()
+    ([0.1, 0.2, 0.6, 0.9], [0.0, 0.5, 0.5, 1.0])
+    """
+    distinct, inverse = np.unique(score, return_inverse=True)
+    weighted = np.ones(len(score)) if weights is None else weights
+    weight = np.bincount(inverse, weights=weighted).astype(np.float64)
+    share = np.bincount(inverse, weights=success * weighted) / weight
+    starts, values = pool_adjacent_violators(share, weight)
+    ends = np.append(starts[1:], len(distinct)) - 1
+    knots, first = np.unique(np.stack([starts, ends], axis=1).ravel(), return_index=True)
+    return Curve(distinct[knots], np.clip(np.repeat(values, 2)[first], 0.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsotonicCalibration(Calibration):
+    """A fitted isotonic map.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the scores.
+    curves : tuple of Curve
+        One for a confidence or for two classes (of the second class), else one a class.
+
+    Examples
+    --------
+    >>> curve = Curve(np.array([0.0, 1.0]), np.array([0.2, 0.8]))
+    >>> IsotonicCalibration(2, (curve,)).apply(np.array([[0.5, 0.5], [1.0, 0.0]])).tolist()
+    [[0.5, 0.5], [0.8, 0.2]]
+    """
+
+    width: int
+    curves: tuple[Curve, ...]
+    method: ClassVar[str] = "isotonic"
+
+    def apply(self, scores: Floats) -> Floats:
+        self._check_width(scores)
+        return apply_by_column(self.curves, scores)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        curves = [{"x": curve.x.tolist(), "y": curve.y.tolist()} for curve in self.curves]
+        return {"method": self.method, "width": self.width, "curves": curves}
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> IsotonicCalibration:
+        curves = tuple(Curve(np.array(c["x"], float), np.array(c["y"], float)) for c in snapshot["curves"])
+        return cls(int(snapshot["width"]), curves)
+
+
+@dataclass(frozen=True, slots=True)
+class IsotonicCalibrator(Calibrator):
+    """Isotonic regression of what happened on the raw score.
+
+    Two classes: the second class against its score. A confidence: being right (label 0) against it.
+    More classes: each against the rest, rows renormalised to sum to 1; a row that is 0 for every class
+    becomes uniform. A class that never occurs in the labels is given probability 0. Scores beyond those
+    of the reference take the value at its end.
+
+    It assumes only that a higher score does not mean a smaller chance. It misleads on small references
+    (below about 1,000 rows the ends of the curve rest on a handful of rows and may read exactly 0 or 1),
+    and for more classes renormalising loses the exact match of means.
+
+    References
+    ----------
+    B. Zadrozny, C. Elkan, *Transforming classifier scores into accurate multiclass probability
+    estimates*, KDD 2002, sections 3 and 4.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.2, 0.8]])
+    >>> fitted = IsotonicCalibrator().fit(scores, np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
+    >>> fitted.apply(scores)[:, 1].tolist()
+    [0.0, 0.5, 0.5, 1.0]
+    """
+
+    method: ClassVar[str] = "isotonic"
+    calibration: ClassVar[type[Calibration]] = IsotonicCalibration
+
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> IsotonicCalibration:
+        rows = fit_rows(self.method, scores, predicted, labels, weights)
+        curves = [fit_curve(score, success, rows.weights) for score, success in column_problems(rows)]
+        return IsotonicCalibration(rows.scores.shape[1], tuple(curves))

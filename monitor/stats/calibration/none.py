@@ -1,0 +1,62 @@
+"""No calibration: the scores are taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input
+
+
+@dataclass(frozen=True, slots=True)
+class Uncalibrated(Calibration):
+    """Scores as they are. Estimates are as wrong as the model is over- or underconfident.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the scores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Uncalibrated(2).apply(np.array([[0.25, 0.75]])).tolist()
+    [[0.25, 0.75]]
+    """
+
+    width: int
+    method: ClassVar[str] = "none"
+
+    def apply(self, scores: Floats) -> Floats:
+        self._check_width(scores)
+        return scores.copy()
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return {"method": self.method, "width": self.width}
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Uncalibrated:
+        return cls(int(snapshot["width"]))
+
+
+@dataclass(frozen=True, slots=True)
+class NoCalibrator(Calibrator):
+    """Learns nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> NoCalibrator().fit(np.array([[0.25, 0.75]]), np.array([1]), np.array([1]))
+    Uncalibrated(width=2)
+    """
+
+    method: ClassVar[str] = "none"
+    calibration: ClassVar[type[Calibration]] = Uncalibrated
+
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> Uncalibrated:
+        check_fit_input(scores, predicted, labels, weights)
+        return Uncalibrated(scores.shape[1])

@@ -1,0 +1,193 @@
+"""Fits a calibration again as labels come, with the reference counting for as much as they let it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.auto import log_loss
+from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input, fold_edges
+from monitor.stats.calibration.order import refuse_reversed_scores
+
+FEWEST_LABELS = 50
+"""Labelled rows below which nothing is refitted: they cannot tell what the reference is still worth."""
+
+RATIOS = (0.25, 1.0, 4.0, 16.0)
+"""What the reference may count for, in multiples of the labelled rows, besides nothing and all it has."""
+
+_FOLDS = 5
+
+
+class LabelledRows(NamedTuple):
+    """Labelled answers of one model in time order, n rows.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+        Raw.
+    predicted, labels : (n,) int64
+    time : (n,) float64
+        Of the answers, seconds since the epoch; not falling.
+    weights : (n,) float64
+        1 over the probability of being labelled, up to a factor; all 1 for the reference.
+    """
+
+    scores: Floats
+    predicted: Ints
+    labels: Ints
+    time: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refitted:
+    """A calibration fitted on the reference and on the labels that came since.
+
+    Parameters
+    ----------
+    calibration : Calibration
+    weight : float
+        What each row of the reference counts for beside a labelled row: 0 nothing, 1 the same.
+    losses : mapping of float to float
+        Log loss in nats a row on the held-out labelled rows, by the weight; without the weights at which no
+        fit was possible.
+    until : float
+        Time of the newest answer in the fit: only later answers may judge it.
+    held_out : (n,) float64
+        Log loss in nats of each labelled row by the fit that did not see it, at the weight taken.
+    """
+
+    calibration: Calibration
+    weight: float
+    losses: Mapping[float, float]
+    until: float
+    held_out: Floats
+
+
+def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> Refitted:
+    """Fit a calibration on the labelled rows and on the reference, down-weighted by what the labels say.
+
+    Each row of the reference counts for w, each labelled row for 1 on average. w is taken from 0, 1 and what
+    makes the reference worth a quarter, once, four and sixteen times as many rows as there are labels. For
+    each w the labelled rows are cut into five contiguous folds in time order; each is predicted by the
+    fit on the reference and the other four. The w with the least mean log loss is taken, of equal ones
+    the largest; then everything is fitted with it. No row is judged by a fit that saw it.
+
+    Where nothing has changed, the reference keeps its weight and the labels add to it; after drift it loses
+    weight as fast as the labels can show that it misleads: their log loss must tell the two apart, so small
+    drifts take many labels. It misleads where labelling depends on more than the score and `weights` say
+    so wrongly, and where the model drifts on after the newest label. Drift inside the labelled rows is
+    averaged over: give the newest ones only.
+
+    It costs 26 to 31 fits. `AutoCalibrator` would choose anew in each of them; give the calibrator that it
+    chose (``CALIBRATORS[calibration.method]()``).
+
+    Parameters
+    ----------
+    reference, labelled : LabelledRows
+        Not to overlap. None for the reference where there is none: then the labelled rows carry it alone.
+    calibrator : Calibrator
+
+    Returns
+    -------
+    Refitted
+
+    Raises
+    ------
+    ValueError
+        There are fewer than `FEWEST_LABELS` labelled rows, their scores rank the wrong way round, times
+        fall, a column is out of range, or no weight gives rows that can be fitted on.
+
+    Examples
+    --------
+    >>> from monitor.stats.calibration import PlattCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> def rows(n, shift):
+    ...     score = rng.uniform(0.5, 1.0, n)
+    ...     wrong = (rng.random(n) > score - shift).astype(int)
+    ...     return LabelledRows(score[:, None], wrong * 0, wrong, np.arange(float(n)), np.ones(n))
+    >>> found = refitted(rows(5000, 0.0), rows(500, 0.2), PlattCalibrator())
+    >>> found.weight, found.calibration.apply(np.array([[0.75]])).round(2).tolist()
+    (0.0, [[0.54]])
+    """
+    if reference is not None:
+        _check("reference", reference)
+    _check("labelled", labelled)
+    _refuse_misleading(labelled, calibrator.method)
+    labelled = labelled._replace(weights=labelled.weights / labelled.weights.mean())
+    held_out: dict[float, Floats] = {}
+    refusal: ValueError | None = None
+    for weight in _candidates(reference, labelled):
+        try:
+            held_out[weight] = _held_out(reference, labelled, calibrator, weight)
+        except ValueError as error:
+            refusal = error
+    if not held_out:
+        raise ValueError(f"the calibration cannot be fitted again: {refusal}") from refusal
+    n = len(labelled.labels)
+    losses = {weight: float(found @ labelled.weights) / n for weight, found in held_out.items()}
+    best = min(losses, key=lambda weight: (losses[weight], -weight))
+    fitted = _fit(reference, labelled, np.arange(n), calibrator, best)
+    until = max(float(rows.time[-1]) for rows in (reference, labelled) if rows is not None)
+    return Refitted(fitted, best, losses, until, held_out[best])
+
+
+def _refuse_misleading(labelled: LabelledRows, method: str) -> None:
+    """Labels that cannot carry a calibration, whatever the reference says."""
+    n = len(labelled.labels)
+    if n < FEWEST_LABELS:
+        raise ValueError(
+            f"labelled must have at least {FEWEST_LABELS} rows, so that they can say what the reference is "
+            f"still worth, got {n}; wait for more labels"
+        )
+    refuse_reversed_scores(method, labelled.scores, labelled.labels)
+
+
+def _check(name: str, rows: LabelledRows) -> None:
+    try:
+        check_fit_input(rows.scores, rows.predicted, rows.labels, rows.weights)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    if rows.time.shape != rows.labels.shape or (np.diff(rows.time) < 0).any():
+        raise ValueError(f"{name}: time must have one entry a row and must not fall; sort the rows by time")
+
+
+def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[float]:
+    """The weights of a row of the reference, falling."""
+    if reference is None:
+        return [0.0]
+    even = len(labelled.labels) / float(reference.weights.sum())
+    return sorted({0.0, 1.0, *(ratio * even for ratio in RATIOS if ratio * even < 1.0)}, reverse=True)
+
+
+def _held_out(
+    reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator, weight: float
+) -> Floats:
+    """Log loss of the labelled rows, each by a fit without its fold, (n,)."""
+    n = len(labelled.labels)
+    edges = fold_edges(n, _FOLDS)
+    found = np.empty(n)
+    for first, past in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        fitted = _fit(reference, labelled, np.r_[0:first, past:n], calibrator, weight)
+        loss = log_loss(fitted.apply(labelled.scores[first:past]), labelled.labels[first:past], 1 / (n + 2.0))
+        found[first:past] = loss
+    return found
+
+
+def _fit(
+    reference: LabelledRows | None, labelled: LabelledRows, rows: Ints, calibrator: Calibrator, weight: float
+) -> Calibration:
+    """The fit on these of the labelled rows and on the reference."""
+    parts = [labelled._replace(**{name: getattr(labelled, name)[rows] for name in labelled._fields})]
+    if reference is not None:
+        parts.insert(0, reference._replace(weights=weight * reference.weights))
+    return calibrator.fit(
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.predicted for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+        np.concatenate([part.weights for part in parts]),
+    )

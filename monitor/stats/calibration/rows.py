@@ -1,0 +1,135 @@
+"""Labelled rows made ready for a fit, and the way from columns of scores to curves and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.base import check_fit_input
+from monitor.stats.calibration.order import refuse_reversed_scores
+
+CLIP = 1e-6
+"""Scores are moved this far from 0 and 1 before their logarithm is taken: one wrong row whose score is
+exactly 1 would otherwise outweigh all others. Half-precision models write 0 and 1 for less."""
+
+
+class FitRows(NamedTuple):
+    """What a fit is made from: n rows, each of which counts.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+    labels : (n,) int64
+    weights : (n,) float64
+        Above 0.
+    """
+
+    scores: Floats
+    labels: Ints
+    weights: Floats
+
+
+def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None) -> FitRows:
+    """The rows that count, where they can teach a map.
+
+    Parameters
+    ----------
+    method : str
+        Named in the messages.
+    scores, predicted, labels, weights
+        As in `Calibrator.fit`.
+
+    Raises
+    ------
+    ValueError
+        As in `Calibrator.fit`; also where the labels are all the same, and where the map would have to
+        turn the order of the scores around.
+    """
+    check_fit_input(scores, predicted, labels, weights)
+    counts = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if not counts.all():
+        kept = counts > 0
+        scores, labels, counts = scores[kept], labels[kept], counts[kept]
+    if labels.min() == labels.max():
+        only = f"only the label {labels[0]}" + (" (0 correct, 1 wrong)" if scores.shape[1] == 1 else "")
+        raise ValueError(
+            f"{method} calibration needs at least two different outcomes, got {len(labels)} rows with "
+            f"{only}; give a longer reference, or set calibration.method to none"
+        )
+    refuse_reversed_scores(method, scores, labels)
+    return FitRows(np.asarray(scores, dtype=np.float64), labels, counts)
+
+
+def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
+    """Each score that gets a curve of its own, with whether its class was the true one, (n,) and (n,).
+
+    A confidence against being right; two classes: the second against its score; more: each against the rest.
+    """
+    width = rows.scores.shape[1]
+    for k in (0,) if width == 1 else (1,) if width == 2 else range(width):
+        yield rows.scores[:, k], (rows.labels == k).astype(np.float64)
+
+
+def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats) -> Floats:
+    """Class probabilities by the curves of `column_problems`, each row of them adding up to 1.
+
+    More than two classes: rows are divided by their sum; one that is 0 for every class becomes uniform.
+
+    Parameters
+    ----------
+    curves : sequence of callable
+        From (n,) scores to (n,) probabilities.
+    scores : (n, K) float64
+
+    Returns
+    -------
+    (n, K) float64
+
+    Examples
+    --------
+    >>> apply_by_column([np.sqrt], np.array([[0.75, 0.25]])).tolist()
+    [[0.5, 0.5]]
+    """
+    width = scores.shape[1]
+    if width == 1:
+        return curves[0](scores[:, 0])[:, None]
+    calibrated = np.empty(scores.shape)
+    if width == 2:
+        calibrated[:, 1] = curves[0](scores[:, 1])
+        np.subtract(1.0, calibrated[:, 1], out=calibrated[:, 0])
+        return calibrated
+    for k, curve in enumerate(curves):
+        calibrated[:, k] = curve(scores[:, k])
+    total = calibrated.sum(axis=1, keepdims=True)
+    calibrated[total[:, 0] == 0.0] = 1.0
+    calibrated /= np.where(total == 0.0, width, total)
+    return calibrated
+
+
+def clipped_logs(score: Floats) -> tuple[Floats, Floats]:
+    """The logarithms of a score and of 1 less it, the score clipped to `CLIP` and 1 − `CLIP`."""
+    clipped = np.clip(score, CLIP, 1.0 - CLIP)
+    return np.log(clipped), np.log1p(-clipped)
+
+
+def log_scores(scores: Floats) -> Floats:
+    """Logarithms of class probabilities, clipped, one column a class: for a confidence, right and wrong.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+
+    Returns
+    -------
+    (n, max(K, 2)) float64
+    """
+    width = scores.shape[1]
+    if width == 1:
+        return np.column_stack(clipped_logs(scores[:, 0]))
+    if width == 2:
+        return np.column_stack(clipped_logs(scores[:, 1])[::-1])
+    logs: Floats = np.log(np.clip(scores, CLIP, 1.0 - CLIP))
+    return logs

@@ -1,0 +1,135 @@
+"""Vector scaling: a temperature and a shift for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import log_softmax, softmax
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.base import Calibration, Calibrator
+from monitor.stats.calibration.newton import PRIOR, minimise
+from monitor.stats.calibration.rows import FitRows, fit_rows, log_scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorCalibration(Calibration):
+    """A fitted vector scaling.
+
+    Parameters
+    ----------
+    width : int
+        Columns of the scores.
+    slopes, intercepts : (max(K, 2),) float64
+        Of the log-score of each class, for a confidence of right and wrong. Slopes are 0 or more.
+
+    Examples
+    --------
+    >>> VectorCalibration(2, np.ones(2), np.log([1.0, 3.0])).apply(np.array([[0.5, 0.5]])).tolist()
+    [[0.25, 0.75]]
+    """
+
+    width: int
+    slopes: Floats
+    intercepts: Floats
+    method: ClassVar[str] = "vector"
+
+    def apply(self, scores: Floats) -> Floats:
+        self._check_width(scores)
+        calibrated: Floats = softmax(log_scores(scores) * self.slopes + self.intercepts, axis=1)
+        return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return {
+            "method": self.method,
+            "width": self.width,
+            "slopes": self.slopes.tolist(),
+            "intercepts": self.intercepts.tolist(),
+        }
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> VectorCalibration:
+        slopes, intercepts = np.array(snapshot["slopes"], float), np.array(snapshot["intercepts"], float)
+        return cls(int(snapshot["width"]), slopes, intercepts)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorCalibrator(Calibrator):
+    """The softmax of wₖ·ln sₖ + bₖ with the wₖ ≥ 0 and bₖ that maximise the likelihood of the labels.
+
+    Two parameters a class. It corrects classes that are predicted too often or too surely, all together
+    rather than each against the rest. Unlike a temperature it depends on which logits are scaled; the
+    logarithms of the scores (clipped at 10⁻⁶) are, since a model gives no others. For two classes, and for a
+    confidence, it is beta calibration, but for the weak prior (standard deviation 10 around the identity)
+    that keeps both finite.
+
+    It takes some hundred rows a class; with K classes a step of the fit costs n·(2K)² operations: a second
+    at 10,000 rows and some 500 classes. A class that never occurs in the labels is given next to no chance.
+
+    References
+    ----------
+    C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger, *On calibration of modern neural networks*, ICML 2017,
+    section 4.2, equation 8 with a diagonal matrix. That the wₖ are not below 0 is ours, as in beta
+    calibration: a larger score must not make its class less probable.
+
+    Examples
+    --------
+    >>> scores = np.tile([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]], (1000, 1))
+    >>> labels = np.tile([0, 1, 2], 1000)
+    >>> labels[2::6] = 1  # half of what is said to be class 2 is class 1
+    >>> VectorCalibrator().fit(scores, labels, labels).apply(scores[2:3]).round(2).tolist()
+    [[0.0, 0.5, 0.5]]
+    """
+
+    method: ClassVar[str] = "vector"
+    calibration: ClassVar[type[Calibration]] = VectorCalibration
+
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> VectorCalibration:
+        rows = fit_rows(self.method, scores, predicted, labels, weights)
+        found = _fit_scaling(rows)
+        half = len(found) // 2
+        return VectorCalibration(rows.scores.shape[1], found[:half].copy(), found[half:].copy())
+
+
+def _fit_scaling(rows: FitRows) -> Floats:
+    """(2K,) slopes, then intercepts."""
+    logs = log_scores(rows.scores)
+    classes = logs.shape[1]
+    every = np.arange(len(logs))
+    centre = np.repeat([1.0, 0.0], classes)
+
+    def objective(at: Floats) -> tuple[float, Floats, Floats]:
+        line = logs * at[:classes] + at[classes:]
+        chance = softmax(line, axis=1)
+        away = at - centre
+        value = -float(rows.weights @ log_softmax(line, axis=1)[every, rows.labels])
+        excess = chance * rows.weights[:, None]
+        spread = np.hstack((excess * logs, excess))
+        gradient = spread.sum(axis=0)
+        np.add.at(gradient, rows.labels, -rows.weights * logs[every, rows.labels])
+        np.add.at(gradient, classes + rows.labels, -rows.weights)
+        return (
+            value + PRIOR / 2 * float(away @ away),
+            gradient + PRIOR * away,
+            _curvature(spread, np.hstack((chance * logs, chance)), logs),
+        )
+
+    return minimise(objective, centre, np.repeat([0.0, -np.inf], classes))
+
+
+def _curvature(weighted: Floats, chance: Floats, logs: Floats) -> Floats:
+    """(2K, 2K) second derivatives: within a class, less what two classes share."""
+    classes = logs.shape[1]
+    shared = -(weighted.T @ chance)
+    one, two = np.arange(classes), np.arange(classes, 2 * classes)
+    shared[one, one] += (weighted[:, :classes] * logs).sum(axis=0)
+    shared[one, two] += weighted[:, :classes].sum(axis=0)
+    shared[two, one] += weighted[:, :classes].sum(axis=0)
+    shared[two, two] += weighted[:, classes:].sum(axis=0)
+    shared[np.diag_indices(2 * classes)] += PRIOR
+    return shared

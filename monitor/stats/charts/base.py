@@ -1,0 +1,78 @@
+"""What every control chart is: frozen settings that build a logic object around a baseline.
+
+A chart's settings say what is promised (ARL0, rules). `build` takes the baseline, the estimates of
+windows from when the model was known to be good, and returns the logic that judges one window after
+another and holds all the state there is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from monitor.base.records import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The estimates of the reference windows.
+
+    Parameters
+    ----------
+    values : (m,) float64
+        The estimate of each reference window, 0 to 1, in time order.
+    sizes : (m,) float64
+        Rows of each.
+    row_sd : float
+        Standard deviation that one row adds to the estimate: a window of n rows has the standard
+        error row_sd/√n. For the mean confidence it is the confidences' own standard deviation.
+    """
+
+    values: Floats
+    sizes: Floats
+    row_sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a chart says of one window.
+
+    Parameters
+    ----------
+    center, lower, upper : float
+        The centre line and the control limits for a window of this size, within 0 to 1.
+    rules : tuple of str
+        Rules that this window broke: ``("we1",)``.
+    out_of_control : bool
+        Whether the alarm is latched after this window.
+    """
+
+    center: float
+    lower: float
+    upper: float
+    rules: tuple[str, ...]
+    out_of_control: bool
+
+
+class ChartLogic(ABC):
+    """A chart at work on one series of windows."""
+
+    @abstractmethod
+    def update(self, value: float, size: int) -> Verdict:
+        """Judge the next window: its estimate (0 to 1) and its rows."""
+
+    @abstractmethod
+    def snapshot(self) -> Mapping[str, Any]:
+        """The state, as plain numbers, strings, lists and mappings; `build` takes it back as `resume`."""
+
+
+class Chart(ABC):
+    """A chart's settings: frozen, checked in the constructor."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def build(self, baseline: Baseline, resume: Mapping[str, Any] | None = None) -> ChartLogic:
+        """The logic around a baseline, from the start or from where a snapshot left it."""

@@ -1,0 +1,166 @@
+"""One shift is one alarm: the latch, and the logic of a chart that judges windows with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from monitor.stats.charts.base import ChartLogic, Verdict
+from monitor.stats.charts.detectors import Detector
+from monitor.stats.charts.rules import FAR
+
+RELEASE_WINDOWS = 8
+"""So many windows in a row without a broken rule release an alarm: what `we4` looks back on."""
+
+RESOLUTION = 1e-9
+"""Estimates nearer to the centre than this lie on it: means of equal numbers differ by rounding."""
+
+
+class Latch:
+    """An alarm that stays on until eight windows in a row are in control.
+
+    A shift that lasts breaks rules again and again, and with windows between that break none; the
+    latch makes one alarm of it. It hides a second shift that follows within eight windows.
+
+    Parameters
+    ----------
+    quiet_windows : int or None
+        Windows in a row without a broken rule while the alarm is on; None while it is off.
+
+    Examples
+    --------
+    >>> latch = Latch()
+    >>> latch.update(broken=True), [latch.update(broken=False) for _ in range(8)]
+    (True, [True, True, True, True, True, True, True, False])
+    """
+
+    def __init__(self, quiet_windows: int | None = None) -> None:
+        if quiet_windows is not None and not 0 <= quiet_windows < RELEASE_WINDOWS:
+            raise ValueError(
+                f"quiet_windows must be None or 0 to {RELEASE_WINDOWS - 1}, got {quiet_windows!r}"
+            )
+        self._quiet_windows = quiet_windows
+
+    @property
+    def on(self) -> bool:
+        """Whether the alarm is on."""
+        return self._quiet_windows is not None
+
+    def update(self, broken: bool) -> bool:
+        """Take the next window, which broke a rule or did not; return whether the alarm is on after it."""
+        if broken:
+            self._quiet_windows = 0
+        elif self._quiet_windows is not None:
+            self._quiet_windows += 1
+            if self._quiet_windows == RELEASE_WINDOWS:
+                self._quiet_windows = None
+        return self.on
+
+    def snapshot(self) -> int | None:
+        """The state, for `quiet_windows`."""
+        return self._quiet_windows
+
+
+class LatchedLogic(ChartLogic):
+    """Judges windows by their distance from the centre in their own sigma, with a latch.
+
+    A window of n rows has ``σ = √(row_variance/n)``, so that windows of any size count alike in a pattern,
+    an average or a sum. The limits of a verdict, within 0 to 1, are those of the rules, ``centre ± L·σ``;
+    of an EWMA or CUSUM chart they are where this window's estimate alone would have had to lie to raise
+    the alarm, given those before it: never beyond the centre.
+
+    Without any variance (all reference rows and windows equal) there is no sigma: a window at the
+    centre is in control, and any other, more than 1e-9 away, lies beyond every limit.
+
+    Parameters
+    ----------
+    center : float
+        0 to 1.
+    row_variance : float
+        Variance that one row adds to the estimate: a window of n rows has `row_variance`/n. 0 or more.
+    multiplier : float
+        Half width of the limits in sigmas; of a CUSUM its decision interval.
+    detector : Detector
+    resume : mapping, optional
+        A `snapshot`. It holds the detector's memory and the latch, not the limits, so that changed
+        settings take effect on a chart that goes on. From a chart that remembers other things only the
+        latch is taken.
+
+    Raises
+    ------
+    ValueError
+        A `resume` that no `snapshot` gave.
+    """
+
+    def __init__(
+        self,
+        center: float,
+        row_variance: float,
+        multiplier: float,
+        detector: Detector,
+        resume: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.center = center
+        self.row_variance = row_variance
+        self.multiplier = multiplier
+        self.detector = detector
+        state = {"recent": [], "quiet_windows": None} if resume is None else dict(resume)
+        if "quiet_windows" not in state or len(state) != 2 or not set(state) & _MEMORIES:
+            raise ValueError(
+                f"resume must hold quiet_windows and one of recent, ewma and cusum, got {sorted(state)}"
+            )
+        self._memory = detector.memory(multiplier, None)
+        if self._memory.kind in state and resume is not None:
+            self._memory = detector.memory(multiplier, state[self._memory.kind])
+        self._latch = Latch(state["quiet_windows"])
+
+    def update(self, value: float, size: int) -> Verdict:
+        """Judge the next window.
+
+        Parameters
+        ----------
+        value : float
+            Its estimate, 0 to 1.
+        size : int
+            Its rows, 1 or more.
+
+        Raises
+        ------
+        ValueError
+            A value that is no number from 0 to 1 (a window whose estimate is unknown is not given to
+            the chart), or a size below 1.
+        """
+        if not -RESOLUTION <= value <= 1 + RESOLUTION:
+            raise ValueError(f"value: got {value}; a chart takes an estimate from 0 to 1, and no unknown one")
+        if not size >= 1:
+            raise ValueError(f"size: got {size}; a window has at least 1 row")
+        sigma = math.sqrt(self.row_variance / size)
+        lower, upper = (min(max(z, -FAR), FAR) for z in self._memory.bounds())
+        rules = self._memory.update(self._standardised(value, sigma))
+        was_on = self._latch.on
+        if not self._latch.update(bool(rules) or (was_on and not self._memory.calm())) and was_on:
+            self._memory.restart()
+        return Verdict(
+            center=self.center,
+            lower=max(0.0, self.center + min(lower, 0.0) * sigma),
+            upper=min(1.0, self.center + max(upper, 0.0) * sigma),
+            rules=rules,
+            out_of_control=self._latch.on,
+        )
+
+    def _standardised(self, value: float, sigma: float) -> float:
+        distance = value - self.center
+        if abs(distance) <= RESOLUTION:
+            return 0.0
+        if abs(distance) >= FAR * sigma:
+            return math.copysign(FAR, distance)
+        return distance / sigma
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """The memory and the latch: `{"recent": [...], "quiet_windows": None or a number}`, with `ewma` or
+        `cusum` in place of `recent` where the chart is one."""
+        return {self._memory.kind: self._memory.snapshot(), "quiet_windows": self._latch.snapshot()}
+
+
+_MEMORIES = frozenset({"recent", "ewma", "cusum"})

@@ -1,0 +1,301 @@
+"""How wide the limits must be for a promised ARL0, all enabled rules and the short reference counted in.
+
+What is promised is the rate of false alarms that a fleet of models sees: averaged over the baselines
+that m reference windows can give, the alarms a window in control equal 1/ARL0. So ARL0 is the harmonic
+mean of the baselines' own mean run lengths. Their plain mean would not do: it is dominated by the few
+baselines whose limits came out far too wide, which never alarm, and so lets all the others alarm more
+often than was asked for. With about a dozen reference windows or fewer it is even infinite: 1/rate grows
+like exp(L²s²/2) in the dispersion s that they show, and the chance of that s falls only like
+exp(−(m−1)s²/2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from scipy.optimize import brentq
+
+from monitor.base.errors import ConfigError
+from monitor.stats.charts.detectors import CusumDetector, Detector, RunRules, Spread
+from monitor.stats.charts.fleet import Limits, check_reference, mean_rate
+
+DEFAULT_ARL0 = 370.0
+"""Windows: what `we1` gives at the textbook's 3 sigma with known limits (370.4)."""
+
+LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
+
+
+class LimitSettings(Protocol):
+    """What decides the limits: a chart."""
+
+    @property
+    def spread(self) -> Spread: ...
+    @property
+    def arl0(self) -> float | None: ...
+    @property
+    def sigmas(self) -> float | None: ...
+    @property
+    def detector(self) -> Detector: ...
+
+
+def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
+    """Refuse what no reference could make possible.
+
+    Raises
+    ------
+    ConfigError
+        Both `arl0` and `sigmas`, one of them out of range, or an ARL0 that cannot be reached even with
+        known limits.
+    """
+    if arl0 is not None and sigmas is not None:
+        raise ConfigError(f"arl0 and sigmas: got both ({arl0:g} and {sigmas:g}); give one of them")
+    if sigmas is not None and not 0 < sigmas <= 10:
+        raise ConfigError(f"sigmas: got {sigmas:g}; allowed is a number above 0, up to 10")
+    if sigmas is None:
+        limits(DEFAULT_ARL0 if arl0 is None else arl0, detector, math.inf)
+
+
+def limits(
+    arl0: float,
+    rules: tuple[str, ...] | Detector,
+    reference_windows: float,
+    spread: Spread = Spread.REFERENCE,
+) -> Limits:
+    """Multiplier and inflation that make the false-alarm rate 1/ARL0, averaged over baselines.
+
+    With windows of one size, x = μ + φσ₀z for independent standard normal z, where σ₀ is what
+    independent rows give and φ ≥ 1 the excess between windows (Laney's). m reference windows put the
+    centre ε/√m of the process's own standard deviations off, and show the dispersion s²φ², where
+    (m−1)s² is χ² with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0, s²φ²−1),
+    so a baseline's run length is that of known limits of half width Lφ̂/φ, off by ε/√m, which
+    `monitor.stats.charts.runlength` and `monitor.stats.charts.smoothed` have exactly. Its inverse is
+    integrated over ε
+    and s by quadrature.
+
+    Two conditions settle two numbers. L: the rate is 1/ARL0 at φ = 1. κ: it is 1/ARL0 again as φ grows
+    without bound, where the rows' variance tells nothing and only s does. (That alone, s in place of
+    φ̂, would be exact for every φ, and would need L = 3.53 for m = 20: of ten 3-sigma
+    shifts that are now seen at once, two would be missed.)
+
+    Assumptions: normal, independent estimates, windows of one size, and a reference in control. In
+    between, at a moderate φ, false alarms are more frequent than promised: with m = 20 at most 2.3
+    times, at φ = 1.35; with m = 100 at most 1.4 times (with κ = 1: 3.4 and 1.5 times). Skewed
+    estimates and autocorrelation are not covered; `tests/fidelity/output/arl.txt` says what they do.
+
+    Parameters
+    ----------
+    arl0 : float
+        Windows, 10 to 1,000,000.
+    rules : tuple of str or Detector
+    reference_windows : float
+        m, at least 5; infinity stands for known limits.
+    spread : Spread
+        `KNOWN`: the chart takes its sigma from a formula, not from the reference (`shewhart_p`), φ̂ = φ.
+        `MOVING_RANGE`: from the reference alone (`laney`), so that the promise is as good at every φ.
+        Both have an inflation of 1.
+
+    Raises
+    ------
+    ConfigError
+        Too few reference windows, or an ARL0 out of range or out of these rules' reach.
+
+    References
+    ----------
+    Champ, Woodall: Technometrics 29 (1987), 393-399 (run lengths). Laney: Improved control charts
+    for attributes, Quality Engineering 14 (2002), 531-537 (φ). Jensen, Jones-Farmer, Champ,
+    Woodall: Effects of parameter estimation on control chart properties, Journal of Quality
+    Technology 38 (2006), 349-364; there, and in Jones, Champ, Rigdon: Technometrics 43 (2001), 156-167
+    and Journal of Quality Technology 36 (2004), 95-108, what it does to EWMA and CUSUM. The
+    harmonic mean and κ are our own.
+
+    Examples
+    --------
+    >>> limits(370.4, ("we1",), math.inf)
+    Limits(multiplier=3.0000..., inflation=1.0)
+    >>> few = limits(370.4, ("we1",), 20)
+    >>> round(few.multiplier, 3), round(few.inflation, 3)
+    (2.957, 1.195)
+    """
+    detector = RunRules(rules) if isinstance(rules, tuple) else rules
+    check_reference(reference_windows)
+    if not LOWEST_ARL0 <= arl0 <= HIGHEST_ARL0:
+        raise ConfigError(f"arl0: got {arl0:g}; allowed is {LOWEST_ARL0:g} to {HIGHEST_ARL0:,.0f} windows")
+    return _limits(float(arl0), detector, float(reference_windows), spread)
+
+
+def limit_multiplier(
+    arl0: float,
+    rules: tuple[str, ...] | Detector,
+    reference_windows: float,
+    spread: Spread = Spread.REFERENCE,
+) -> float:
+    """The multiplier L of `limits`.
+
+    Examples
+    --------
+    >>> round(limit_multiplier(91.75, ("we1", "we2", "we3", "we4"), math.inf), 3)
+    3.0
+    """
+    return limits(arl0, rules, reference_windows, spread).multiplier
+
+
+def max_arl0(
+    rules: tuple[str, ...] | Detector, reference_windows: float, spread: Spread = Spread.REFERENCE
+) -> float:
+    """The largest ARL0, in windows, that can be promised.
+
+    Some rules set one: eight or nine windows on one side of the centre (`we4`, `nelson2`), a trend or a
+    zigzag (`nelson3`, `nelson4`) come by chance however far out the limits are, fifteen windows near the
+    centre (`nelson7`) the more often for it. A short reference sets one too, the lower the smaller the
+    shift that an EWMA or CUSUM chart is tuned to: its own error is a shift to such a chart.
+
+    Returns
+    -------
+    float
+        At most 1,000,000, the largest that may be asked for.
+
+    Examples
+    --------
+    >>> round(max_arl0(("we4",), math.inf)), round(max_arl0(("we1", "we4"), 20))
+    (255, 153)
+    """
+    detector = RunRules(rules) if isinstance(rules, tuple) else rules
+    check_reference(reference_windows)
+    return min(HIGHEST_ARL0, 1.0 / _rarest(detector, reference_windows, spread)[1])
+
+
+def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
+    """The limits of a chart: from `arl0`, from `sigmas`, or from an ARL0 of 370 where neither is given."""
+    check_reference(reference_windows)
+    if settings.sigmas is not None:
+        return Limits(settings.sigmas, 1.0)
+    arl0 = DEFAULT_ARL0 if settings.arl0 is None else settings.arl0
+    return limits(arl0, settings.detector, reference_windows, settings.spread)
+
+
+def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float:
+    """False alarms a window that a chart raises in control: what `blindsight check` adds up.
+
+    Parameters
+    ----------
+    settings : a chart
+    reference_windows : float
+        m, at least 5; or infinity.
+
+    Returns
+    -------
+    float
+        0 to 1: ``1/arl0``, or what `sigmas` come to.
+
+    Raises
+    ------
+    ConfigError
+        As `limits` does.
+
+    Examples
+    --------
+    >>> from monitor.stats.charts import Shewhart
+    >>> round(1 / false_alarm_rate(Shewhart(), 20))
+    370
+    >>> round(1 / false_alarm_rate(Shewhart(sigmas=3.0), 20))
+    403
+    """
+    chosen = chosen_limits(settings, reference_windows)
+    return mean_rate(settings.detector, reference_windows, chosen, 1.0, settings.spread)
+
+
+def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]:
+    """The threshold that alarms least often, and its rate: the widest, but where nelson7 dislikes that."""
+    thresholds = [detector.widest if detector.fixed is None else detector.fixed]
+    if "nelson7" in detector.rules and detector.fixed is None:
+        thresholds = list(np.linspace(0.5, detector.widest, 28))
+    rates = [mean_rate(detector, m, Limits(t, 1.0), 1.0, spread) for t in thresholds]
+    best = int(np.argmin(rates))
+    return float(thresholds[best]), max(rates[best], 1e-300)
+
+
+@lru_cache(maxsize=256)
+def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits:
+    widest, rarest = _rarest(detector, m, spread)
+    if arl0 > 1.0 / rarest:
+        raise ConfigError(_out_of_reach(arl0, detector, m, 1.0 / rarest))
+    if detector.fixed is not None:
+        return Limits(detector.fixed, 1.0)  # it looks at the centre only; the limits drawn are the textbook's
+
+    def excess(multiplier: float, inflation: float, over: float) -> float:
+        rate = mean_rate(detector, m, Limits(multiplier, inflation), over, spread)
+        return math.log(max(rate, 1e-300) * arl0)  # we1 alone underflows to 0 when far out
+
+    def multiplier(inflation: Callable[[float], float]) -> float:
+        ends = (detector.narrowest, widest)
+        return float(brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9))
+
+    if math.isinf(m) or spread is not Spread.REFERENCE or "nelson7" in detector.rules:
+        return Limits(multiplier(lambda _: 1.0), 1.0)
+    if isinstance(detector, CusumDetector):
+        return _with_slope(multiplier, lambda found, kappa: excess(found, kappa, math.inf))
+    wide = 1000 * widest  # an ARL0 within a hair of its largest may ask for still more: this must do
+    far = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
+    if excess(wide, 1.0, math.inf) < 0:
+        far = float(brentq(excess, detector.narrowest, wide, args=(1.0, math.inf)))
+    far = far or wide
+    found = multiplier(lambda at: far / at)
+    return Limits(found, max(1.0, far / found))
+
+
+def _with_slope(
+    multiplier: Callable[[Callable[[float], float]], float], far: Callable[[float, float], float]
+) -> Limits:
+    """The two numbers of a CUSUM, whose reference value is in sigmas too, so that they do not come apart.
+
+    Each is found for the other in turn; three rounds settle them to 1e-3, six to rounding.
+    """
+    inflation = 1.0
+    for _ in range(6):
+        found = multiplier(lambda _, kappa=inflation: kappa)  # type: ignore[misc]
+        if far(found, 1.0) <= 0:
+            return Limits(multiplier(lambda _: 1.0), 1.0)
+        before, inflation = inflation, MOST_INFLATION
+        if far(found, inflation) < 0:
+            inflation = float(brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION))
+        if abs(inflation - before) < 1e-6:
+            break
+    return Limits(multiplier(lambda _: inflation), inflation)
+
+
+MOST_INFLATION = 5.0
+
+
+def _out_of_reach(arl0: float, detector: Detector, m: float, widest: float) -> str:
+    known = "known limits" if math.isinf(m) else f"{m:g} reference windows"
+    default = ", which stands where neither arl0 nor sigmas is given" if arl0 == DEFAULT_ARL0 else ""
+    names = ", ".join(detector.rules)
+    who = f"the rules {names} reach" if isinstance(detector, RunRules) else f"the {names} chart reaches"
+    together = " together" if isinstance(detector, RunRules) else ""
+    return (
+        f"arl0: got {arl0:g}{default}, but with {known} {who} at most "
+        f"{math.floor(widest)} windows{together}, because {_cause(detector)}, or give sigmas"
+    )
+
+
+def _cause(detector: Detector) -> str:
+    stuck = [rule for rule in detector.rules if rule in _UNMOVED]
+    if stuck:
+        reasons = " and ".join(f"{rule} ({_UNMOVED[rule]})" for rule in stuck)
+        verb = "do" if len(stuck) > 1 else "does"
+        return f"{reasons} {verb} not widen with the limits; lower arl0, leave out {' and '.join(stuck)}"
+    more = "" if isinstance(detector, RunRules) else ", tune the chart to a larger shift"
+    return f"so few windows tell centre and sigma too badly; lower arl0, take more reference windows{more}"
+
+
+_UNMOVED = {
+    "we4": "eight in a row on one side",
+    "nelson2": "nine in a row on one side",
+    "nelson3": "six in a row up or down",
+    "nelson4": "fourteen in a row up and down in turn",
+    "nelson7": "fifteen in a row near the centre",
+}

@@ -1,0 +1,129 @@
+"""What the charts share: their settings, and how a baseline becomes a centre and limits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from monitor.stats.charts.base import Baseline, Chart, ChartLogic
+from monitor.stats.charts.detectors import Detector, RunRules, Spread
+from monitor.stats.charts.latch import LatchedLogic
+from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
+
+
+@dataclass(frozen=True)
+class LimitChart(Chart):
+    """Settings of a chart with limits from a promised ARL0, and the way from a baseline to its logic.
+
+    Parameters
+    ----------
+    arl0 : float, optional
+        One false alarm in so many windows: 10 to 1,000,000. 370 where neither this nor `sigmas` is given.
+    sigmas : float, optional
+        Half width of the limits instead, above 0 and up to 10.
+
+    Raises
+    ------
+    ConfigError
+        Settings that cannot be: see `monitor.stats.charts.limits.check_settings`.
+    """
+
+    spread: ClassVar[Spread] = Spread.REFERENCE
+    of_counts: ClassVar[bool] = False
+    """Whether it takes the variation of a share of successes, so that it fits the accuracy only."""
+
+    arl0: float | None = None
+    sigmas: float | None = None
+
+    def __post_init__(self) -> None:
+        check_settings(self.arl0, self.sigmas, self.detector)
+        if self.sigmas is None and self.arl0 is None:
+            object.__setattr__(self, "arl0", DEFAULT_ARL0)
+
+    @property
+    @abstractmethod
+    def detector(self) -> Detector:
+        """What it looks for in the standardised windows."""
+
+    def build(self, baseline: Baseline, resume: Mapping[str, Any] | None = None) -> ChartLogic:
+        """The logic around a baseline, from the start or from where a snapshot left it.
+
+        To rebaseline, build anew without `resume`: the latch and the memory start afresh.
+
+        Raises
+        ------
+        ConfigError
+            Fewer than five reference windows, or an `arl0` that cannot be reached with so few.
+        ValueError
+            A baseline that is none: shapes that differ, numbers that are not finite or out of range.
+        """
+        check_baseline(baseline)
+        chosen = chosen_limits(self, len(baseline.values))
+        center = _center(baseline)
+        variance = self._row_variance(baseline, center, chosen.inflation)
+        return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume)
+
+    def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
+        """Variance that one row adds to a window's estimate: its own, or what the reference windows show.
+
+        ``v = v0 + κ²·max(0, v_ref - v0)``, with v0 = row_sd², ``v_ref = Σ nᵢ(xᵢ - centre)²/(m - 1)`` and
+        the inflation κ of `monitor.stats.charts.limits.limits`.
+        """
+        rows = baseline.row_sd**2
+        seen = np.sum(baseline.sizes * (baseline.values - center) ** 2) / (len(baseline.values) - 1)
+        return float(rows + inflation**2 * max(0.0, seen - rows))
+
+
+@dataclass(frozen=True)
+class LimitsAndRules(LimitChart):
+    """Settings of a chart with limits and run rules.
+
+    Parameters
+    ----------
+    arl0, sigmas : float, optional
+        As for `LimitChart`, all rules together.
+    rules : tuple of str
+        `we1` to `we4`, `nelson1` to `nelson8`.
+
+    Raises
+    ------
+    ConfigError
+    """
+
+    rules: tuple[str, ...] = ("we1",)
+
+    @property
+    def detector(self) -> RunRules:
+        return RunRules(self.rules)
+
+
+def check_baseline(baseline: Baseline) -> None:
+    """Refuse a baseline whose parts do not fit, with a sentence that names the part."""
+    values, sizes = np.asarray(baseline.values), np.asarray(baseline.sizes)
+    if values.ndim != 1 or values.shape != sizes.shape:
+        raise ValueError(
+            f"baseline: values and sizes must be (m,) alike, got shapes {values.shape} and {sizes.shape}"
+        )
+    wrong = ~((values >= 0) & (values <= 1))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(
+            f"baseline.values[{at}]: got {values[at]}; allowed is 0 to 1, leave unknown windows out"
+        )
+    wrong = ~((sizes >= 1) & np.isfinite(sizes))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(f"baseline.sizes[{at}]: got {sizes[at]}; a window has at least 1 row")
+    if not 0 <= baseline.row_sd < np.inf:
+        raise ValueError(f"baseline.row_sd: got {baseline.row_sd}; allowed is a finite number of at least 0")
+
+
+def _center(baseline: Baseline) -> float:
+    """Mean of the reference rows: of the windows, weighted by size."""
+    mean = np.average(baseline.values, weights=baseline.sizes)
+    # rounding must not put the centre of equal values beside them
+    return float(np.clip(mean, baseline.values.min(), baseline.values.max()))

@@ -1,0 +1,94 @@
+"""The textbook's p-chart, for realised accuracy and for comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from monitor.stats.charts.base import Baseline
+from monitor.stats.charts.detectors import Spread
+from monitor.stats.charts.settings import LimitsAndRules
+
+
+@dataclass(frozen=True)
+class ShewhartP(LimitsAndRules):
+    """Control chart with binomial limits ``p ± L·√(p(1−p)/n)``.
+
+    p is the mean of the reference windows weighted by their sizes, n the size of the window judged. L
+    comes from `arl0`, the rules and the number of reference windows, which tell p only: the sigma
+    follows from p.
+
+    Assumptions: the value is the share of successes among n independent rows with one common chance,
+    and np(1−p) is so large (10 or more) that it is near to normal.
+
+    When it misleads: on a label-free estimate. The mean confidence varies less than labels do, so
+    that the limits lie further out than they claim: on the data of Kivimäki et al. (table 2) 3 sigma
+    are really 4.8, an alarm once in 642,000 windows instead of 370 (were the mean normal; it is
+    skewed, and alarms once in 172,000 at n = 500), and a drift is seen late or never. Take `Shewhart`
+    there. For shares, too, discreteness and skewness move the rate of false alarms: with p = 0.897
+    and n = 500 a promised 370 comes to 351 with m = 20 and to 301 with known limits
+    (`python -m tests.fidelity.arl`; standard errors 8 and 4).
+    Shares that vary between windows more than a binomial does alarm too often (Laney's p′,
+    which `Shewhart` has).
+
+    Parameters
+    ----------
+    arl0 : float, optional
+        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 where neither
+        this nor `sigmas` is given.
+    sigmas : float, optional
+        Half width of the limits in sigmas instead, above 0 and up to 10.
+    rules : tuple of str
+        `we1` to `we4`, `nelson1` to `nelson8`; `monitor.stats.charts.rules` says what they are.
+
+    Raises
+    ------
+    ConfigError
+        Settings that cannot be, from the constructor; too few reference windows, from `build`.
+
+    References
+    ----------
+    Kivimäki, Białek, Nurminen, Kuberski: Confidence-based Estimators for Predictive Performance in
+    Model Monitoring, section 2.2. Montgomery: Introduction to Statistical Quality Control,
+    chapter 7 (control charts for fraction nonconforming).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> baseline = Baseline(np.full(20, 0.9), np.full(20, 400.0), row_sd=0.3)
+    >>> verdict = ShewhartP(sigmas=3.0).build(baseline).update(0.85, 400)
+    >>> round(verdict.lower, 4), round(verdict.upper, 4), verdict.rules, verdict.out_of_control
+    (0.855, 0.945, ('we1',), True)
+    """
+
+    kind: ClassVar[str] = "shewhart_p"
+    spread: ClassVar[Spread] = Spread.KNOWN
+    of_counts: ClassVar[bool] = True
+
+    def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
+        return center * (1.0 - center)
+
+
+@dataclass(frozen=True)
+class ShewhartNp(ShewhartP):
+    """The textbook's np-chart: the number of successes between ``np ± L·√(np(1-p))``.
+
+    It raises the alarms of the p-chart at the same settings, window for window, as n times a share is
+    beyond n times its limit when the share is beyond the limit. Centre and limits are told as shares, so
+    that windows of different sizes lie on one scale and the exported series are ratios: times the
+    window's size they are the counts. All that is said of `ShewhartP` holds.
+
+    References
+    ----------
+    Montgomery: Introduction to Statistical Quality Control, section 7.2 (the np control chart).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> baseline = Baseline(np.full(20, 0.9), np.full(20, 400.0), row_sd=0.3)
+    >>> verdict = ShewhartNp(sigmas=3.0).build(baseline).update(341 / 400, 400)
+    >>> round(400 * verdict.lower), round(400 * verdict.upper), verdict.rules
+    (342, 378, ('we1',))
+    """
+
+    kind: ClassVar[str] = "shewhart_np"

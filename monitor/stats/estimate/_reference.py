@@ -1,0 +1,46 @@
+"""What DoC-Feat and ATC share: labelled confidences to fit on, and an interval."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import binom
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.poisson_binomial import checked_level, checked_probabilities
+
+
+def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
+    """Confidences and outcomes (1.0 where right) of the same rows, at least one.
+
+    Raises
+    ------
+    ValueError
+        They are not.
+    """
+    confidences = checked_probabilities(confidence, 1, "confidence")
+    outcomes = np.asarray(correct)
+    if outcomes.shape != confidences.shape:
+        raise ValueError(
+            f"correct must have the shape {confidences.shape}, one entry a confidence, got {outcomes.shape}"
+        )
+    if not len(confidences):
+        raise ValueError("the reference has no labelled rows to fit on; give some")
+    if outcomes.dtype.kind not in "biuf" or not np.isin(outcomes, (0, 1)).all():
+        raise ValueError("correct must hold true and false, or 1 and 0, only")
+    return confidences, outcomes.astype(np.float64)
+
+
+def binomial_estimate(value: float, n: int, level: float) -> Result:
+    """An accuracy with the central quantiles of as many trials that all have it as their chance.
+
+    Hoeffding: trials of unequal chances vary less around the same mean, so that the interval is wide enough
+    wherever the value is the mean chance.
+    """
+    checked_level(level)
+    if n == 0:
+        return Unknown(Reason.NO_ROWS)
+    tail = (1.0 - level) / 2.0
+    low, high = (binom.ppf([tail, 1.0 - tail], n, value) / n).tolist()
+    return Estimate(value, min(max(low, 0.0), value), max(min(high, 1.0), value), level, n)

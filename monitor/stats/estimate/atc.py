@@ -1,0 +1,68 @@
+"""Average thresholded confidence: the share of confidences above a threshold learned on a reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from monitor.base.results import Result
+from monitor.stats.estimate._reference import binomial_estimate, checked_reference
+from monitor.stats.estimate.poisson_binomial import checked_probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class ATC:
+    """The share of confidences above a threshold, below which as many of the reference lie as were wrong.
+
+    It misleads under shift even where the confidences are calibrated (it then reads too low: Kivimäki et
+    al., Figure 3), and where many confidences are tied, as those of few neighbours or of a stepwise
+    calibration: no threshold then gives the reference's own accuracy.
+
+    Parameters
+    ----------
+    threshold : float
+        `fit` gives it; below 0 where the reference had no wrong answer.
+
+    References
+    ----------
+    S. Garg et al., *Leveraging unlabeled data to predict out-of-distribution performance*, ICLR 2022;
+    Kivimäki et al., section 3. Neither gives an interval: ours holds the central quantiles of a binomial.
+
+    Examples
+    --------
+    >>> fitted = ATC.fit([0.5, 0.6, 0.7, 0.8, 0.9], [False, True, True, True, True])
+    >>> fitted.threshold, fitted.estimate([0.4, 0.5, 0.9, 0.95]).value
+    (0.5, 0.5)
+    """
+
+    threshold: float
+
+    @classmethod
+    def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> ATC:
+        """Learn the threshold from confidences (n,) and whether each prediction was right (n,), n at least 1.
+
+        It is the confidence of rank n × error rate from below, so that the share strictly above it is the
+        accuracy; of tied confidences fewer lie above.
+
+        Raises
+        ------
+        ValueError
+            The arrays do not fit together, are empty, or a value is out of range.
+        """
+        confidences, outcomes = checked_reference(confidence, correct)
+        wrong = len(outcomes) - int(outcomes.sum())
+        return cls(float(np.sort(confidences)[wrong - 1]) if wrong else -1.0)
+
+    def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
+        """The accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
+
+        Raises
+        ------
+        ValueError
+            A confidence or the level is out of range.
+        """
+        window = checked_probabilities(confidence, 1, "confidence")
+        above = float((window > self.threshold).mean()) if len(window) else 0.0
+        return binomial_estimate(above, len(window), level)

@@ -1,0 +1,183 @@
+"""What may be believed of a window's bias: a distribution on a lattice of logits, and what it does to counts.
+
+A bias of b logits makes an answer of confidence c right with probability expit(logit c + b). Beliefs about b
+are kept as masses on a lattice from −3.2 to 3.2, 0.05 apart: no shape is assumed, so that "most likely none,
+but perhaps half a logit since yesterday" is as easily held as a normal. Spreading out by a variance is done
+on the lattice's cosines, in which it is a product: for any variance, however small beside the step, the
+mean stays and the variance grows by just that, and spreading twice is spreading by the sum. What reaches an
+end of the lattice stays there.
+
+A window's count of right answers is the sum of the exact count without a bias and a shift of Σ expit(logit c
++ b) − Σ c, b from the law; between two lattice points the law's mass is spread evenly, which adds a variance
+of (0.05)²/6 logits² at most (a deviation of 0.02).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.signal import fftconvolve
+
+from monitor.base.records import Floats
+from monitor.stats.estimate.poisson_binomial import TrimmedPmf
+
+FARTHEST = 3.2
+"""Logits: a model right in 90 % of cases is then right in 27 %."""
+
+STEP = 0.05
+LATTICE: Floats = np.linspace(-FARTHEST, FARTHEST, round(2 * FARTHEST / STEP) + 1)
+
+NODES: Floats = FARTHEST * np.cos(np.pi * (np.arange(17) + 0.5) / 17)
+"""Chebyshev's: log-likelihoods and expected counts are so smooth in b that 17 values tell them everywhere to
+seven digits."""
+
+_TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, 16) @ np.linalg.inv(
+    np.polynomial.chebyshev.chebvander(NODES / FARTHEST, 16)
+)
+_NEGLIGIBLE = 1e-9  # of the mass, at each end
+
+
+def on_lattice(at_nodes: Floats) -> Floats:
+    """A smooth function of the bias, (17,) at the nodes, as (129,) on the lattice."""
+    found: Floats = _TO_LATTICE @ at_nodes
+    return found
+
+
+@lru_cache(maxsize=1)
+def cosines() -> tuple[Floats, Floats]:
+    """The lattice's cosines, (129, 129) by columns, and how fast each dies per logit² of spreading."""
+    many = len(LATTICE)
+    wave = np.arange(many)
+    basis = np.cos(np.pi * (wave[:, None] + 0.5) * wave / many) * np.sqrt(np.where(wave == 0, 1, 2) / many)
+    return basis, (1 - np.cos(np.pi * wave / many)) / STEP**2
+
+
+def damped(mass: Floats, factors: Floats) -> Floats:
+    """Masses, (…, 129), whose cosines are multiplied by factors; rounding errors below 0 are cut off."""
+    basis, _ = cosines()
+    found: Floats = np.maximum(((mass @ basis) * factors) @ basis.T, 0.0)
+    return found
+
+
+def spread(mass: Floats, variance: Floats | float) -> Floats:
+    """Masses, (…, 129), spread out by a variance in logits², one for all or one a row.
+
+    Examples
+    --------
+    >>> point = np.where(LATTICE == 0, 1.0, 0.0)
+    >>> wide = BiasLaw(spread(point, 0.0004))
+    >>> round(wide.mean, 9), round(wide.variance, 9)
+    (0.0, 0.0004)
+    """
+    _, rates = cosines()
+    return damped(mass, np.exp(-np.asarray(variance)[..., None] * rates))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BiasLaw:
+    """A distribution of the bias of one window's confidences.
+
+    Parameters
+    ----------
+    mass : (129,) float64
+        On `LATTICE`, 0 or more, with the sum 1.
+
+    Examples
+    --------
+    >>> law = BiasLaw(np.where(LATTICE == 0.5, 1.0, 0.0))
+    >>> law.mean, law.variance, round(law.quantile(0.5), 3)
+    (0.5, 0.0, 0.5)
+    """
+
+    mass: Floats
+
+    @property
+    def mean(self) -> float:
+        """In logits; above 0 the answers are better than their confidences say."""
+        return float(self.mass @ LATTICE)
+
+    @property
+    def variance(self) -> float:
+        """In logits²."""
+        return float(self.mass @ (LATTICE - self.mean) ** 2)
+
+    def quantile(self, share: float) -> float:
+        """The bias below which this share of the law lies, in logits."""
+        ends = np.append(LATTICE - STEP / 2, FARTHEST + STEP / 2)
+        return float(np.interp(share, np.append(0.0, self.mass.cumsum()), ends))
+
+
+def expected_shift(confidence: Floats, bias: Floats) -> Floats:
+    """Σ expit(logit c + b) − Σ c for each bias b.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        0 and 1 stay what they are under any bias.
+    bias : (k,) float64
+
+    Returns
+    -------
+    (k,) float64
+        In right answers.
+
+    Examples
+    --------
+    >>> expected_shift(np.array([0.5, 0.5, 1.0]), np.log(np.array([1.0, 3.0]))).round(9).tolist()
+    [0.0, 0.5]
+    """
+    factor = np.expm1(bias)
+    # c e^b / (1 − c + c e^b) − c, brought over one denominator so that small biases lose no digits.
+    found: Floats = (confidence * (1 - confidence)) @ (factor / (1 + confidence[:, None] * factor))
+    return found
+
+
+def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0) -> TrimmedPmf:
+    """A window's distribution of right answers where its confidences have a bias that is so distributed.
+
+    Parameters
+    ----------
+    pmf : TrimmedPmf
+        Of the count without a bias.
+    confidence : (n,) float64
+    law : BiasLaw
+    times : float
+        For a distribution of so many times these rows, whose confidences are like these.
+
+    Returns
+    -------
+    TrimmedPmf
+        What would lie outside 0 to n is at the nearer end.
+
+    Examples
+    --------
+    >>> sharp = TrimmedPmf(offset=50, mass=np.array([1.0]), n=100)
+    >>> law = BiasLaw(np.where(np.isclose(LATTICE, -1.0), 1.0, 0.0))
+    >>> found = biased(sharp, np.full(100, 0.5), law)
+    >>> round(float((np.arange(len(found.mass)) + found.offset) @ found.mass), 1)   # 100 expit(-1)
+    26.9
+    """
+    shift = times * on_lattice(expected_shift(confidence, NODES))
+    low, mass = _on_counts(shift, law.mass)
+    found = np.maximum(fftconvolve(pmf.mass, mass), 0.0)
+    counts = np.clip(np.arange(len(found)) + pmf.offset + low, 0, pmf.n)
+    folded = np.bincount(counts - counts[0], found)
+    return TrimmedPmf(int(counts[0]), folded / folded.sum(), pmf.n)
+
+
+def _on_counts(shift: Floats, mass: Floats) -> tuple[int, Floats]:
+    """The law of a shift put on whole counts: the lowest count, and the masses from there on."""
+    cumulated = mass.cumsum()
+    kept = (cumulated >= _NEGLIGIBLE) & (cumulated - mass <= 1 - _NEGLIGIBLE)
+    shift, mass = np.maximum.accumulate(shift[kept]), mass[kept]
+    middle = (shift[:-1] + shift[1:]) / 2
+    # A mass stretches half-way to its neighbours; the outermost are symmetric about their points.
+    first = 2 * shift[0] - middle[0] if len(middle) else shift[0] - 0.5
+    last = 2 * shift[-1] - middle[-1] if len(middle) else shift[-1] + 0.5
+    ends = np.concatenate([[first], middle, [last]])
+    counts = np.arange(np.floor(ends[0]), np.ceil(ends[-1]) + 1)
+    below = np.interp(counts + 0.5, ends, np.append(0.0, mass.cumsum()))
+    found: Floats = np.diff(below, prepend=0.0)
+    return int(counts[0]), found / found.sum()

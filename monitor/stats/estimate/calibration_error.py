@@ -1,0 +1,281 @@
+"""Calibration error: how far a model's raw scores lie from the chances that stand behind them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate._bootstrap import centered_interval, resampled_sums
+from monitor.stats.estimate.equal_count import (
+    EqualCountBins,
+    bin_edges,
+    bin_rows,
+    equal_count_bins,
+    label_noise_bias,
+)
+from monitor.stats.estimate.poisson_binomial import checked_level, checked_probabilities
+
+ECE_BINS = 20
+"""Bins of `ece`, as in Kivimäki et al., section 2.3."""
+
+CLASS_ECE_BINS = 10
+"""Bins of `class_ece`, as in the evaluation of SSME (Shanmugam et al., appendix E)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CalibrationErrorEstimate:
+    """A calibration error with what is needed to pool it over windows and to chart it.
+
+    Parameters
+    ----------
+    result : Estimate or Unknown
+        From 0 to 1.
+    standard_error : float or None
+        Standard deviation of the draws; None where unknown.
+    draws : (200,) float64 or None
+        Bootstrap draws, moved to have the estimate as their mean; not clipped. Those of windows with
+        different seeds may be averaged one by one. None where unknown.
+    order : (n,) int64 or None
+        The rows sorted by raw score. None where unknown.
+    differences : (n,) float64 or None
+        Raw score less calibrated chance, in that order; only of an error without labels.
+    """
+
+    result: Result
+    standard_error: float | None = None
+    draws: Floats | None = None
+    order: Ints | None = None
+    differences: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledCalibrationError:
+    """Both values from labels: as binned, and with the bias that label noise adds taken off.
+
+    Parameters
+    ----------
+    plain, corrected : CalibrationErrorEstimate
+    """
+
+    plain: CalibrationErrorEstimate
+    corrected: CalibrationErrorEstimate
+
+
+def _checked(raw: ArrayLike, other: ArrayLike, name: str, bins: int, level: float) -> tuple[Floats, Floats]:
+    checked_level(level)
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    left, right = checked_probabilities(raw, 1, "raw"), checked_probabilities(other, 1, name)
+    if len(left) != len(right):
+        raise ValueError(f"raw and {name} must have one entry a row, got {len(left)} and {len(right)}")
+    return left, right
+
+
+def calibration_error(
+    raw: ArrayLike, calibrated: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
+) -> CalibrationErrorEstimate:
+    """Calibration error without labels: raw scores against the calibrated chances.
+
+    The rows are cut into bins of equal count by raw score; the error is the mean over bins, weighted by
+    size, of |mean raw score − mean calibrated chance|. For `ece` give the raw confidence in the predicted
+    class, its calibrated confidence and 20 bins; for `class_ece` the positive class's raw score, its
+    calibrated chance and 10 bins.
+
+    It says how far the raw scores are off **if the calibration is right**: it misleads by as much as
+    the calibration is wrong, reads exactly 0 for calibration `none`, and shows its own noise where the
+    calibration was fitted on these very rows; callers must answer Unknown in those two cases.
+
+    Parameters
+    ----------
+    raw, calibrated : (n,) array of float
+        From 0 to 1.
+    bins : int
+        Number of bins.
+    level : float
+        Level of the interval, above 0 and below 1.
+    seed : int
+        Of the bootstrap; give windows that are pooled different ones.
+
+    Returns
+    -------
+    CalibrationErrorEstimate
+        Its interval is the central part of 200 bootstrap draws of rows, with fixed bins: it covers the
+        sampling of the rows, not the uncertainty of the calibration. Unknown with fewer rows than bins.
+
+    Raises
+    ------
+    ValueError
+        An array, the level or the bins are out of range, or the arrays' lengths differ.
+
+    References
+    ----------
+    Kivimäki et al., section 2.3, equation 1, in its equal-count version (ACE), with the calibrated
+    chance in the place of the accuracy; Shanmugam et al., appendix E, for the label-free form.
+
+    Examples
+    --------
+    >>> raw = np.linspace(0.5, 1.0, 500)
+    >>> found = calibration_error(raw, raw - 0.05 * raw)
+    >>> round(found.result.value, 4), round(found.standard_error, 4)
+    (0.0375, 0.0003)
+    >>> calibration_error([], []).result.reason.value
+    'no rows'
+    """
+    left, right = _checked(raw, calibrated, "calibrated", bins, level)
+    n = len(left)
+    if n < bins:
+        return CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_ROWS))
+    cut, order = equal_count_bins(left, left - right, bins)
+    value = float(np.abs(cut.of(cut.values)).sum()) / n
+    runs, totals = resampled_sums(cut.values, cut.starts, seed)
+    draws = np.abs(cut.sums(runs)).sum(axis=1) / totals
+    return _with_draws(value, draws, level, order, cut.values)
+
+
+def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
+    """What each row's calibrated chance moves the calibration error by.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        The rows sorted by raw score; n at least `bins`.
+    differences : (n,) float64
+        Raw score less calibrated chance, in that order.
+    bins : int
+
+    Returns
+    -------
+    slope : (n,) float64
+        Minus the sign of the gap of the row's bin, over n: the gap's absolute value has no derivative at 0.
+    place : (n,) int64
+        The bin of each row.
+    gaps : (bins,) float64
+        Mean raw score less mean calibrated chance.
+
+    Examples
+    --------
+    >>> slope, place, gaps = calibration_error_slope(np.array([1, 0]), np.array([-0.1, 0.1]), 2)
+    >>> slope.tolist(), place.tolist(), gaps.round(2).tolist()
+    ([-0.5, 0.5], [1, 0], [-0.1, 0.1])
+    """
+    n = len(order)
+    place = np.empty(n, dtype=np.int64)
+    place[order] = _places(n, bins)
+    gaps: Floats = np.add.reduceat(differences, bin_edges(n, bins)[:-1]) / bin_rows(n, bins)
+    return (np.sign(gaps) / -n)[place], place, gaps
+
+
+@lru_cache(maxsize=8)  # as long as a window
+def _places(n: int, bins: int) -> Ints:
+    """(n,) the bin of each of n sorted rows. Read-only."""
+    places = np.repeat(np.arange(bins), np.diff(bin_edges(n, bins)))
+    places.flags.writeable = False
+    return places
+
+
+def _with_draws(
+    value: float, draws: Floats, level: float, order: Ints, differences: Floats | None = None
+) -> CalibrationErrorEstimate:
+    value = min(value, 1.0)  # a sum of bins may pass 1 by a rounding error
+    moved, lower, upper = centered_interval(draws, value, level)
+    apart = moved - value
+    sd = math.sqrt(float(apart @ apart) / (len(moved) - 1))
+    found = Estimate(value, lower, upper, level, len(order))
+    return CalibrationErrorEstimate(found, sd, moved, order, differences)
+
+
+def labelled_calibration_error(
+    raw: ArrayLike, correct: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
+) -> LabelledCalibrationError:
+    """Calibration error from labels, as binned and with the bias of label noise taken off.
+
+    In bin b the gap D_b = mean raw score − share of right answers scatters around its true value δ_b
+    with variance v_b, so that E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500.
+    The bias depends on the unknown δ_b. They are taken to vary between bins around a common mean,
+    δ_b ~ N(μ, τ²); the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0,
+    and with h(m, s²) the mean of |N(m, s²)|
+
+        corrected = Σ w_b |D_b| − Σ w_b [h(μ, τ² + v_b) − h(μ, τ²)].
+
+    The model only enters the bias, which vanishes where gaps are large beside their noise, whatever
+    their shape. v_b is the mean of raw·(1 − raw) over the bin divided by its rows, scaled over all bins
+    to the scatter that the labels show within bins.
+
+    On the paper's simulated scores at n = 500 the mean reading of a calibrated model falls from 3.4
+    points to 0.9 (median 0.6), and miscalibrations of 2.9 to 20 points read within a point of the truth.
+    What is left is that a moment below 0 counts as 0. Below about 10 rows a bin it is mostly noise.
+
+    Parameters
+    ----------
+    raw : (n,) array of float
+        Score, for `ece` the raw confidence in the predicted class, from 0 to 1.
+    correct : (n,) array of bool
+        Whether the answer was right (for `class_ece`: whether the row is of the positive class).
+    bins, level, seed
+        As in `calibration_error`.
+
+    Returns
+    -------
+    LabelledCalibrationError
+        Each with the central part of 200 bootstrap draws of rows. Unknown with fewer rows than bins.
+
+    Raises
+    ------
+    ValueError
+        As in `calibration_error`.
+
+    References
+    ----------
+    J. Bröcker, *Estimating reliability and resolution of probability forecasts through decomposition of
+    the empirical score*, Climate Dynamics 39 (2012), and C. A. T. Ferro, T. E. Fricker, *A bias-corrected
+    decomposition of the Brier score*, Quarterly Journal of the Royal Meteorological Society 138 (2012),
+    take the noise off squared gaps; A. Kumar, P. Liang, T. Ma, *Verified uncertainty calibration*,
+    NeurIPS 2019, section 5, show why that pays. The step from squares to absolute gaps is ours
+    (derivation above): correcting each bin by itself leaves 2.1 of the 3.4 points.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> raw = rng.beta(20, 1, 500)
+    >>> found = labelled_calibration_error(raw, rng.random(500) < raw)
+    >>> round(found.plain.result.value, 3), round(found.corrected.result.value, 3)
+    (0.027, 0.0)
+    """
+    left, right = _checked(raw, np.asarray(correct, dtype=np.float64), "correct", bins, level)
+    n = len(left)
+    if n < bins:
+        unknown = CalibrationErrorEstimate(Unknown(Reason.TOO_FEW_ROWS if n else Reason.NO_LABELS))
+        return LabelledCalibrationError(unknown, unknown)
+    cut, order = equal_count_bins(left, left - right, bins)
+    weight = cut.rows / n
+    gaps = cut.of(cut.values) / cut.rows
+    noise = _gap_variance(cut, left[order], gaps)
+    runs, totals = resampled_sums(cut.values, cut.starts, seed)
+    drawn = cut.sums(runs) * (n / totals)[:, None] / cut.rows
+    plain = np.abs(gaps) @ weight
+    corrected = float(np.clip(plain - label_noise_bias(gaps, noise, weight), 0.0, 1.0))
+    # A drawn gap carries the noise twice: that of the rows and that of the drawing.
+    corrected_draws = np.abs(drawn) @ weight - label_noise_bias(drawn, 2 * noise, weight)
+    return LabelledCalibrationError(
+        _with_draws(float(plain), np.abs(drawn) @ weight, level, order),
+        _with_draws(corrected, corrected_draws, level, order),
+    )
+
+
+def _gap_variance(cut: EqualCountBins, raw: Floats, gaps: Floats) -> Floats:
+    """(bins,) variance that label noise gives each gap; `raw` in the sorted order.
+
+    The scatter within single bins is too coarse to use bin by bin: with 25 rows and an accuracy of 98 %
+    most bins hold no error at all, and the variance of just those would read 0.
+    """
+    shape = cut.of(raw * (1.0 - raw)) / cut.rows**2
+    within = (cut.of(cut.values * cut.values) / cut.rows - gaps * gaps) / np.maximum(cut.rows - 1.0, 1.0)
+    total = float(shape.sum())
+    noise: Floats = shape * (float(np.maximum(within, 0.0).sum()) / total) if total > 0 else within * 0.0
+    return noise

@@ -1,0 +1,88 @@
+"""How the curve of a calibration varies from one reference to another, by the bootstrap."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.isotonic import pool_adjacent_violators
+
+CURVES = 200
+BINS = 400
+_JOINED = 4  # neighbouring bins as one once the curves are drawn: means over rows hardly change
+_LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, that means over rows average out
+
+
+def bootstrap_curves(
+    confidence: Floats, stratum: Ints, strata: int, rng: np.random.Generator
+) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
+    """Draw the rows anew with answers by their confidences, fit rising curves, and find how these vary.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        Calibrated, n at least 1.
+    stratum : (n,) int64
+        Each has a curve of its own.
+    strata : int
+        One that no row is of gets a single row, right with the mean confidence: little is known of it.
+    rng : numpy Generator
+
+    Returns
+    -------
+    edges : tuple of float64 arrays
+        By stratum, the confidences between which its bins of about equal count lie.
+    directions : (r, bins) float32
+        The covariance of two bins, of all strata in turn, is the sum over r of their products.
+
+    Examples
+    --------
+    >>> rows = np.linspace(0.5, 1.0, 400)
+    >>> edges, directions = bootstrap_curves(rows, np.zeros(400, int), 1, np.random.default_rng(1))
+    >>> sd = np.sqrt((directions.astype(float).mean(axis=1) ** 2).sum())  # of the mean over all bins
+    >>> len(edges[0]), round(float(sd / np.sqrt((rows * (1 - rows)).sum() / 400**2)), 1)
+    (99, 1.1)
+    """
+    edges, curves, counts = [], [], []
+    for k in range(strata):
+        own = confidence[stratum == k]
+        own = own if len(own) else confidence.mean(keepdims=True)
+        bins = min(max(round(BINS * len(own) / len(confidence)), 1), len(own))
+        order = np.sort(own)
+        fine = np.unique(order[np.arange(1, bins) * len(own) // bins])
+        drawn, count = _drawn(own, fine, len(confidence), rng)
+        starts = np.arange(0, len(count), _JOINED)
+        heavy = np.maximum(count, 1e-9)
+        edges.append(fine[_JOINED - 1 :: _JOINED])
+        counts.append(np.add.reduceat(heavy, starts))
+        curves.append(np.add.reduceat(drawn * heavy, starts, axis=1) / counts[-1])
+    every = np.concatenate(curves, axis=1)
+    # By the root of its rows: bins of a row or two vary most, and would outweigh what means over rows feel.
+    scale = np.sqrt(np.concatenate(counts))
+    apart = (every - every.mean(axis=0)) * scale / np.sqrt(CURVES - 1)
+    _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
+    left = 1 - (sizes**2).cumsum() / max(float((sizes**2).sum()), 1e-300)
+    many = int(np.searchsorted(-left, -_LEFT_OUT)) + 1
+    # In single precision from the start, so that what a store gives back is what was used.
+    return tuple(edges), (sizes[:many, None] * rows[:many] / scale).astype(np.float32)
+
+
+def _drawn(own: Floats, edges: Floats, total: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """(curves, bins) values of curves fitted to draws of these rows, and the rows of each bin."""
+    bins = len(edges) + 1
+    place = np.searchsorted(edges, own, side="right")
+    count = np.bincount(place, minlength=bins).astype(np.float64)
+    mean = np.bincount(place, own, minlength=bins) / np.maximum(count, 1)
+    curves = np.empty((CURVES, bins))
+    for curve in curves:
+        drawn = rng.poisson(count) if len(own) < total else rng.multinomial(len(own), count / len(own))
+        hits = rng.binomial(drawn, np.clip(mean, 0.0, 1.0))
+        kept = np.flatnonzero(drawn)
+        if not len(kept):
+            curve[:] = mean
+            continue
+        starts, values = pool_adjacent_violators(hits[kept] / drawn[kept], drawn[kept].astype(np.float64))
+        fitted = np.repeat(values, np.diff(np.append(starts, len(kept))))
+        curve[:] = np.interp(np.arange(bins), kept, fitted)
+    return curves, count

@@ -1,0 +1,67 @@
+"""DoC-Feat: the accuracy of a reference, less what the mean confidence has fallen since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from monitor.base.results import Result
+from monitor.stats.estimate._reference import binomial_estimate, checked_reference
+from monitor.stats.estimate.poisson_binomial import checked_probabilities
+
+
+@dataclass(frozen=True, slots=True)
+class DoCFeat:
+    """Difference of confidences as the only feature: accuracy there + mean confidence here − there.
+
+    It equals Average Confidence where the confidences are calibrated on the reference; else it takes off the
+    reference's bias, and is right as long as that bias stays. It misleads where an underconfident model
+    becomes an overconfident one, or the other way round.
+
+    Parameters
+    ----------
+    bias : float
+        Accuracy less mean confidence on the reference, −1 to 1; `fit` gives it.
+
+    References
+    ----------
+    D. Guillory et al., *Predicting with confidence on unseen distributions*, ICCV 2021; Kivimäki et al.,
+    section 3. Neither gives an interval: ours holds the central quantiles of a binomial.
+
+    Examples
+    --------
+    >>> fitted = DoCFeat.fit([0.9] * 10, [True] * 8 + [False] * 2)
+    >>> round(fitted.bias, 3), round(fitted.estimate([0.8] * 100).value, 3)
+    (-0.1, 0.7)
+    """
+
+    bias: float
+
+    def __post_init__(self) -> None:
+        if not -1.0 <= self.bias <= 1.0:
+            raise ValueError(f"bias must be a difference of two shares, from -1 to 1, got {self.bias}")
+
+    @classmethod
+    def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> DoCFeat:
+        """Learn the bias from confidences (n,) and whether each prediction was right (n,), n at least 1.
+
+        Raises
+        ------
+        ValueError
+            The arrays do not fit together, are empty, or a value is out of range.
+        """
+        confidences, outcomes = checked_reference(confidence, correct)
+        return cls(float(outcomes.mean() - confidences.mean()))
+
+    def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
+        """The accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
+
+        Raises
+        ------
+        ValueError
+            A confidence or the level is out of range.
+        """
+        window = checked_probabilities(confidence, 1, "confidence")
+        value = float(window.mean()) + self.bias if len(window) else 0.0
+        return binomial_estimate(min(max(value, 0.0), 1.0), len(window), level)

@@ -1,0 +1,223 @@
+"""How the accuracy drifts, octave by octave: contrasts of neighbouring blocks of the reference.
+
+Biases that are forgotten (`monitor.stats.estimate.variance_components`) are one kind of drift; 1/f drift,
+which
+has as much variance in every octave of time, is another, and a reference shows no more of it than its own
+length. What it does show are differences: of two neighbouring blocks of m rows, `R/I` estimates each one's
+bias in logits, and
+
+    S(m) = E (b₁ − b₂)² = E (R₁/I₁ − R₂/I₂)² − 1/I₁ − 1/I₂
+
+needs no long mean to be known. A mean over 2m rows varies by S(m)/4 less than one over m (the Haar
+variance of an octave), so that windows of n rows vary by the sum of S(m)/4 over the octaves from n to the
+reference's own N around that stretch's mean; and the mean of another stretch as long as the reference
+differs from the reference's by S(N), which nothing shows and for which the average of the three longest
+octaves stands:
+
+    D(n) = Σ S(n 2^k) / 4 over n 2^k < N, + S(longest).
+
+**Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I, which for a short
+reference is as large as what is looked for. Octaves of fewer than eight pairs are left out, each is averaged
+with its two neighbours by precision, set to 0 where negative, and shrunk by S² / (S² + 2 · error²): what
+stands clear of its error stays, what does not goes to 0 faster than in proportion. Below a reference of
+10,000 rows that is not enough, and the predictive interval goes without.
+
+It misleads as all of a reference does: a drift that begins later is in no contrast, and a season's first
+half says nothing of the second.
+
+Source of the octaves: D. W. Allan, *Statistics of atomic frequency standards*, Proceedings of the IEEE 54
+(1966); D. B. Percival and A. T. Walden, *Wavelet Methods for Time Series Analysis* (2000), chapter 8. The
+shrinkage and the sum's last term are our own.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+
+SHORTEST_BLOCK = 25
+"""Rows: shorter ones hold hardly a wrong answer of a good model."""
+
+SHORTEST_REFERENCE = 10_000
+"""Rows from which on the default uses this: with fewer, chance that passes for drift costs more width
+(half as much again at 1,000 rows) than drift that is seen saves coverage."""
+
+_FEWEST_PAIRS = 8  # of blocks: the mean square of fewer has too long a tail to be shrunk by its error
+_LONGEST = 3  # octaves that stand for those beyond the reference
+_SHRINKAGE = 2.0  # times the error's square
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """Variances of contrasts by block length.
+
+    Parameters
+    ----------
+    contrasts : mapping of int to float
+        By rows of a block, rising: S(m) in logits², 0 or more.
+    beyond : float
+        S of stretches as long as the reference, 0 or more.
+    rows : int
+        Of the reference.
+
+    Examples
+    --------
+    >>> found = Spectrum({25: 0.0, 50: 0.04, 100: 0.04}, beyond=0.04, rows=400)
+    >>> round(found.moving(50), 3), round(found.moving(100), 3), found.beyond
+    (0.03, 0.02, 0.04)
+    """
+
+    contrasts: Mapping[int, float]
+    beyond: float
+    rows: int
+
+    def moving(self, n: int) -> float:
+        """Variance of the mean bias of n rows around that of a stretch as long as the reference.
+
+        Parameters
+        ----------
+        n : int
+            1 or more. From the reference's length on it is 0.
+
+        Returns
+        -------
+        float
+            In logits².
+        """
+        if not self.contrasts:
+            return 0.0
+        found, length = 0.0, n
+        while length < self.rows:
+            found += self._at(length)
+            length *= 2
+        return found / 4
+
+    def _at(self, length: int) -> float:
+        """S of a block of any length, linear in its logarithm between those known."""
+        known = list(self.contrasts)
+        above = bisect_right(known, length)
+        if above == len(known):
+            return self.contrasts[known[-1]] if length == known[-1] else self.beyond
+        if above == 0:
+            return self.contrasts[known[0]]
+        low, high = known[above - 1], known[above]
+        share = math.log(length / low) / math.log(high / low)
+        return (1 - share) * self.contrasts[low] + share * self.contrasts[high]
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain values."""
+        contrasts = [[rows, variance] for rows, variance in self.contrasts.items()]
+        return {"contrasts": contrasts, "beyond": self.beyond, "rows": self.rows}
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> Spectrum:
+        """What `snapshot` gave."""
+        return cls(dict(state["contrasts"]), state["beyond"], state["rows"])
+
+
+def drift_spectrum(
+    confidence: Floats,
+    right: NDArray[np.bool_],
+    folds: int,
+    where: NDArray[np.bool_] | None = None,
+    among: Ints | None = None,
+) -> Spectrum:
+    """Measure the contrasts of a reference in time order.
+
+    Parameters
+    ----------
+    confidence : (N,) float64
+        Of all rows, each contiguous fold calibrated by the others. Few folds show more octaves.
+    right : (N,) bool
+    folds : int
+    where, among
+        As in `monitor.stats.estimate.variance_components.variance_components`.
+
+    Returns
+    -------
+    Spectrum
+        Without any contrast where the folds hold fewer than eight pairs of blocks of 25 rows.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> days = np.tile(np.repeat([0.95, 0.85], 400), 10)   # announced: 0.9
+    >>> found = drift_spectrum(np.full(8000, 0.9), rng.random(8000) < days, folds=1)
+    >>> found.contrasts[50] < 0.1, found.contrasts[400] > 0.3
+    (True, True)
+    """
+    errors = errors_in_folds(confidence, right, folds, where, among)
+    lengths, raw, precision = _contrasts(*errors)
+    rows = len(errors[0])
+    if not lengths:
+        return Spectrum({}, 0.0, rows)
+    near = np.tri(len(lengths), k=1, dtype=bool) & np.tri(len(lengths), k=1, dtype=bool).T
+    smooth = _shrunk(near @ (raw * precision), near @ precision)
+    last = slice(-_LONGEST, None)
+    beyond = _shrunk((raw * precision)[last].sum(keepdims=True), precision[last].sum(keepdims=True))
+    return Spectrum(dict(zip(lengths, smooth.tolist(), strict=True)), float(beyond[0]), rows)
+
+
+def errors_in_folds(
+    confidence: Floats,
+    right: NDArray[np.bool_],
+    folds: int,
+    where: NDArray[np.bool_] | None = None,
+    among: Ints | None = None,
+) -> tuple[Floats, Floats, Ints]:
+    """Each row's error and its variance by chance, and where the folds begin and end.
+
+    Parameters and shapes are those of `drift_spectrum`.
+
+    Examples
+    --------
+    >>> errors_in_folds(np.full(4, 0.5), np.array([True, True, False, False]), 2, among=np.array([1, 2, 3]))
+    (array([ 0.5, -0.5, -0.5]), array([0.25, 0.25, 0.25]), array([0, 1, 3]))
+    """
+    error, variance = right - confidence, confidence * (1 - confidence)
+    if where is not None:
+        error, variance = np.where(where, error, 0.0), np.where(where, variance, 0.0)
+    edges: Ints = np.arange(folds + 1) * len(right) // folds
+    if among is not None:
+        error, variance, edges = error[among], variance[among], np.searchsorted(among, edges)
+    return error, variance, edges
+
+
+def _shrunk(total: Floats, precision: Floats) -> Floats:
+    """Means by precision, drawn to 0 where they do not stand clear of their error."""
+    mean = np.maximum(total / precision, 0.0)
+    error = 2.0 / precision
+    found: Floats = mean * mean**2 / (mean**2 + _SHRINKAGE * error)
+    return found
+
+
+def _contrasts(errors: Floats, variance: Floats, edges: Ints) -> tuple[list[int], Floats, Floats]:
+    """For each block length: S, and 2 / the square of its error where nothing drifts."""
+    sums = [np.r_[0.0, column.cumsum()] for column in (errors, variance)]
+    lengths, raw, precision, m = [], [], [], SHORTEST_BLOCK
+    while 2 * m <= np.diff(edges).max():
+        ends = pairwise(edges.tolist())
+        starts = np.concatenate([np.arange(a, b - 2 * m + 1, 2 * m) for a, b in ends])
+        (error, other), (first, second) = (
+            (column[starts + m] - column[starts], column[starts + 2 * m] - column[starts + m])
+            for column in sums
+        )
+        known = (first > 0) & (second > 0)  # blocks of certain answers have no bias to be known
+        error, other, first, second = error[known], other[known], first[known], second[known]
+        harmonic = first * second / (first + second)
+        if np.count_nonzero(known) >= _FEWEST_PAIRS:
+            squares = (error * second - other * first) ** 2 / (first * second * (first + second))
+            lengths.append(m)
+            raw.append(float((squares - 1).sum() / harmonic.sum()))
+            precision.append(float(len(harmonic) * harmonic.mean() ** 2))
+        m *= 2
+    return lengths, np.array(raw), np.array(precision)

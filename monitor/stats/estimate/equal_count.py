@@ -1,0 +1,161 @@
+"""Bins of equal count of sorted rows, and what label noise adds to the gaps in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from monitor.base.records import Floats, Ints
+
+_UNSHARED: Floats = np.zeros(1)
+
+
+@dataclass(frozen=True, slots=True)
+class EqualCountBins:
+    """Sorted differences, cut into runs so that bins are sums of runs and of shares of runs.
+
+    The runs begin at `starts`; bin edge e lies `share[e]` of the way from cumulative sum `before[e]` to
+    `after[e]`. The share is 0 unless tied scores lie on both sides of the edge: then each of them
+    belongs to both bins in part, so that their order does not matter.
+    """
+
+    values: Floats
+    starts: Ints
+    before: Ints
+    after: Ints
+    share: Floats
+    rows: Floats
+
+    def sums(self, runs: Floats) -> Floats:
+        """Bin sums (…, bins) of sums over runs (…, runs)."""
+        if self.share is _UNSHARED:
+            return runs
+        total = np.zeros((*runs.shape[:-1], runs.shape[-1] + 1))
+        np.cumsum(runs, axis=-1, out=total[..., 1:])
+        low = total[..., self.before]
+        at_edges = low + self.share * (total[..., self.after] - low)
+        sums: Floats = np.diff(at_edges, axis=-1)
+        return sums
+
+    def of(self, values: Floats) -> Floats:
+        """Bin sums (bins,) of values in the sorted order."""
+        return self.sums(np.add.reduceat(values, self.starts))
+
+
+@lru_cache(maxsize=64)  # windows of a task have one size
+def bin_edges(n: int, bins: int) -> Ints:
+    """(bins + 1,) where bins of equal count of n sorted rows begin, and the end. Read-only."""
+    edges: Ints = np.arange(bins + 1) * n // bins
+    edges.flags.writeable = False
+    return edges
+
+
+@lru_cache(maxsize=64)
+def bin_rows(n: int, bins: int) -> Floats:
+    """(bins,) rows in each. Read-only."""
+    rows: Floats = np.diff(bin_edges(n, bins)).astype(np.float64)
+    rows.flags.writeable = False
+    return rows
+
+
+def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCountBins, Ints]:
+    """Cut rows into bins of equal count by their raw score.
+
+    Parameters
+    ----------
+    raw : (n,) float64
+        What the rows are sorted by; n at least `bins`.
+    values : (n,) float64
+        What will be summed; ties of `raw` are put in its order, so that a resampling cannot see theirs.
+    bins : int
+
+    Returns
+    -------
+    EqualCountBins
+    order : (n,) int64
+        Of the rows.
+
+    Examples
+    --------
+    >>> cut, order = equal_count_bins(np.array([0.3, 0.1, 0.2, 0.4]), np.ones(4), 2)
+    >>> order.tolist(), cut.of(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+    ([1, 2, 0, 3], [3.0, 7.0])
+    """
+    n = len(raw)
+    order = raw.argsort()
+    ordered = raw[order]
+    tied = ordered[1:] == ordered[:-1]
+    if tied.any():
+        _settle(order, tied, raw, values)  # the resampling must not see the order of ties either
+    edges = bin_edges(n, bins)
+    starts, before, after, share = edges[:-1], edges, edges, _UNSHARED
+    if tied[edges[1:-1] - 1].any():
+        inner = ordered[edges[1:-1]]
+        first = np.concatenate([[0], np.searchsorted(ordered, inner, "left"), [n]])
+        past = np.concatenate([[0], np.searchsorted(ordered, inner, "right"), [n]])
+        share = (edges - first) / np.maximum(past - first, 1)
+        points, places = np.unique(np.concatenate([first, past]), return_inverse=True)
+        starts, before, after = points[:-1], places[: bins + 1], places[bins + 1 :]
+    return EqualCountBins(values[order], starts, before, after, share, bin_rows(n, bins)), order
+
+
+def _settle(order: Ints, tied: NDArray[np.bool_], raw: Floats, values: Floats) -> None:
+    """Put tied rows in the order of their values, and those that are equal in both in their own.
+
+    Few rows are: sorting all by both keys takes several times as long.
+    """
+    either = np.zeros(len(order), dtype=bool)
+    either[:-1] = tied
+    either[1:] |= tied
+    places = np.flatnonzero(either)
+    rows = np.sort(order[places])
+    order[places] = rows[np.lexsort((values[rows], raw[rows]))]
+
+
+def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
+    """What label noise adds to the weighted sum of absolute gaps.
+
+    The derivation is in `labelled_calibration_error`.
+
+    Parameters
+    ----------
+    gaps : (…, bins) float64
+        Mean score less share of right answers.
+    noise : (bins,) float64
+        Variance that label noise gives each gap.
+    weight : (bins,) float64
+        Share of the rows, summing to 1.
+
+    Returns
+    -------
+    (…) float64
+        0 where there is no noise.
+
+    Examples
+    --------
+    >>> gaps = np.array([0.01, -0.02, 0.01, 0.0])
+    >>> weight = np.full(4, 0.25)
+    >>> [round(float(label_noise_bias(gaps, np.full(4, v), weight)), 4) for v in (0.0, 1e-3)]
+    [0.0, 0.0252]
+    """
+    bins = gaps.shape[-1]
+    mean, level = gaps.mean(axis=-1, keepdims=True), float(noise.mean())
+    between = ((gaps - mean) ** 2).sum(axis=-1, keepdims=True) / max(bins - 1, 1)
+    spread = np.maximum(between - level, 0.0)
+    common = np.sqrt(np.maximum(mean * mean - level / bins, 0.0))
+    means = _mean_absolute(common, np.concatenate([spread + noise, spread], axis=-1))
+    added: Floats = (means[..., :-1] - means[..., -1:]) @ weight
+    return added
+
+
+def _mean_absolute(mean: Floats, variance: Floats) -> Floats:
+    """E|N(mean, variance)|, mean not below 0; the mean where the variance is 0."""
+    sd = np.sqrt(variance)
+    z = np.minimum(mean / np.maximum(sd, 1e-300), 40.0)  # no density is left, and no square overflows
+    density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)
+    folded: Floats = sd * density + mean * (1.0 - 2.0 * ndtr(-z))
+    return folded

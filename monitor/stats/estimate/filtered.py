@@ -1,0 +1,152 @@
+"""The predictive interval of the accuracy where labels trickle in: the law of the bias in the place of what
+the reference alone said.
+
+Without labels the calibration's error is centred on none and as wide as the reference left it. Labels say
+where it lies by now (`monitor.stats.estimate.bias_filter`), so that the window's exact distribution is
+shifted and
+widened by the law of its bias instead of a normal about 0. What a shift of all logits cannot express, that
+the curve is less sure about confidences of which this window has more than the reference had, is added:
+the part of the calibration's variance that exceeds that of a shift.
+
+The estimate stays the mean confidence, as its name says, and the interval takes in both it and what the
+labels say; so it is lopsided once they disagree, and covers at least what the law covers. Where the estimate
+lies at the interval's very end, labels contradict it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.bias_filter import BiasFilterLogic
+from monitor.stats.estimate.bias_law import BiasLaw, biased
+from monitor.stats.estimate.poisson_binomial import (
+    TrimmedPmf,
+    checked_level,
+    checked_probabilities,
+    trimmed_pmf_many,
+)
+from monitor.stats.estimate.predictive import Predictive
+from monitor.stats.estimate.widening import mid_p_interval
+
+
+def law_of_window(
+    model: Predictive,
+    filtered: BiasFilterLogic,
+    confidence: Floats,
+    start: int,
+    predicted: Ints | None = None,
+) -> BiasLaw:
+    """What may be believed of the bias of a window's confidences.
+
+    Parameters
+    ----------
+    model : Predictive
+    filtered : BiasFilterLogic
+    confidence : (n,) float64
+        Calibrated; n at least 1.
+    start : int
+        Position of the window's first row in the stream of the model's answers.
+    predicted : (n,) int64, optional
+        Classes acted on, as in `Predictive.variance`.
+
+    Returns
+    -------
+    BiasLaw
+    """
+    information = float((confidence * (1 - confidence)).sum())
+    shape = 0.0
+    if information > 0:
+        curves = len(confidence) ** 2 * replace(model, components=None).variance(confidence, None, predicted)
+        shape = max(curves / information**2 - filtered.shared_variance, 0.0)
+    return filtered.of_window(start, len(confidence), information, shape)
+
+
+def filtered_interval(
+    confidence: ArrayLike,
+    model: Predictive,
+    filtered: BiasFilterLogic,
+    start: int,
+    level: float = 0.95,
+    predicted: Ints | None = None,
+) -> Result:
+    """The accuracy of a window with the interval that its reference and the labels so far leave.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        Calibrated.
+    model : Predictive
+    filtered : BiasFilterLogic
+        With the labels that had come when the window closed. Before the first label use
+        `predictive_interval`: the filter's beliefs in unseen drift would only widen it.
+    start : int
+        Position of its first row.
+    level : float
+    predicted : (n,) int64, optional
+        Classes acted on.
+
+    Returns
+    -------
+    Estimate or Unknown
+        The value is the mean confidence and lies in the interval.
+
+    Raises
+    ------
+    ValueError
+        A confidence or the level is out of range.
+
+    Examples
+    --------
+    >>> from monitor.stats.estimate.bias_filter import BiasFilter
+    >>> labels = BiasFilter(variance=0.01, components=None).build()
+    >>> rows = np.arange(0, 20_000, 4)
+    >>> labels.push(rows, np.full(5000, 0.9), rows // 4 % 10 > 1)   # 80 % of answers of 90 % are right
+    >>> model = Predictive((np.zeros(0),), np.zeros((1, 1)), None)
+    >>> found = filtered_interval(np.full(500, 0.9), model, labels, start=20_000)
+    >>> round(found.value, 2), round(found.lower, 2), round(found.upper, 2)
+    (0.9, 0.77, 0.9)
+    """
+    checked_level(level)
+    checked = checked_probabilities(np.asarray(confidence, dtype=np.float64), 1, "confidence")
+    n = len(checked)
+    if not n:
+        return Unknown(Reason.NO_ROWS)
+    law = law_of_window(model, filtered, checked, start, predicted)
+    low, high = mid_p_interval(biased(trimmed_pmf_many(checked[None])[0], checked, law), level)
+    mean = float(checked.mean())
+    return Estimate(mean, min(low / n, mean), max(high / n, mean), level, n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelsSay:
+    """What labels say of the newest window's confidences.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+    law : BiasLaw
+
+    Examples
+    --------
+    >>> from monitor.stats.estimate.bias_law import LATTICE
+    >>> worse = BiasLaw(np.where(np.isclose(LATTICE, -1.0), 1.0, 0.0))
+    >>> pool = TrimmedPmf(offset=180, mass=np.array([1.0]), n=200)
+    >>> low, high = LabelsSay(np.full(100, 0.9), worse).interval(pool, 0.95)
+    >>> round(low, 2), high   # 0.77 of answers whose odds are e times worse; and the estimate itself
+    (0.77, 0.9)
+    """
+
+    confidence: Floats
+    law: BiasLaw
+
+    def interval(self, total: TrimmedPmf, level: float) -> tuple[float, float]:
+        """Of the accuracy of windows together; it takes in both their mean confidence and what labels say."""
+        times = total.n / len(self.confidence)
+        k_low, k_high = mid_p_interval(biased(total, self.confidence, self.law, times), level)
+        mean = float((np.arange(len(total.mass)) + total.offset) @ total.mass)
+        return min(k_low, mean) / total.n, max(k_high, mean) / total.n

@@ -1,0 +1,171 @@
+"""A share of successes among rows that were picked with unequal, known probabilities: realised accuracy.
+
+All sums are kept as whole numbers, so that they are the same whatever the order in which rows came and
+whatever was added and taken away again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate, Result
+from monitor.stats.estimate.proportion import wilson, wilson_interval
+
+ONE = 1 << 24
+"""A weight of 1 in the sums. Probabilities are kept in single precision, which has 24 bits."""
+
+
+class Excess(NamedTuple):
+    """By how much weighted rows exceed rows of weight 1: sums of w - 1, (w - 1)y, w² - 1 and (w² - 1)y.
+
+    Zero for rows without a weight, so that only weighted ones cost anything. Weights in units of
+    1 / `ONE`, squares in units of its square.
+    """
+
+    weight: int = 0
+    weighted_successes: int = 0
+    squares: int = 0
+    squared_successes: int = 0
+
+    def plus(self, other: Excess, sign: int = 1) -> Excess:
+        """The sums of both, or with the sign -1 their difference."""
+        if not any(other):
+            return self
+        return Excess(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def excess(weight: float, rows: int, successes: int) -> Excess:
+    """What rows of one weight add; a success that is taken back is negative.
+
+    Examples
+    --------
+    >>> excess(1.0, rows=5, successes=4) == Excess()
+    True
+    >>> [number / ONE for number in excess(4.0, rows=2, successes=1)[:2]]
+    [6.0, 3.0]
+    """
+    once = round(weight * ONE)
+    more, squared = once - ONE, once * once - ONE * ONE
+    return Excess(rows * more, successes * more, rows * squared, successes * squared)
+
+
+class WeightedCounts(NamedTuple):
+    """Rows and successes, with how far their weights exceed 1."""
+
+    n: int = 0
+    successes: int = 0
+    excess: Excess = Excess()
+
+    def plus(self, other: WeightedCounts, sign: int = 1) -> WeightedCounts:
+        """Both together, or with the sign -1 what is left without the other."""
+        return WeightedCounts(
+            self.n + sign * other.n,
+            self.successes + sign * other.successes,
+            self.excess.plus(other.excess, sign),
+        )
+
+
+def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCounts:
+    """The sums of some rows.
+
+    Parameters
+    ----------
+    success : (n,) bool
+    weight : (n,) float64
+        1 / the probability with which the row was picked: at least 1, finite. Kept to 24 binary places.
+
+    Raises
+    ------
+    ValueError
+        A weight is below 1 or not finite, or the shapes differ.
+    """
+    if success.shape != weight.shape or success.ndim != 1:
+        raise ValueError(
+            f"success and weight must be of one shape (n,), got {success.shape} and {weight.shape}"
+        )
+    wrong = np.flatnonzero(~((weight >= 1.0) & np.isfinite(weight)))
+    if len(wrong):
+        at = int(wrong[0])
+        raise ValueError(
+            f"weight[{at}] must be at least 1 and finite, 1 / the probability of being picked, "
+            f"got {weight[at]}"
+        )
+    total = Excess()
+    for good, w in zip(success.tolist(), weight.tolist(), strict=True):
+        total = total.plus(excess(w, 1, int(good)))
+    return WeightedCounts(len(success), int(success.sum()), total)
+
+
+def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
+    """Weighted share of successes, Σwy / Σw, with an interval that knows the weights.
+
+    The interval is Wilson's at the effective number of rows: as many equally weighted ones as would
+    know the share so well. With equal weights that is their number, and the interval Wilson's exactly.
+
+    The effective number is Kish's (Σw)² / Σw² over a factor that says how much more, or less, the
+    linearised variance Σw²(y - p)² / (Σw)² is than if weight and success had nothing to do with each
+    other, p(1 - p) Σw² / (Σw)². That factor is taken with one success and one failure more, both of the
+    mean weight of a weighted row, Σw² / Σw. Without those two, a handful of failures that happen to have
+    small weights makes the interval far too narrow: where rows that are often wrong are picked 25 times
+    as often as others, it holds the truth 84 times in 100 at 230 rows, instead of 99
+    (``tests/fidelity/output/hajek.txt``).
+
+    It misleads where one outcome is hardly ever picked: where rows that are often wrong have a chance of
+    2 % and the others one of 10 %, it holds the truth 85 times in 100 at 170 rows. No interval knows of
+    failures that are not among the rows. And where the probabilities are wrong: they are taken at their
+    word.
+
+    Parameters
+    ----------
+    counts : WeightedCounts
+    level : float
+        Level of the interval, above 0 and below 1.
+
+    Returns
+    -------
+    Estimate or Unknown
+        From 0 to 1, of n rows; `Unknown` where there are none.
+
+    Raises
+    ------
+    ValueError
+        The level is out of range.
+
+    References
+    ----------
+    J. Hájek, comment in *Foundations of Statistical Inference* (1971), page 236. C.-E. Särndal,
+    B. Swensson, J. Wretman, *Model Assisted Survey Sampling* (1992), section 5.7: the ratio and its
+    linearised variance, for rows picked independently with small probabilities. L. Kish, *Survey
+    Sampling* (1965), section 11.7: the effective number. E. L. Korn, B. I. Graubard, *Confidence
+    intervals for proportions with small expected number of positive counts estimated from survey
+    data*, Survey Methodology 24 (1998), pages 193-201: a binomial interval at that number.
+
+    Examples
+    --------
+    >>> right, picked = np.array([True, True, True, False]), np.array([0.1, 0.1, 0.5, 0.5])
+    >>> hajek(weighted_counts(right, 1 / picked))
+    Estimate(value=0.9166..., lower=0.3741..., upper=0.9950..., level=0.95, n=4)
+    """
+    n, successes, more = counts
+    w, squares = n * ONE + more.weight, n * ONE**2 + more.squares
+    if n * squares == w * w:  # Cauchy-Schwarz: only where all weights are equal
+        return wilson(successes, n, level)
+    weighted = successes * ONE + more.weighted_successes
+    squared_successes = successes * ONE**2 + more.squared_successes
+    share = 1.0 if successes == n else weighted / w
+    effective = w * w / squares / _variance_ratio(w, weighted, squares, squared_successes)
+    lower, upper = wilson_interval(share, effective, level)
+    return Estimate(share, lower, upper, level, n)
+
+
+def _variance_ratio(w: int, weighted: int, squares: int, squared_successes: int) -> float:
+    """Σw²(y - p)² over p(1 - p) Σw², with a success and a failure more of the mean weight."""
+    mean = squares / w
+    share = (weighted + mean) / (w + 2 * mean)
+    total = squares + 2 * mean * mean
+    good = squared_successes + mean * mean
+    return ((1 - share) ** 2 * good + share**2 * (total - good)) / (share * (1 - share) * total)

@@ -1,0 +1,162 @@
+"""What a labelled reference in time order says of the error of later windows: see `predictive`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.base import Calibrator, confidence_of, cross_fit_in_time
+from monitor.stats.estimate.curves import bootstrap_curves
+from monitor.stats.estimate.predictive import Predictive
+from monitor.stats.estimate.variance_components import Components, variance_components
+
+FOLDS = (2, 4, 8, 16)
+FEWEST_IN_FOLD = 100
+"""Rows, for a block length or two to fit into a fold."""
+
+FEWEST_ROWS = FOLDS[0] * FEWEST_IN_FOLD
+"""Of a reference, without which nothing is known of what varies between windows."""
+
+_FEWEST_IN_STRATUM = 50  # of a predicted class; rarer ones share a curve and their variation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """A labelled reference in time order, and its rows calibrated by each other.
+
+    Parameters
+    ----------
+    confidence : (N,) float64
+        By the calibration fitted on all rows.
+    predicted : (N,) int64
+    right : (N,) bool
+    folds : mapping of int to (N,) float64
+        By number of contiguous folds, the confidences of each fold by the calibration fitted on the others.
+    calibrated : bool
+        False for `none`: there is no error of a fit then, and its bias need not pass.
+    """
+
+    confidence: Floats
+    predicted: Ints
+    right: NDArray[np.bool_]
+    folds: Mapping[int, Floats]
+    calibrated: bool = True
+
+    @classmethod
+    def of(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
+        """Fit on all rows, and on all but each fold.
+
+        Raises
+        ------
+        ValueError
+            As `Calibrator.fit`.
+        """
+        fitted = calibrator.fit(scores, predicted, labels)
+        right = labels == 0 if scores.shape[1] == 1 else labels == predicted
+        classes = np.zeros_like(predicted) if scores.shape[1] == 1 else predicted
+        folded = {}
+        for folds in FOLDS:
+            if len(labels) < folds * FEWEST_IN_FOLD:
+                break
+            try:
+                crossed = cross_fit_in_time(calibrator, scores, predicted, labels, folds)
+            except ValueError:  # a fold holds all rows of one class
+                continue
+            folded[folds] = confidence_of(crossed, predicted)
+        confidence = confidence_of(fitted.apply(scores), predicted)
+        return cls(confidence, classes, right, folded, fitted.method != "none")
+
+    def predictive(self, width: int, seed: int = 0, among: Ints | None = None, number: int = 0) -> Predictive:
+        """Learn both variances.
+
+        Parameters
+        ----------
+        width : int
+            Classes, 1 for a confidence.
+        seed : int
+        among : (m,) int64, optional
+            Rows of a group, rising: windows of the group vary as these do, and as the calibration was not
+            fitted on them alone, it may be off for them for good.
+        number : int
+        """
+        strata = _strata(self.predicted, width)
+        stratum = strata[self.predicted]
+        many = int(strata.max()) + 1
+        if self.calibrated:
+            edges, directions = bootstrap_curves(self.confidence, stratum, many, np.random.default_rng(seed))
+        else:
+            edges, directions = (np.zeros(0),) * many, np.zeros((1, many), dtype=np.float32)
+        lasting = among is not None or not self.calibrated
+
+        def fitted(where: NDArray[np.bool_] | None) -> Components | None:
+            if not self.folds:
+                return None
+            return variance_components(self.folds, self.right, where, among, lasting)
+
+        whole = fitted(None)
+        parts = tuple(fitted(stratum == k) for k in range(many)) if whole and many > 1 else ()
+        rows = len(self.right) if among is None else len(among)
+        return Predictive(edges, directions, whole, strata, parts, rows, number)
+
+
+def _strata(predicted: Ints, width: int) -> Ints:
+    """By class, its stratum: its own where it was predicted often enough, else one for all the others."""
+    often = np.bincount(predicted, minlength=width) >= _FEWEST_IN_STRATUM
+    strata = np.cumsum(often) - 1
+    strata[~often] = int(often.sum())
+    found: Ints = strata.astype(np.int64)
+    return found
+
+
+def fit_predictive(
+    calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints, seed: int = 0
+) -> Predictive:
+    """Learn both variances from a labelled reference in time order.
+
+    Parameters
+    ----------
+    calibrator, scores, predicted, labels
+        As in `Calibrator.fit`.
+    seed : int
+
+    Returns
+    -------
+    Predictive
+        Without components where the reference is too short to be folded (fewer than 200 rows), or a
+        part of it too poor to calibrate the rest.
+
+    Raises
+    ------
+    ValueError
+        As `Calibrator.fit`.
+
+    Examples
+    --------
+    >>> from monitor.stats.calibration import CALIBRATORS
+    >>> rng = np.random.default_rng(3)
+    >>> chance = rng.beta(9, 1, 1000)
+    >>> wrong = (rng.random(1000) > chance).astype(int)
+    >>> zeros = np.zeros(1000, dtype=int)
+    >>> found = fit_predictive(CALIBRATORS["isotonic"](), chance[:, None], zeros, wrong)
+    >>> 0.005 < found.variance(chance) ** 0.5 < 0.03
+    True
+    """
+    return Folded.of(calibrator, scores, predicted, labels).predictive(scores.shape[1], seed)
+
+
+def short_sentence(rows: int) -> str:
+    """What a reference of so few rows leaves out of the intervals.
+
+    Examples
+    --------
+    >>> short_sentence(150)
+    'holds only as long as nothing but chance moves the accuracy: reference of 150 rows, 200 needed'
+    """
+    what = "holds only as long as nothing but chance moves the accuracy"
+    if rows >= FEWEST_ROWS:
+        return f"{what}: no part of the reference of {rows:,} rows can be calibrated by the others"
+    return f"{what}: reference of {rows:,} rows, {FEWEST_ROWS} needed"

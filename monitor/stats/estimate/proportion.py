@@ -1,0 +1,92 @@
+"""A share of successes that were counted, with its interval: realised accuracy."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from scipy.special import ndtri
+
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.poisson_binomial import checked_level
+
+
+def wilson(successes: int, n: int, level: float = 0.95) -> Result:
+    """Share of successes with Wilson's score interval, without continuity correction.
+
+    The interval is for the **probability** of a success behind independent trials that share it. It
+    holds `level` on average over that probability, not for every value of it (near 0 and 1 it can hold
+    less), and too little where the trials are correlated.
+
+    Parameters
+    ----------
+    successes : int
+        0 to n.
+    n : int
+        Trials, for realised accuracy the labelled rows.
+    level : float
+        Level of the interval, above 0 and below 1.
+
+    Returns
+    -------
+    Estimate or Unknown
+        From 0 to 1; `Unknown` where n is 0.
+
+    Raises
+    ------
+    ValueError
+        `successes` is not from 0 to n, n is negative, or the level is out of range.
+
+    References
+    ----------
+    E. B. Wilson, *Probable inference, the law of succession, and statistical inference*, Journal of
+    the American Statistical Association 22 (1927), pages 209-212. L. D. Brown, T. T. Cai,
+    A. DasGupta, *Interval estimation for a binomial proportion*, Statistical Science 16 (2001),
+    section 3.1.1, recommend it over the textbook's ±1.96 standard errors.
+
+    Examples
+    --------
+    >>> wilson(45, 50)
+    Estimate(value=0.9, lower=0.7863..., upper=0.9565..., level=0.95, n=50)
+    >>> wilson(0, 0)
+    Unknown(reason=<Reason.NO_LABELS: 'no labels yet'>)
+    """
+    if n < 0:
+        raise ValueError(f"n must be 0 or more trials, got {n}")
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes must lie from 0 to n = {n}, got {successes}")
+    if n == 0:
+        checked_level(level)
+        return Unknown(Reason.NO_LABELS)
+    share = successes / n
+    return Estimate(share, *wilson_interval(share, n, level), level, n)
+
+
+def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share that rests on n trials, which need not be whole.
+
+    Parameters
+    ----------
+    share : float
+        0 to 1. At 0 and at 1 that end of the interval is the share itself.
+    n : float
+        Above 0.
+    level : float
+        Above 0 and below 1.
+
+    Raises
+    ------
+    ValueError
+        The level is out of range.
+
+    Examples
+    --------
+    >>> wilson_interval(0.9, 50)
+    (0.7863..., 0.9565...)
+    """
+    z = float(ndtri(0.5 + checked_level(level) / 2))
+    shrink = 1 + z * z / n
+    center = (share + z * z / (2 * n)) / shrink
+    half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side, nor any past them.
+    lower = 0.0 if share <= 0.0 else max(center - half, 0.0)
+    return lower, 1.0 if share >= 1.0 else min(center + half, 1.0)

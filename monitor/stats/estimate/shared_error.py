@@ -1,0 +1,87 @@
+"""How far a window's metric moves with what all its rows share, and what windows have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+
+_ARRAYS = ("along", "moved", "information")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exposure:
+    """First-order response of a metric of one window, or of several together.
+
+    All but `model` add up over windows; a metric of several windows together is, to first order, the mean
+    of theirs by `weight`.
+
+    Parameters
+    ----------
+    model : int
+        Which calibration's error it is: windows share that of the same one.
+    weight : float
+        What the window counts for: rows, or the expected denominator of a ratio.
+    rows : int
+    along : (r,) float64
+        `weight` times the change along each direction of the calibration's error.
+    moved, information : (strata,) float64
+        By predicted class: `weight` times the change by a bias of one logit of these rows, and their I.
+        One entry where a bias of all rows alike is meant, as of the accuracy.
+    lean : float
+        `weight` times what the calibration's error alone makes the metric read too high: an `ece` is a
+        mean of absolute values, which errors of either sign raise.
+    """
+
+    model: int
+    weight: float
+    rows: int
+    along: Floats
+    moved: Floats
+    information: Floats
+    lean: float = 0.0
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain numbers and lists."""
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        return {name: getattr(self, name) for name in self.__slots__} | arrays
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> Exposure:
+        """What `snapshot` gave."""
+        arrays = {name: np.array(state[name], dtype=np.float64) for name in _ARRAYS}
+        return cls(**{**state, **arrays})
+
+
+def by_confidence(scores: Floats, predicted: Ints, column: int | Ints, slope: Floats) -> Floats:
+    """Derivatives by each row's confidence of what has these by its chance of a class.
+
+    A row that is more surely right is less of any other class, of each in proportion to its chance.
+
+    Parameters
+    ----------
+    scores : (n, K) float64
+        Calibrated, K at least 2.
+    predicted : (n,) int64
+    column : int or (n,) int64
+        The class.
+    slope : (n,) float64
+        By the chance of that class.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
+    >>> by_confidence(scores, np.array([0, 1]), 1, np.ones(2)).tolist()
+    [-0.6, 1.0]
+    """
+    rows = np.arange(len(slope))
+    confidence = scores[rows, predicted]
+    chance = scores[:, column] if isinstance(column, int) else scores[rows, column]
+    even = np.full(len(slope), 1.0 / (scores.shape[1] - 1))
+    share = np.divide(chance, 1.0 - confidence, out=even, where=confidence < 1.0)
+    found: Floats = slope * np.where(predicted == column, 1.0, -np.minimum(share, 1.0))
+    return found

@@ -1,0 +1,222 @@
+"""How much the accuracy varies between windows beyond chance, by the reference in time order.
+
+A calibrated model is right in `Σ c` of n rows, give or take a standard deviation of `√I`, `I = Σ c(1 −
+c)`, if nothing else moves. What else moves is told by `R = Σ (right − c)` over blocks of neighbouring
+rows of the reference: with a bias of b logits that is common to a block, `R ≈ I·b` on top of chance, so
+that
+
+    E[R² / I] = 1 + I / I_rest + x₀ + I · Σ t_l [ρ_m(l) + ρ_rest(l)]
+
+for blocks of m rows whose confidences were calibrated on the `rest`: chance, the error of that
+calibration, an over-dispersion that all blocks share whatever their length (neighbours that are right
+or wrong together), and biases of variance t that are forgotten over l rows (an exponential correlation,
+whose mean over n rows has ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x², x = n / l, of its variance) in the block and
+in what it was calibrated on. The left side is measured for blocks of 25, 50, 100 … rows inside
+contiguous folds, the folds calibrated by each other; x₀ and the t are the non-negative least squares,
+each length weighted by its number of blocks.
+
+Biases that are slower than a quarter of the reference are hardly told apart from its mean, so that 1/f
+drift is underestimated here; the contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`)
+show more of it, and from a reference of 10,000 rows on the larger of both variances is taken.
+
+It misleads where the reference does not show what comes: a trend that begins later is in no reference.
+Sampling noise makes some variance out of none: intervals of stable streams are a little too wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.estimate.drift_spectrum import (
+    SHORTEST_BLOCK,
+    SHORTEST_REFERENCE,
+    Spectrum,
+    drift_spectrum,
+    errors_in_folds,
+)
+
+LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
+"""Rows over which a bias is forgotten; those above a quarter of the reference are left out."""
+
+FEWEST_BLOCKS = 4
+"""Of a length: a mean square of fewer says nothing."""
+
+
+@lru_cache(maxsize=4096)
+def remembered(n: float, length: float) -> float:
+    """The share of a bias's variance that the mean over n rows keeps: near 1 for n below `length`.
+
+    Examples
+    --------
+    >>> round(remembered(1, 1000), 3), round(remembered(10_000, 1000), 3)
+    (1.0, 0.18)
+    """
+    x = n / length  # 0 for what is never forgotten
+    if x < 1e-4:  # cancellation would eat the digits
+        return 1 - x / 3
+    return float(2 * (x - 1 + np.exp(-x)) / x**2)
+
+
+@lru_cache(maxsize=4096)  # asked for at every window, and windows of a task have one size
+def _kept(variances: tuple[tuple[float, float], ...], n: int) -> float:
+    """What the mean over n rows keeps of biases of these (length, variance)."""
+    return sum(variance * remembered(n, length) for length, variance in variances)
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """What varies between windows, in logits².
+
+    Parameters
+    ----------
+    dispersion : float
+        x₀, 0 or more: no unit.
+    variances : mapping of float to float
+        By length in rows, 0 or more.
+    rows : int
+        Of the reference.
+    spectrum : Spectrum or None
+        What contrasts of neighbouring blocks say of the same; None leaves it at the above.
+
+    Examples
+    --------
+    >>> Components(0.0, {1000.0: 0.04}, 20_000).of_bias(n=1, information=0.1)
+    0.0437...
+    """
+
+    dispersion: float
+    variances: Mapping[float, float] = field(default_factory=dict)
+    rows: int = 0
+    spectrum: Spectrum | None = None
+
+    def of_bias(self, n: int, information: float) -> float:
+        """Variance of the mean bias of a later window of n rows, in logits², D(n).
+
+        The larger of what the components and what the contrasts say.
+
+        Parameters
+        ----------
+        n : int
+        information : float
+            I of the window; with none, dispersion counts for nothing.
+        """
+        found = self._moving(n, information) + self._lasting()
+        contrasts = self.spectrum
+        return found if contrasts is None else max(found, contrasts.moving(n) + contrasts.beyond)
+
+    def moving(self, n: int, information: float) -> float:
+        """The part of `of_bias` that is another in each window: no labels of other windows reduce it."""
+        found = self._moving(n, information)
+        return found if self.spectrum is None else max(found, self.spectrum.moving(n))
+
+    @property
+    def lasting(self) -> float:
+        """The part that later windows have in common: by how much the reference's own mean was off."""
+        return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
+
+    def _moving(self, n: int, information: float) -> float:
+        found = self.dispersion / information if information > 0 else 0.0
+        return found + _kept(tuple(self.variances.items()), n)
+
+    def _lasting(self) -> float:
+        return _kept(tuple(self.variances.items()), self.rows)
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "dispersion": self.dispersion,
+            "variances": [[length, variance] for length, variance in self.variances.items()],
+            "rows": self.rows,
+            "spectrum": self.spectrum and self.spectrum.snapshot(),
+        }
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> Components:
+        """What `snapshot` gave."""
+        spectrum = state["spectrum"] and Spectrum.from_snapshot(state["spectrum"])
+        return cls(state["dispersion"], dict(state["variances"]), state["rows"], spectrum)
+
+
+def variance_components(
+    folded: Mapping[int, Floats],
+    right: NDArray[np.bool_],
+    where: NDArray[np.bool_] | None = None,
+    among: Ints | None = None,
+    lasting: bool = False,
+) -> Components | None:
+    """Fit what varies to a reference in time order.
+
+    Parameters
+    ----------
+    folded : mapping of int to (N,) float64
+        By number of folds, the confidences of all rows, each contiguous fold calibrated by the others:
+        `monitor.stats.calibration.base.cross_fit_in_time`.
+    right : (N,) bool
+    where : (N,) bool, optional
+        Rows that bring their errors; the others only pass the time, as those of another predicted class.
+        All if absent.
+    among : (m,) int64, optional
+        The rows of a group, rising: blocks are of them, and what is learnt is of windows of the group.
+    lasting : bool
+        Whether there may be a bias that is never forgotten, as where nothing was calibrated, or not on
+        the rows of this group. It counts as a variance: its square.
+
+    Returns
+    -------
+    Components or None
+        None where no length has enough blocks.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> right = rng.random(4000) < 0.9
+    >>> stable = variance_components({8: np.full(4000, 0.9)}, right)
+    >>> stable.of_bias(500, 45.0) < 0.02
+    True
+    """
+    n = len(right) if among is None else len(among)
+    lengths = [length for length in LENGTHS if length <= max(n / 4, LENGTHS[0])]
+    lengths += [np.inf] if lasting else []
+    rows, excesses, weights = [], [], []
+    for folds, confidence in folded.items():
+        rest = float(errors_in_folds(confidence, right, folds, where)[1].sum()) * (1 - 1 / folds)
+        errors = errors_in_folds(confidence, right, folds, where, among)
+        for m, ratio, blocks, information in _mean_squares(*errors):
+            far = n * (1 - 1 / folds)
+            rows.append([1.0, *(information * (remembered(m, k) + remembered(far, k)) for k in lengths)])
+            excesses.append(ratio - 1 - information / max(rest, 1.0))
+            weights.append(np.sqrt(blocks / len(folded)))
+    if not rows:
+        return None
+    weight = np.array(weights)
+    found, _ = nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
+    kept = {k: float(t) for k, t in zip(lengths, found[1:], strict=True) if t > 0}
+    fewest = min(folded)
+    spectrum = None
+    if n >= SHORTEST_REFERENCE:
+        spectrum = drift_spectrum(folded[fewest], right, fewest, where, among)
+    return Components(float(found[0]), kept, n, spectrum)
+
+
+def _mean_squares(error: Floats, variance: Floats, edges: Ints) -> list[tuple[int, float, int, float]]:
+    """For each block length: mean of R² / I over blocks inside folds, how many, and their mean I."""
+    sums = [np.r_[0.0, column.cumsum()] for column in (error, variance)]
+    found, m = [], SHORTEST_BLOCK
+    while m <= np.diff(edges).max():
+        starts = np.concatenate([np.arange(a, b - m + 1, m) for a, b in pairwise(edges.tolist())])
+        total, information = (column[starts + m] - column[starts] for column in sums)
+        if len(starts) >= FEWEST_BLOCKS and information.sum() > 0:
+            # A ratio of means: blocks of certain answers have next to no I to divide by.
+            ratio = float((total**2).sum() / information.sum())
+            found.append((m, ratio, len(starts), float(information.mean())))
+        m *= 2
+    return found

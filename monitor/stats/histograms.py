@@ -1,0 +1,207 @@
+"""How confidences are spread over bins, and how many of them labels bore out: of answers, bin by bin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from monitor.base.records import Floats
+
+N = TypeVar("N", int, float)
+
+BIN_ENDS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Upper ends, each its own bin's; a tenth bin reaches to 1. Most confidences of a model that is fit for use
+lie above 0.9, and of two classes few below 0.5: bins of equal width would tell least where most answers are.
+They stay as they are, since counts of other bins could not be added to what Prometheus has."""
+
+BIN_NAMES = tuple(f"{low:.2f}-{high:.2f}" for low, high in pairwise((0.0, *BIN_ENDS, 1.0)))
+"""Of each bin, in rising order, also as text."""
+
+_ENDS = np.array(BIN_ENDS)
+
+# Multiples of it add up to the same sum in any order, while that is below 2**23: how a stream is cut into
+# steps must change nothing.
+_SUM_STEP = 2.0**-30
+
+_NONE = (0,) * len(BIN_NAMES)
+_NOTHING = (0.0,) * len(BIN_NAMES)
+
+
+def bins_of(confidence: Floats) -> NDArray[np.intp]:
+    """The place of each confidence's bin in `BIN_NAMES`.
+
+    Parameters
+    ----------
+    confidence : (n,) float64
+        0 to 1.
+
+    Returns
+    -------
+    (n,) intp
+
+    Examples
+    --------
+    >>> [BIN_NAMES[place] for place in bins_of(np.array([0.0, 0.9, 0.91, 1.0]))]
+    ['0.00-0.10', '0.80-0.90', '0.90-0.95', '0.99-1.00']
+    """
+    found: NDArray[np.intp] = _ENDS.searchsorted(confidence)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceHistogram:
+    """Answers by their confidence, and the sum of all confidences.
+
+    Parameters
+    ----------
+    counts : tuple of int
+        By bin of `BIN_NAMES`; not cumulative.
+    total : float
+        Sum of the confidences.
+
+    Examples
+    --------
+    >>> found = ConfidenceHistogram().plus(np.array([0.2, 0.85, 0.97, 1.0]))
+    >>> found.counts, found.total
+    ((0, 1, 0, 0, 0, 0, 1, 0, 1, 1), 3.02)
+    >>> ConfidenceHistogram.from_snapshot(found.snapshot()) == found
+    True
+    """
+
+    counts: tuple[int, ...] = _NONE
+    total: float = 0.0
+
+    def plus(self, confidence: Floats) -> ConfidenceHistogram:
+        """With these answers' confidences too, (n,) float64."""
+        more = np.bincount(bins_of(confidence), minlength=len(BIN_NAMES))
+        return ConfidenceHistogram(_sums(self.counts, more), self.total + float(confidence.sum()))
+
+    def cumulative(self) -> tuple[int, ...]:
+        """How many confidences are at most each bin's end, and last how many there are."""
+        return tuple(accumulate(self.counts))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return {"counts": list(self.counts), "total": self.total}
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> ConfidenceHistogram:
+        """What `snapshot` gave; none of an empty one."""
+        return cls(tuple(state["counts"]), state["total"]) if state else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationCurve:
+    """Labelled answers by their confidence: the numbers behind a reliability diagram.
+
+    Where the confidences are right, the share of correct answers in a bin is their mean confidence, but for
+    chance: of n labelled answers it strays by √(p (1 − p) / n), 4 points at p = 0.8 and n = 100.
+
+    It misleads where rows are picked for labelling with regard to whether the answer was right, given its
+    score (labels that come from complaints): then every bin looks worse than it is. Picking by the score
+    alone does no harm, as bins are compared with their own confidences.
+
+    Parameters
+    ----------
+    labelled, correct : tuple of int
+        By bin of `BIN_NAMES`.
+    confidence : tuple of float
+        Sums of the labelled answers' confidences.
+
+    References
+    ----------
+    DeGroot and Fienberg (1983), *The Comparison and Evaluation of Forecasters*, The Statistician 32.
+
+    Examples
+    --------
+    >>> found = CalibrationCurve().plus(np.array([0.92, 0.94, 0.6]), np.array([True, False, True]))
+    >>> [(point.name, point.labelled, round(point.confidence, 3), point.right) for point in found.points]
+    [('0.50-0.60', 1, 0.6, 1.0), ('0.90-0.95', 2, 0.93, 0.5)]
+    """
+
+    labelled: tuple[int, ...] = _NONE
+    correct: tuple[int, ...] = _NONE
+    confidence: tuple[float, ...] = _NOTHING
+
+    def plus(self, confidence: Floats, right: NDArray[np.bool_]) -> CalibrationCurve:
+        """With these labelled answers too: their confidences, (n,) float64, and whether each was right."""
+        bins, most = bins_of(confidence), len(BIN_NAMES)
+        rounded = np.rint(confidence / _SUM_STEP) * _SUM_STEP
+        return CalibrationCurve(
+            _sums(self.labelled, np.bincount(bins, minlength=most)),
+            _sums(self.correct, np.bincount(bins[right], minlength=most)),
+            _sums(self.confidence, np.bincount(bins, weights=rounded, minlength=most)),
+        )
+
+    @property
+    def points(self) -> tuple[CurvePoint, ...]:
+        """Of each bin that has a labelled answer."""
+        columns = zip(BIN_NAMES, self.labelled, self.correct, self.confidence, strict=True)
+        return tuple(CurvePoint(name, n, k, total / n) for name, n, k, total in columns if n)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return {
+            "labelled": list(self.labelled),
+            "correct": list(self.correct),
+            "confidence": list(self.confidence),
+        }
+
+    @classmethod
+    def from_snapshot(cls, state: Mapping[str, Any]) -> CalibrationCurve:
+        """What `snapshot` gave; none of an empty one."""
+        if not state:
+            return cls()
+        return cls(tuple(state["labelled"]), tuple(state["correct"]), tuple(state["confidence"]))
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One bin of a calibration curve.
+
+    Parameters
+    ----------
+    name : str
+        Of `BIN_NAMES`.
+    labelled, correct : int
+    confidence : float
+        Mean confidence of the labelled answers, 0 to 1.
+    """
+
+    name: str
+    labelled: int
+    correct: int
+    confidence: float
+
+    @property
+    def right(self) -> float:
+        """The share of the labelled answers that was right, 0 to 1."""
+        return self.correct / self.labelled
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """What is told of one model's confidences.
+
+    Parameters
+    ----------
+    confidence : ConfidenceHistogram
+        Of answers in closed windows, since the start.
+    curve : CalibrationCurve
+        Of labelled answers, since the start.
+    current : CalibrationCurve
+        Of those that got their confidence from the calibration in force and the present version.
+    """
+
+    confidence: ConfidenceHistogram = field(default_factory=ConfidenceHistogram)
+    curve: CalibrationCurve = field(default_factory=CalibrationCurve)
+    current: CalibrationCurve = field(default_factory=CalibrationCurve)
+
+
+def _sums(old: tuple[N, ...], more: NDArray[Any]) -> tuple[N, ...]:
+    return tuple(a + b for a, b in zip(old, more.tolist(), strict=True))

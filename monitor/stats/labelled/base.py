@@ -1,0 +1,380 @@
+"""What every estimator that uses labels is: settings that are fitted on scores and labels, then asked.
+
+Two families:
+
+* `LabelEstimator`: the subclass answers a metric for given rows itself (labelled only, rectifiers);
+* `monitor.stats.labelled.posterior.PosteriorEstimator`: the subclass gives class probabilities of
+  every row, and draws of them; every metric and its interval follow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from monitor.base.records import Floats
+from monitor.base.results import Reason, Result, Unknown
+from monitor.stats.estimate.poisson_binomial import checked_level
+from monitor.stats.labelled.inputs import (
+    Bools,
+    LabelledScores,
+    checked_input,
+    checked_scores,
+    effective_number,
+)
+from monitor.stats.labelled.metrics import METRICS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitted:
+    """What a fit leaves behind, rows in the order of `LabelledScores`.
+
+    Parameters
+    ----------
+    posterior : (n, K) float64
+        Class probabilities of every row, labelled rows on their label.
+    converged : bool
+        Whether the fit stopped because it was done; True for a method without iterations.
+    iterations : int
+        How many it took; 0 for a method without iterations.
+    refused : str or None
+        Why the fit is not fit to publish: every estimate is then `Unknown` with this reason.
+    flags : tuple of str
+        What the reader should know of a fit that is published ("no labels").
+    details : mapping of str to float
+        Numbers of the method itself, such as a bandwidth.
+    """
+
+    posterior: Floats
+    converged: bool = True
+    iterations: int = 0
+    refused: str | None = None
+    flags: tuple[str, ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)
+
+
+class LabelEstimator(ABC):
+    """An estimator of model quality from many scores and few labels.
+
+    A subclass gives `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` where it defines only some.
+    It sees rows and models in the order of `LabelledScores`, never in the caller's.
+
+    Parameters
+    ----------
+    seed : int
+        Of everything random: the same input and seed give the same numbers, whatever the order of the
+        rows and of the models.
+    positive : int, optional
+        Of two classes, the one that precision, recall, F1, specificity, AUROC, average precision and
+        `class_ece` are about; the last if absent. With more classes those are means over the classes.
+
+    Attributes
+    ----------
+    tag : str
+        Its name in `ESTIMATORS`, in the configuration and in Prometheus.
+    metrics : frozenset of str
+        The metrics that it defines; the others are `Unknown`.
+    two_classes_only : bool
+        Whether its paper defines it for two classes alone; a fit to more is refused as `not defined`.
+    needs : frozenset of str
+        Keywords of `fit` without which it is refused.
+    """
+
+    tag: ClassVar[str]
+    metrics: ClassVar[frozenset[str]] = frozenset(METRICS)
+    two_classes_only: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ValueError(f"seed must be a whole number of 0 or more, got {seed!r}")
+        self.seed = int(seed)
+        self.positive = positive
+        self._data: LabelledScores | None = None
+        self._fitted: Fitted | None = None
+
+    def fit(
+        self,
+        scores: ArrayLike,
+        labels: ArrayLike,
+        *,
+        predicted: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        acquisition: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from all rows; an earlier fit is forgotten. The arrays are copied and never changed.
+
+        Parameters
+        ----------
+        scores : (n, M, K) array of float
+            Class probabilities of M models; NaN for all classes where a model has no answer.
+        labels : (n,) array of int
+            True class, −1 where not known.
+        predicted : (n, M) array of int, optional
+            Class acted on, where it is not the argmax of the scores.
+        weights : (n,) array of float, optional
+            1 / the probability with which a row was picked for labelling, where that was not the same
+            for all; not read on unlabelled rows.
+        acquisition : (n,) array of int, optional
+            Number of the draw that labelled the row, −1 = unlabelled.
+
+        Raises
+        ------
+        ValueError
+            An argument has a shape or a value that is not allowed; see `checked_input`.
+        """
+        data = checked_input(scores, labels, predicted, weights, acquisition)
+        if self.positive is not None and not 0 <= self.positive < data.classes:
+            raise ValueError(
+                f"positive must be a class index from 0 to {data.classes - 1}, got {self.positive!r}"
+            )
+        self._data, self._fitted = data, None
+        self._forget()
+        self._fitted = self._unfit(data) or self._fit(data)
+        return self
+
+    def estimate(
+        self, metric: str, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
+    ) -> Result:
+        """One metric of one model with its interval.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+        model : int
+            Column of the scores, from 0.
+        where : (n,) array of bool, optional
+            The rows of a subgroup. The fit stays that of all rows.
+        level : float
+            Level of the interval, above 0 and below 1.
+
+        Returns
+        -------
+        Estimate or Unknown
+            From 0 to 1. Unknown where the metric is not defined for this estimator or these rows, or
+            the fit is not fit to publish; the reason says which.
+
+        Raises
+        ------
+        ValueError
+            The metric's name, the model, the mask or the level is not allowed.
+        RuntimeError
+            Nothing was fitted yet.
+        """
+        checked_level(level)
+        asked = self._asked(metric, model, where)
+        return asked if isinstance(asked, Unknown) else self._estimate(metric, *asked, level)
+
+    def contradicted(self, model: int = 0) -> bool:
+        """Whether labels contradict what the fit assumes of a model, so that it should not be published.
+
+        The agent's refits give `Unknown` in their place. Only `spe` looks for it today; False is no proof.
+
+        Parameters
+        ----------
+        model : int
+            Column of the scores, from 0.
+
+        Raises
+        ------
+        ValueError
+            There is no such model, or it is missing in every row.
+        RuntimeError
+            Nothing was fitted yet.
+        """
+        self._model(model)
+        return False
+
+    def covariance(self, metric: str) -> Floats | None:
+        """How the errors of all models' estimates of a metric over all rows go together.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+
+        Returns
+        -------
+        (M, M) float64 or None
+            NaN for a model whose metric is unknown; None where the estimator does not know it, which only
+            those do whose error is that of labels: `autoeval`, `rectified` and `labelled`, of accuracy.
+
+        Raises
+        ------
+        ValueError
+            The metric's name is not allowed.
+        RuntimeError
+            Nothing was fitted yet.
+        """
+        data, fitted = self._done()
+        _checked_metric(metric)
+        found = None if fitted.refused is not None else self._covariance(metric)
+        if found is None:
+            return None
+        place = np.argsort(data.model_order)
+        return found[np.ix_(place, place)]
+
+    def predict(self, scores: ArrayLike) -> Floats:
+        """Class probabilities of new rows under the fit.
+
+        Parameters
+        ----------
+        scores : (m, M, K) array of float
+            As in `fit`, models in the same order.
+
+        Returns
+        -------
+        (m, K) float64
+            Each row sums to 1.
+
+        Raises
+        ------
+        ValueError
+            The scores have another number of models or classes than those fitted on, or bad values.
+        RuntimeError
+            Nothing was fitted yet, or the fit was refused.
+        """
+        data, fitted = self._done()
+        if fitted.refused is not None:
+            raise RuntimeError(f"the fit was refused ({fitted.refused}), so nothing can be predicted from it")
+        table = checked_scores(scores, data.models, data.classes)
+        return self._predict(table[:, data.model_order])
+
+    @property
+    def posterior(self) -> Floats:
+        """(n, K) class probabilities of the rows fitted on, in the caller's order.
+
+        Labelled rows are on their label.
+        """
+        data, fitted = self._done()
+        return data.there(fitted.posterior)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit stopped because it was done."""
+        return self._done()[1].converged
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the fit; 0 for a method without any."""
+        return self._done()[1].iterations
+
+    @property
+    def refused(self) -> str | None:
+        """Why the fit is not fit to publish; None where it is."""
+        return self._done()[1].refused
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the reader should know of the fit, such as "no labels"."""
+        return self._done()[1].flags
+
+    @property
+    def details(self) -> Mapping[str, float]:
+        """Numbers of the method itself, such as a bandwidth."""
+        return self._done()[1].details
+
+    @property
+    def prevalence(self) -> Floats:
+        """(K,) mean posterior over the rows: the share of each class."""
+        posterior = self._done()[1].posterior
+        shares: Floats = posterior.mean(axis=0) if len(posterior) else np.full(posterior.shape[1], np.nan)
+        return shares
+
+    @property
+    def effective_labels(self) -> float:
+        """Labels taken at random with equal chances that would weigh as much: (Σw)² / Σw² (L. Kish)."""
+        data, _ = self._done()
+        if data.weights is None:
+            return float(data.labelled.sum())
+        return effective_number(data.weights[data.labelled])
+
+    @abstractmethod
+    def _fit(self, data: LabelledScores) -> Fitted:
+        """Learn from at least one row that a model answered."""
+
+    @abstractmethod
+    def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
+        """Answer for the rows of `_rows(model, where)`, at least one; everything in the fit's order."""
+
+    @abstractmethod
+    def _predict(self, scores: Floats) -> Floats:
+        """Class probabilities (m, K) of new rows, models in the fit's order."""
+
+    def _covariance(self, metric: str) -> Floats | None:
+        """As `covariance`, models in the fit's order."""
+        return None
+
+    def _unfit(self, data: LabelledScores) -> Fitted | None:
+        """The refused fit to rows from which nothing can be learnt."""
+        if not data.present.any():
+            # Whatever labels there are, they are of no model's answer.
+            reason = Reason.NO_ROWS
+        elif self.two_classes_only and data.classes > 2:
+            reason = Reason.NOT_DEFINED
+        else:
+            return None
+        return Fitted(data.clamp(data.mean_of_models()), converged=False, refused=reason)
+
+    def _forget(self) -> None:
+        """Drop what was remembered of an earlier fit, before a new one."""
+        return
+
+    def _asked(self, metric: str, model: int, where: ArrayLike | None) -> tuple[int, Bools] | Unknown:
+        """Model and mask in the fit's order, or why the metric is unknown."""
+        _, fitted = self._done()
+        _checked_metric(metric)
+        at, mask = self._model(model), self._where(where)
+        if metric not in self.metrics:
+            return Unknown(Reason.NOT_DEFINED)
+        if not self._rows(at, mask).any():
+            return Unknown(Reason.NO_ROWS)
+        return (at, mask) if fitted.refused is None else Unknown(fitted.refused)
+
+    def _rows(self, model: int, where: Bools) -> Bools:
+        """(n,) the rows of the mask that the model has answered."""
+        data, _ = self._done()
+        rows: Bools = data.present[:, model] & where
+        return rows
+
+    def _done(self) -> tuple[LabelledScores, Fitted]:
+        if self._data is None or self._fitted is None:
+            raise RuntimeError(
+                f"{type(self).__name__} has nothing to answer from: call fit(scores, labels) first"
+            )
+        return self._data, self._fitted
+
+    def _positive(self) -> int:
+        data, _ = self._done()
+        return data.classes - 1 if self.positive is None else self.positive
+
+    def _model(self, model: int) -> int:
+        data, _ = self._done()
+        if not 0 <= model < data.models:
+            raise ValueError(
+                f"model must be a column of the scores, from 0 to {data.models - 1}, got {model!r}"
+            )
+        return int(np.flatnonzero(data.model_order == model)[0])
+
+    def _where(self, where: ArrayLike | None) -> Bools:
+        data, _ = self._done()
+        if where is None:
+            return np.ones(data.rows, dtype=np.bool_)
+        mask = np.asarray(where)
+        if mask.dtype != np.bool_ or mask.shape != (data.rows,):
+            raise ValueError(
+                f"where must be a mask of {data.rows} booleans, one a row fitted on, got an array of "
+                f"{mask.dtype} of the shape {mask.shape}"
+            )
+        return mask[data.row_order]
+
+
+def _checked_metric(metric: str) -> None:
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")

@@ -1,0 +1,197 @@
+"""Dawid and Skene: the models as annotators, each with a confusion matrix, the truth as what they hide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import softmax
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Reason
+from monitor.stats.labelled.base import Fitted
+from monitor.stats.labelled.inputs import LabelledScores, votes
+from monitor.stats.labelled.posterior import PosteriorEstimator
+
+TOLERANCE = 1e-5
+"""Sum of all changes of the class shares, and of the confusion matrices, at which EM stops."""
+
+ITERATIONS = 100
+"""Most iterations of EM."""
+
+_DRAWS = 100
+_DRAW_ITERATIONS = 30
+_SMALLEST = 1e-300  # for a logarithm of an answer that never occurred
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Annotators:
+    """What EM learns.
+
+    Parameters
+    ----------
+    shares : (K,) float64
+        Of the classes.
+    answers : (M, K, K) float64
+        Chance of each answer (last axis) of each model, given the true class.
+    """
+
+    shares: Floats
+    answers: Floats
+
+    def chances(self, patterns: Floats) -> Floats:
+        """(P, K) class probabilities of answers (P, M, K), 0 where a model has none."""
+        logs = np.log(np.maximum(self.answers, _SMALLEST))
+        joint = np.einsum("pml,mkl->pk", patterns, logs) + np.log(np.maximum(self.shares, _SMALLEST))
+        found: Floats = softmax(joint, axis=1)
+        return found
+
+    def moved(self, other: _Annotators) -> float:
+        """The larger of the two sums of changes."""
+        return max(
+            float(np.abs(self.shares - other.shares).sum()), float(np.abs(self.answers - other.answers).sum())
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """Rows with the same answers, counted together.
+
+    Parameters
+    ----------
+    patterns : (P, M, K) float64
+        1 at the answer of each model; 0 for all classes where it has none.
+    of_row : (n,) int64
+        The pattern of each row.
+    """
+
+    patterns: Floats
+    of_row: Ints
+
+    @classmethod
+    def of(cls, scores: Floats) -> _Counted:
+        classes = scores.shape[2]
+        unique, inverse = np.unique(votes(scores), axis=0, return_inverse=True)
+        one_hot = np.vstack([np.eye(classes), np.zeros(classes)])  # the answer −1 is the last row
+        return cls(one_hot[unique], inverse.reshape(-1))
+
+
+class DawidSkene(PosteriorEstimator):
+    """Each model has a confusion matrix; given the true class the models err independently; EM finds both.
+
+        M-step   π_k ∝ Σ_i r_ik,   θ_m(l | k) = Σ_i r_ik [model m says l on row i] / Σ_i r_ik
+        E-step   r_ik ∝ π_k Π_m θ_m(answer of m on i | k),   labelled rows stay on their label
+
+    A model's answer is its most probable class. EM starts from the share of the answers of each class,
+    and stops when neither the class shares nor the matrices change by `TOLERANCE` altogether, or after
+    `ITERATIONS` (then flagged "not converged"). No smoothing: this is the maximum of the likelihood, as
+    in the paper. Labelled rows take part with their label known, unlabelled ones with it unknown.
+
+    It assumes that the models' errors are independent given the class, and equally likely for all rows of
+    it. Models trained on the same data err on the same rows; then **the answers on which they agree are
+    taken for the truth, and their accuracies come out too high**, however many rows there are, until
+    labels outnumber them. Its posterior lies near 0 and 1, so that average precision is far off in rare
+    classes. The interval carries the sampling of the rows and of the fit (Bayesian bootstrap of all rows
+    with EM continued on each), so not that error. Two models without any label do not determine it.
+
+    `weights` are not read: given its answers a row is as likely to be of a class whether it was picked for
+    labelling or not.
+
+    References
+    ----------
+    A. P. Dawid, A. M. Skene, *Maximum likelihood estimation of observer error-rates using the EM
+    algorithm*, Applied Statistics 28 (1979), equations 2.3 to 2.5 and 3.1. Shanmugam et al., appendix B.2,
+    for the tolerance and the number of iterations.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.integers(0, 2, 2000)
+    >>> said = np.where(rng.random((2000, 3)) < [0.9, 0.8, 0.7], truth[:, None], 1 - truth[:, None])
+    >>> fit = DawidSkene().fit(np.eye(2)[said], np.full(2000, -1))
+    >>> [round(fit.point("accuracy", m), 2) for m in range(3)], fit.flags
+    ([0.92, 0.8, 0.69], ('no labels', 'not converged'))
+    """
+
+    tag = "dawid_skene"
+    draws: ClassVar[int] = _DRAWS
+    _learnt: _Annotators | None = None
+    _around: tuple[_Annotators, ...] = ()
+
+    def _fit(self, data: LabelledScores) -> Fitted:
+        counted = _Counted.of(data.scores)
+        started = _first(counted.patterns)
+        learnt, iterations, converged = _iterated(data, counted, np.ones(data.rows), started, ITERATIONS)
+        self._learnt = learnt
+        posterior = data.clamp(learnt.chances(counted.patterns)[counted.of_row])
+        self._around = tuple(self._resampled(data, counted, learnt))
+        flags = [] if data.labelled.any() else ["no labels"]
+        flags += [] if converged else ["not converged"]
+        vanished = _vanished(data, started[counted.of_row], posterior)
+        return Fitted(posterior, converged, iterations, Reason.COLLAPSED if vanished else None, tuple(flags))
+
+    def _resampled(
+        self, data: LabelledScores, counted: _Counted, learnt: _Annotators
+    ) -> Iterator[_Annotators]:
+        rng = self.rng()
+        started = learnt.chances(counted.patterns)
+        for _ in range(_DRAWS):
+            mass = rng.standard_exponential(data.rows)
+            yield _iterated(data, counted, mass, started, _DRAW_ITERATIONS)[0]
+
+    def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
+        data, _ = self._done()
+        counted = _Counted.of(data.scores)
+        for learnt in self._around:
+            yield data.clamp(learnt.chances(counted.patterns)[counted.of_row])
+
+    def _predict(self, scores: Floats) -> Floats:
+        counted = _Counted.of(scores)
+        if self._learnt is None:
+            raise RuntimeError("a refused fit predicts nothing")
+        return self._learnt.chances(counted.patterns)[counted.of_row]
+
+
+def _first(patterns: Floats) -> Floats:
+    """(P, K) share of the answers; equal shares where there are none."""
+    count = patterns.sum(axis=1)
+    total = count.sum(axis=1, keepdims=True)
+    equal = np.full_like(count, 1.0 / count.shape[1])
+    shares: Floats = np.divide(count, total, out=equal, where=total > 0)
+    return shares
+
+
+def _iterated(
+    data: LabelledScores, counted: _Counted, mass: Floats, started: Floats, most: int
+) -> tuple[_Annotators, int, bool]:
+    """EM on rows that count `mass` (n,) each, from responsibilities (P, K)."""
+    shape = started.shape
+    known = data.labelled
+    at = counted.of_row[known] * shape[1] + data.labels[known]
+    labelled = np.bincount(at, mass[known], minlength=started.size).reshape(shape)
+    free = np.bincount(counted.of_row[~known], mass[~known], minlength=shape[0])[:, None]
+    learnt = _maximised(counted.patterns, labelled + free * started)
+    for iteration in range(1, most + 1):
+        following = _maximised(counted.patterns, labelled + free * learnt.chances(counted.patterns))
+        moved = following.moved(learnt)
+        learnt = following
+        if moved < TOLERANCE:
+            return learnt, iteration, True
+    return learnt, most, False
+
+
+def _maximised(patterns: Floats, mass: Floats) -> _Annotators:
+    """The M-step from the mass (P, K) of each class in each pattern."""
+    answers = np.einsum("pk,pml->mkl", mass, patterns)
+    total = answers.sum(axis=2, keepdims=True)
+    classes = mass.shape[1]
+    equal = np.full_like(answers, 1.0 / classes)  # a class without any row, a model without any answer
+    return _Annotators(mass.sum(axis=0) / mass.sum(), np.divide(answers, total, out=equal, where=total > 0))
+
+
+def _vanished(data: LabelledScores, voted: Floats, posterior: Floats) -> bool:
+    """Whether a class with the votes of five unlabelled rows or more has none of them."""
+    free = ~data.labelled
+    return bool(((voted[free].sum(axis=0) >= 5.0) & (posterior[free].sum(axis=0) < 0.5)).any())

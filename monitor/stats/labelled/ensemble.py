@@ -1,0 +1,39 @@
+"""The mean of the classifiers, taken as the chance of each class: a rival, and the start of other fits."""
+
+from __future__ import annotations
+
+from monitor.base.records import Floats
+from monitor.stats.labelled.base import Fitted
+from monitor.stats.labelled.inputs import LabelledScores, mean_of_models
+from monitor.stats.labelled.posterior import PosteriorEstimator
+
+
+class Ensemble(PosteriorEstimator):
+    """Believes the mean score of the models that answered; labelled rows keep their label.
+
+    It uses labels on their own rows only. Its answer is right where the mean of the classifiers is
+    calibrated, and off by as much as it is not, whatever the number of labels; its interval carries the
+    sampling of the rows alone, so it does not cover that error.
+
+    References
+    ----------
+    Shanmugam et al., appendix D.4, where the label is drawn from the mean instead.
+
+    Examples
+    --------
+    >>> scores = [[[0.9, 0.1], [0.7, 0.3]], [[0.2, 0.8], [0.4, 0.6]]]
+    >>> fit = Ensemble().fit(scores, [-1, 1])
+    >>> fit.posterior.round(2).tolist()
+    [[0.8, 0.2], [0.0, 1.0]]
+    >>> fit.point("accuracy", model=0)
+    0.9
+    """
+
+    tag = "ensemble"
+
+    def _fit(self, data: LabelledScores) -> Fitted:
+        flags = () if data.labelled.any() else ("no labels",)
+        return Fitted(data.clamp(data.mean_of_models()), flags=flags)
+
+    def _predict(self, scores: Floats) -> Floats:
+        return mean_of_models(scores)

@@ -1,0 +1,214 @@
+"""A normalizing flow over a Gaussian mixture, trained with jax and flowjax: the extra `flow`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import logsumexp
+
+from monitor.base.errors import MissingExtraError
+from monitor.base.records import Floats
+from monitor.stats.labelled.inputs import Bools
+
+_BATCH = 256
+_RATE = 1e-3  # Adam's
+_HELD_OUT = 10  # one row in so many decides when to stop
+_PATIENCE = 20  # epochs without a better held-out likelihood
+_RIDGE = 1e-3  # of a standardised coordinate's variance: a class of few rows has no covariance of its own
+_NEVER = -1e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """Normal distributions of K classes in d dimensions.
+
+    Parameters
+    ----------
+    shares : (K,) float64
+    means : (K, d) float64
+    roots : (K, d, d) float64
+        Lower Cholesky factors of the covariances.
+    """
+
+    shares: Floats
+    means: Floats
+    roots: Floats
+
+    @classmethod
+    def of(cls, points: Floats, mass: Floats) -> Mixture:
+        """The M-step: points (n, d) that belong to the classes with mass (n, K)."""
+        total = np.maximum(mass.sum(axis=0), 1e-6)
+        means = mass.T @ points / total[:, None]
+        roots = []
+        for k, mean in enumerate(means):
+            away = points - mean
+            covariance = (away.T * mass[:, k]) @ away / total[k]
+            roots.append(np.linalg.cholesky(covariance + _RIDGE * np.eye(points.shape[1])))
+        return cls(total / total.sum(), means, np.stack(roots))
+
+    def joint(self, points: Floats) -> Floats:
+        """(n, K) log of share times density."""
+        columns = []
+        constant = 0.5 * points.shape[1] * np.log(2 * np.pi)
+        for share, mean, root in zip(self.shares, self.means, self.roots, strict=True):
+            white = solve_triangular(root, (points - mean).T, lower=True)
+            normal = -0.5 * (white**2).sum(axis=0) - np.log(np.diag(root)).sum() - constant
+            columns.append(np.log(share) + normal)
+        return np.stack(columns, axis=1)
+
+    def chances(self, points: Floats) -> Floats:
+        """(n, K) class probabilities.
+
+        Examples
+        --------
+        >>> mixture = Mixture(np.array([0.5, 0.5]), np.array([[-1.0], [1.0]]), np.ones((2, 1, 1)))
+        >>> mixture.chances(np.array([[0.0], [1.0]])).round(3).tolist()
+        [[0.5, 0.5], [0.119, 0.881]]
+        """
+        joint = self.joint(points)
+        found: Floats = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How the flow is built and trained.
+
+    Parameters
+    ----------
+    couplings, width, epochs : int
+        Coupling layers; hidden units of their networks (three fully connected layers); most passes.
+    """
+
+    couplings: int
+    width: int
+    epochs: int
+
+
+def trained(
+    points: Floats, allowed: Bools, mixture: Mixture, training: Training, rng: np.random.Generator
+) -> tuple[Callable[[Floats], Floats], int]:
+    """Learn an invertible map under which the points follow the mixture.
+
+    Parameters
+    ----------
+    points : (n, d) float64
+        d at least 2, standardised.
+    allowed : (n, K) bool
+        Classes that a row may be of: one for labelled rows.
+    mixture : Mixture
+        Fixed.
+    training : Training
+    rng : numpy Generator
+
+    Returns
+    -------
+    callable
+        From points (m, d) to the mixture's space (m, d).
+    int
+        Passes over the rows until the likelihood of those held out stood still.
+
+    Raises
+    ------
+    MissingExtraError
+        jax or flowjax is not installed.
+    """
+    jax, jnp, eqx, optax, paramax, flows, distributions = map(_extra, _MODULES)
+    flow = flows.coupling_flow(
+        jax.random.key(int(rng.integers(2**31))),
+        base_dist=distributions.Normal(jnp.zeros(points.shape[1])),
+        flow_layers=training.couplings,
+        nn_width=training.width,
+        nn_depth=2,
+    )
+    parameters, static = eqx.partition(
+        flow.bijection, eqx.is_inexact_array, is_leaf=lambda leaf: isinstance(leaf, paramax.NonTrainable)
+    )
+    means, roots, shares = (jnp.asarray(x) for x in (mixture.means, mixture.roots, mixture.shares))
+
+    def latent(at: Any, rows: Any) -> tuple[Any, Any]:
+        bijection = paramax.unwrap(eqx.combine(at, static))
+        return jax.vmap(bijection.inverse_and_log_det)(rows)  # type: ignore[no-any-return]
+
+    def loss(at: Any, rows: Any, barred: Any) -> Any:
+        z, log_det = latent(at, rows)
+        away = jnp.swapaxes(z[None] - means[:, None], 1, 2)
+        white = jax.vmap(lambda root, a: jax.scipy.linalg.solve_triangular(root, a, lower=True))(roots, away)
+        scale = jnp.log(jnp.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
+        joint = (jnp.log(shares) - scale)[:, None] - 0.5 * (white**2).sum(axis=1)
+        return -(jax.scipy.special.logsumexp(joint.T + barred, axis=1) + log_det).mean()
+
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(_RATE))
+
+    def step(at: Any, state: Any, rows: Any, barred: Any) -> tuple[Any, Any]:
+        updates, state = optimiser.update(eqx.filter_grad(loss)(at, rows, barred), state, at)
+        return eqx.apply_updates(at, updates), state
+
+    barred = np.where(allowed, 0.0, _NEVER)
+    start = parameters, optimiser.init(parameters)
+    steps = eqx.filter_jit(step), eqx.filter_jit(loss)
+    found, epochs = _stopped_early(*steps, *start, points, barred, training, rng)
+    return lambda rows: np.asarray(latent(found, jnp.asarray(rows))[0], dtype=np.float64), epochs
+
+
+def _stopped_early(
+    step: Any,
+    loss: Any,
+    at: Any,
+    state: Any,
+    points: Floats,
+    barred: Floats,
+    training: Training,
+    rng: np.random.Generator,
+) -> tuple[Any, int]:
+    """The parameters with the best held-out likelihood, and the passes made."""
+    order = rng.permutation(len(points))
+    held, rows = order[: max(1, len(order) // _HELD_OUT)], order[max(1, len(order) // _HELD_OUT) :]
+    size = min(_BATCH, len(rows))
+    best, least, since = at, float(loss(at, points[held], barred[held])), 0
+    for epoch in range(1, training.epochs + 1):
+        shuffled = rng.permutation(rows)
+        for first in range(0, len(rows) - size + 1, size):
+            batch = shuffled[first : first + size]
+            at, state = step(at, state, points[batch], barred[batch])
+        now = float(loss(at, points[held], barred[held]))
+        best, least, since = (at, now, 0) if now < least else (best, least, since + 1)
+        if since >= _PATIENCE:
+            return best, epoch
+    return best, training.epochs
+
+
+_MODULES = ("jax", "jax.numpy", "equinox", "optax", "paramax", "flowjax.flows", "flowjax.distributions")
+
+
+def require(what: str) -> None:
+    """Refuse early, and without importing it, that the extra `flow` is missing.
+
+    Parameters
+    ----------
+    what : str
+        What needs it, as the subject of a sentence.
+
+    Raises
+    ------
+    MissingExtraError
+
+    Examples
+    --------
+    >>> require("The estimator ssme_flow")
+    """
+    if any(importlib.util.find_spec(module.partition(".")[0]) is None for module in _MODULES):
+        raise MissingExtraError(what, "flow")
+
+
+def _extra(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError("The estimator ssme_flow", "flow") from error

@@ -1,0 +1,368 @@
+"""What every estimator that uses labels is fitted on: checked, copied, and put into an order of its own.
+
+Rows and models are sorted by their content before a fit, so that the order in which they came cannot
+change its result: a seeded draw belongs to a row's values, not to its place in the array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from monitor.base.records import Floats, Ints
+
+UNLABELLED = -1
+"""Label of a row whose class is not known."""
+
+SUM_TOLERANCE = 1e-3
+"""How far from 1 the scores of a row may sum, as on the wire; such rows are divided by their sum."""
+
+_ROUNDING = 1e-9
+_LARGEST_OFF = SUM_TOLERANCE + 1e-7  # [0.5, 0.501] must pass, in single precision too: pools keep scores so
+
+Bools = NDArray[np.bool_]
+_Array = TypeVar("_Array", Floats, Ints, Bools)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledScores:
+    """Scores of M models on n rows, some of them labelled. Arrays are not to be written to.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+        Class probabilities, rows summing to 1; NaN for all classes where a model has no answer.
+    labels : (n,) int64
+        True class, −1 where not known.
+    predicted : (n, M) int64
+        Class acted on; the argmax of the scores where it was not given; −1 where the model is missing.
+    present : (n, M) bool
+        Where a model has an answer.
+    weights : (n,) float64 or None
+        1 / the probability with which a row was picked for labelling; means nothing on unlabelled rows.
+    acquisition : (n,) int64 or None
+        Number of the draw that labelled the row, −1 = unlabelled.
+    row_order : (n,) int64
+        Where each of these rows stands in the arrays that the caller gave.
+    model_order : (M,) int64
+        The same of the models.
+    """
+
+    scores: Floats
+    labels: Ints
+    predicted: Ints
+    present: Bools
+    weights: Floats | None
+    acquisition: Ints | None
+    row_order: Ints
+    model_order: Ints
+
+    @property
+    def rows(self) -> int:
+        """n."""
+        return len(self.labels)
+
+    @property
+    def models(self) -> int:
+        """M."""
+        return int(self.scores.shape[1])
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return int(self.scores.shape[2])
+
+    @property
+    def labelled(self) -> Bools:
+        """(n,) whether the row has a label."""
+        known: Bools = self.labels != UNLABELLED
+        return known
+
+    def clamp(self, posterior: Floats) -> Floats:
+        """Posterior with each labelled row put on its label; a new array.
+
+        Parameters
+        ----------
+        posterior : (n, K) float64
+
+        Returns
+        -------
+        (n, K) float64
+        """
+        clamped = posterior.copy()
+        clamped[self.labelled] = np.eye(self.classes)[self.labels[self.labelled]]
+        return clamped
+
+    def mean_of_models(self) -> Floats:
+        """(n, K) mean score over the models that answered; the mean of all rows where none did."""
+        return mean_of_models(self.scores)
+
+    def here(self, rows: ArrayLike) -> NDArray[np.generic]:
+        """An array with one entry a row, from the caller's order into this one."""
+        return np.asarray(rows)[self.row_order]
+
+    def there(self, rows: Floats) -> Floats:
+        """An array with one entry a row, from this order back into the caller's."""
+        returned = np.empty_like(rows)
+        returned[self.row_order] = rows
+        return returned
+
+
+def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
+    """Weights of labelled rows, summing to the number of equally weighted labels that tell as much.
+
+    Parameters
+    ----------
+    data : LabelledScores
+    rows : (l,) int64
+        Labelled rows.
+
+    Returns
+    -------
+    (l,) float64
+        1 everywhere without `weights`; their sum is L. Kish's (Σw)² / Σw².
+
+    Examples
+    --------
+    >>> data = checked_input(np.full((3, 1, 2), 0.5), [0, 1, -1], weights=[1.0, 3.0, 1.0])
+    >>> sorted(effective_weights(data, np.flatnonzero(data.labelled)).tolist())
+    [0.4, 1.2...]
+    """
+    if data.weights is None or len(rows) == 0:
+        return np.ones(len(rows))
+    weight = data.weights[rows]
+    scaled: Floats = weight * weight.sum() / (weight @ weight)
+    return scaled
+
+
+def effective_number(weight: Floats) -> float:
+    """Rows of equal weight that would tell as much: (Σw)² / Σw² (L. Kish); 0 of none.
+
+    Examples
+    --------
+    >>> effective_number(np.array([1.0, 1.0, 4.0]))
+    2.0
+    """
+    return float(weight.sum() ** 2 / (weight @ weight)) if len(weight) else 0.0
+
+
+def votes(scores: Floats) -> Ints:
+    """(n, M) most probable class of each model, the first of several; −1 where the model has no answer.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+
+    Examples
+    --------
+    >>> votes(np.array([[[0.2, 0.8], [np.nan, np.nan]]])).tolist()
+    [[1, -1]]
+    """
+    present = ~np.isnan(scores[:, :, 0])
+    return np.where(present, np.argmax(np.where(present[:, :, None], scores, 0.0), axis=2), -1)
+
+
+def mean_of_models(scores: Floats) -> Floats:
+    """Mean of the classifiers, over those that answered.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+        NaN where a model is missing.
+
+    Returns
+    -------
+    (n, K) float64
+        Rows without any answer get the mean of the others, or 1/K where there are no others.
+    """
+    present = ~np.isnan(scores[:, :, :1])
+    answers = present.sum(axis=1)
+    mean = np.where(present, scores, 0.0).sum(axis=1) / np.maximum(answers, 1)
+    silent = answers[:, 0] == 0
+    if silent.any():
+        mean[silent] = mean[~silent].mean(axis=0) if not silent.all() else 1.0 / scores.shape[2]
+    found: Floats = mean
+    return found
+
+
+def checked_input(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    predicted: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    acquisition: ArrayLike | None = None,
+) -> LabelledScores:
+    """Check what `fit` was given, copy it, and sort it by its content.
+
+    Raises
+    ------
+    ValueError
+        A shape or a value is not allowed: the message names the argument, the first entry that is
+        wrong, and what is allowed.
+
+    Examples
+    --------
+    >>> data = checked_input([[[0.2, 0.8]], [[0.9, 0.1]]], [1, -1])
+    >>> data.rows, data.models, data.classes, int(data.labelled.sum())
+    (2, 1, 2, 1)
+    >>> checked_input([[[0.2, 0.9]]], [0])
+    Traceback (most recent call last):
+        ...
+    ValueError: scores[0, 0] must sum to 1 within 0.001 (class probabilities), got a sum of 1.1
+    """
+    table = checked_scores(scores)
+    n, _, classes = table.shape
+    present: Bools = ~np.isnan(table[:, :, 0])
+    truth = _whole(labels, "labels", (n,), UNLABELLED, classes - 1, "-1 for no label, else a class index")
+    acted = _predicted(predicted, table, present)
+    weight = None if weights is None else _weights(weights, truth)
+    draw = None if acquisition is None else _acquisition(acquisition, truth)
+    model_order = _order_of_models(table, acted)
+    table, acted, present = table[:, model_order], acted[:, model_order], present[:, model_order]
+    order = _order_of_rows(table, acted, truth, weight, draw)
+    return LabelledScores(
+        _frozen(table[order]),
+        _frozen(truth[order]),
+        _frozen(acted[order]),
+        _frozen(present[order]),
+        None if weight is None else _frozen(weight[order]),
+        None if draw is None else _frozen(draw[order]),
+        _frozen(order),
+        _frozen(model_order),
+    )
+
+
+def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | None = None) -> Floats:
+    """Scores (n, M, K) as a float64 copy whose rows sum to 1, all NaN where a model is missing.
+
+    Parameters
+    ----------
+    scores : (n, M, K) array of float
+    models, classes : int, optional
+        M and K that they must have.
+
+    Raises
+    ------
+    ValueError
+        The shape is another, a value is no probability, a row is NaN for some classes only, or does not
+        sum to 1 within `SUM_TOLERANCE`.
+    """
+    table = np.array(scores, dtype=np.float64)
+    wanted = f"(n, {'M' if models is None else models}, {'K' if classes is None else classes})"
+    fits = table.ndim == 3 and table.shape[1] >= 1 and table.shape[2] >= 2
+    if (
+        not fits
+        or table.shape[1] != (models or table.shape[1])
+        or table.shape[2] != (classes or table.shape[2])
+    ):
+        raise ValueError(
+            f"scores must have the shape {wanted}: rows, models (at least 1), classes (at least 2), got "
+            f"{table.shape}; those of one model alone are scores[:, None, :]"
+        )
+    unknown: Ints = np.isnan(table).sum(axis=2)
+    _refuse(
+        (unknown > 0) & (unknown < table.shape[2]),
+        "scores{at} holds NaN for some classes only; give NaN for all of them where a model is missing",
+    )
+    _refuse(
+        (table < 0.0) | (table > 1.0),
+        "scores{at} must be a probability from 0 to 1, got {value}; turn logits or percentages into "
+        "probabilities first",
+        table,
+    )
+    total: Floats = table.sum(axis=2)
+    off: Bools = np.asarray(np.abs(total - 1.0) > _LARGEST_OFF)
+    _refuse(
+        off,
+        f"scores{{at}} must sum to 1 within {SUM_TOLERANCE} (class probabilities), got a sum of {{value}}",
+        total,
+    )
+    # Sums that are off by rounding alone stay: dividing by them would break ties between equal scores.
+    table /= np.where(np.abs(total - 1.0) > _ROUNDING, total, 1.0)[:, :, None]
+    return table
+
+
+def _refuse(wrong: Bools, message: str, values: Floats | Ints | None = None) -> None:
+    if not wrong.any():
+        return
+    at = np.argwhere(wrong)[0].tolist()
+    value = "" if values is None else f"{values[tuple(at)]:.6g}"
+    raise ValueError(message.format(at=at, value=value))
+
+
+def _whole(values: ArrayLike, name: str, shape: tuple[int, ...], low: int, high: int, meaning: str) -> Ints:
+    given = np.asarray(values)
+    if given.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, as the scores have it, got {given.shape}")
+    if given.size and given.dtype.kind not in "iu":
+        raise ValueError(f"{name} must hold whole numbers ({meaning}), got an array of {given.dtype}")
+    whole = given.astype(np.int64)
+    _refuse(
+        (whole < low) | (whole > high),
+        f"{name}{{at}} must lie from {low} to {high} ({meaning}), got {{value}}",
+        whole,
+    )
+    return whole
+
+
+def _predicted(predicted: ArrayLike | None, scores: Floats, present: Bools) -> Ints:
+    classes = scores.shape[2]
+    if predicted is None:
+        acted = np.argmax(np.where(present[:, :, None], scores, 0.0), axis=2)
+    else:
+        acted = _whole(predicted, "predicted", present.shape, -1, classes - 1, "the class acted on")
+        _refuse(
+            present & (acted < 0),
+            "predicted{at} must be a class index where the model has scores, got -1",
+        )
+    return np.where(present, acted, -1)
+
+
+def _weights(weights: ArrayLike, labels: Ints) -> Floats:
+    weight = np.array(weights, dtype=np.float64)
+    if weight.shape != labels.shape:
+        raise ValueError(f"weights must have the shape {labels.shape}, one a row, got {weight.shape}")
+    with np.errstate(invalid="ignore"):
+        wrong = (labels != UNLABELLED) & ~((weight > 0) & np.isfinite(weight))
+    _refuse(
+        wrong,
+        "weights{at} must be a positive number (1 / probability of being labelled), got {value}",
+        weight,
+    )
+    return np.where(labels == UNLABELLED, 1.0, weight)
+
+
+def _acquisition(acquisition: ArrayLike, labels: Ints) -> Ints:
+    draw = _whole(
+        acquisition, "acquisition", labels.shape, -1, np.iinfo(np.int64).max, "-1 = unlabelled, else the draw"
+    )
+    _refuse(
+        (draw >= 0) != (labels != UNLABELLED),
+        "acquisition{at} must be -1 exactly where the row has no label, got {value}",
+        draw,
+    )
+    return draw
+
+
+def _order_of_models(scores: Floats, predicted: Ints) -> Ints:
+    """Models by their marginal scores, which the order of the rows does not change."""
+    marginal = np.sort(scores, axis=0)
+    counts = np.sort(predicted, axis=0)
+    keys = [marginal[:, m].tobytes() + counts[:, m].tobytes() for m in range(scores.shape[1])]
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+
+
+def _order_of_rows(scores: Floats, predicted: Ints, labels: Ints, *others: Floats | Ints | None) -> Ints:
+    flat = scores.reshape(len(scores), scores.shape[1] * scores.shape[2])
+    columns = [flat, predicted, labels[:, None]]
+    columns += [other[:, None] for other in others if other is not None]
+    keys = np.concatenate(columns, axis=1)
+    return np.lexsort(keys.T).astype(np.int64)
+
+
+def _frozen(array: _Array) -> _Array:
+    array.flags.writeable = False
+    return array

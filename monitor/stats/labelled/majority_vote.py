@@ -1,0 +1,92 @@
+"""The vote of the classifiers, each weighted by its accuracy on the labelled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from monitor.base.records import Floats
+from monitor.stats.labelled.base import Fitted
+from monitor.stats.labelled.inputs import UNLABELLED, LabelledScores, effective_weights, votes
+from monitor.stats.labelled.posterior import PosteriorEstimator
+
+_DRAWS = 100
+_TIED = 1e-12  # sums of the same weights in another order
+
+
+class MajorityVote(PosteriorEstimator):
+    """Believes the class with the most votes, where a model's vote weighs as much as it is accurate.
+
+    A model votes for its most probable class. Its weight is its accuracy on the labelled rows that it
+    answered; all weights are equal without labels (flagged), and a model that answered no labelled row has
+    the mean of the others. The paper does not say whether the weighted mean of the votes or the class with
+    most of it is believed; the second gives the errors that it prints.
+
+    It assumes that the majority is right. Models that were trained alike err together, and their error is
+    then taken for the truth, so that **the accuracy of the models that agree comes out too high**, and more
+    labels do not mend it. The interval carries the sampling of the rows and of the labels behind the
+    weights (Bayesian bootstrap), so not that error.
+
+    References
+    ----------
+    Shanmugam et al., section 5 and appendix B.2 ("Majority-Vote").
+
+    Examples
+    --------
+    >>> scores = [[[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]], [[0.2, 0.8], [0.4, 0.6], [0.3, 0.7]]]
+    >>> fit = MajorityVote().fit(scores, [-1, 1])
+    >>> fit.posterior.round(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    >>> [fit.point("accuracy", model) for model in range(3)]
+    [1.0, 1.0, 0.5]
+    """
+
+    tag = "majority_vote"
+    draws: ClassVar[int] = _DRAWS
+
+    def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
+        super().__init__(seed=seed, positive=positive)
+        self._weights = np.empty((0, 0))
+
+    def _fit(self, data: LabelledScores) -> Fitted:
+        voted = votes(data.scores)
+        rows = np.flatnonzero(data.labelled)
+        right = (voted[rows] == data.labels[rows, None]).astype(np.float64)
+        answered = (voted[rows] != UNLABELLED).astype(np.float64)
+        weight = effective_weights(data, rows)
+        drawn = self.rng().standard_exponential((_DRAWS, len(rows))) * weight
+        every = np.vstack([weight, drawn])
+        self._weights = _accuracies(every @ (right * answered), every @ answered)
+        flags = () if len(rows) else ("no labels",)
+        return Fitted(data.clamp(_elected(data.scores, self._weights[0])), flags=flags)
+
+    def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
+        data, _ = self._done()
+        for weights in self._weights[1:]:
+            yield data.clamp(_elected(data.scores, weights))
+
+    def _predict(self, scores: Floats) -> Floats:
+        return _elected(scores, self._weights[0])
+
+
+def _accuracies(right: Floats, answered: Floats) -> Floats:
+    """(draws, M) weights of the models; the mean of the others for one without labelled answers."""
+    known = answered > 0
+    share: Floats = np.divide(right, answered, out=np.zeros_like(right), where=known)
+    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
+    mean = np.where(known.any(axis=1, keepdims=True), share.sum(axis=1, keepdims=True) / count, 1.0)
+    weights = np.where(known, share, mean)
+    # Models that are never right have no vote; where that is all of them, each has one.
+    weighed: Floats = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, 1.0)
+    return weighed
+
+
+def _elected(scores: Floats, weights: Floats) -> Floats:
+    """(n, K) the class with the most votes, shared among tied ones; equal shares where nobody voted."""
+    voted = votes(scores)
+    counted = np.stack([(voted == k) @ weights for k in range(scores.shape[2])], axis=1)
+    most = counted >= counted.max(axis=1, keepdims=True) * (1.0 - _TIED)
+    elected: Floats = most / most.sum(axis=1, keepdims=True)
+    return elected

@@ -1,0 +1,336 @@
+"""Metrics of a model when the true classes are only known as probabilities: expectations in closed form.
+
+Row i has the class probabilities p_i under some posterior, independent of the other rows' given the fit;
+a labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. For the
+metrics that are ratios of random counts the ratio of expectations is taken, which differs from the
+expectation of the ratio by O(1/n); the products inside them keep the terms of a row with itself:
+
+* AUROC: Σ_{i≠j} p_i (1 − p_j) [s_i > s_j] + ½ [s_i = s_j], over Σ_{i≠j} p_i (1 − p_j);
+* average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i;
+* calibration errors: Σ_b |Σ_{i in b} (s_i − p_i)| / n over bins of equal count. Posteriors carry no label
+  noise, so only that of the labelled rows is taken off (`monitor.stats.estimate.labelled_calibration_error`,
+  whose corrected value this is when all rows are labelled).
+
+With hard labels the others are scikit-learn's values. Shanmugam et al., appendix E.2, average over 500
+draws of labels instead, which adds noise, and to a calibration error a bias of some points at n = 1,000.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Reason
+from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
+from monitor.stats.estimate.equal_count import EqualCountBins, equal_count_bins, label_noise_bias
+from monitor.stats.labelled.inputs import UNLABELLED, LabelledScores
+
+METRICS = (
+    "accuracy",
+    "ece",
+    "class_ece",
+    "auroc",
+    "average_precision",
+    "precision",
+    "recall",
+    "f1",
+    "specificity",
+)
+"""Every metric that `estimate` knows by name; an estimator may define fewer."""
+
+
+_TINY = 1e-9
+"""Rows of a class, in expectation, below which it counts as absent."""
+
+
+def undefined(metric: str, rows: int) -> Reason:
+    """Why a metric of at least one row came out as NaN.
+
+    Examples
+    --------
+    >>> undefined("ece", 12).value, undefined("auroc", 500).value, undefined("precision", 500).value
+    ('too few rows', 'one class only', 'class never predicted')
+    """
+    if metric in ("ece", "class_ece"):
+        return Reason.TOO_FEW_ROWS
+    return Reason.NONE_PREDICTED if metric == "precision" else Reason.ONE_CLASS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranking:
+    """Rows sorted by a score, ties joined: the same for every draw of the posterior.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        Rows from the lowest score to the highest.
+    starts : (groups,) int64
+        Where each group of tied rows begins.
+    """
+
+    order: Ints
+    starts: Ints
+
+    @classmethod
+    def of(cls, score: Floats) -> _Ranking:
+        order = np.argsort(score, kind="stable")
+        ordered = score[order]
+        return cls(order, np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]))
+
+    def values(self, chance: Floats, weights: Floats | None) -> Floats:
+        """(2, draws): AUROC and average precision of chances (draws, n) of being positive."""
+        share = chance[:, self.order]
+        weight = np.ones((1, share.shape[1])) if weights is None else weights[:, self.order]
+        positive = weight * share
+        self_products = weight * (positive - positive * share)
+        positive, everyone = self._groups(positive), self._groups(weight)
+        negative = everyone - positive
+        positives, negatives = positive.sum(axis=1), negative.sum(axis=1)
+        below = np.cumsum(negative, axis=1) - 0.5 * negative
+        with np.errstate(invalid="ignore", divide="ignore"):
+            pairs = np.einsum("dg,dg->d", positive, below) - 0.5 * self_products.sum(axis=1)
+            auroc = pairs / (positives * negatives - self_products.sum(axis=1))
+            reached = _from_the_top(positive)
+            precise = (positive * reached + self._groups(self_products)) / _from_the_top(everyone)
+            precision = precise.sum(axis=1) / positives
+        one_class = (positives <= _TINY) | (negatives <= _TINY)
+        return np.where(one_class, np.nan, np.clip(np.stack([auroc, precision]), 0.0, 1.0))
+
+    def _groups(self, values: Floats) -> Floats:
+        """Sums (draws, groups) over tied rows."""
+        if len(self.starts) == values.shape[1]:
+            return values
+        sums: Floats = np.add.reduceat(values, self.starts, axis=1)
+        return sums
+
+
+def _from_the_top(values: Floats) -> Floats:
+    """Sums of each column and all columns after it."""
+    summed: Floats = np.cumsum(values[:, ::-1], axis=1)[:, ::-1]
+    return summed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CalibrationGap:
+    """Bins of a score, and the label noise in their gaps: the same for every draw of the posterior.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        Rows by score.
+    score : (n,) float64
+        In that order.
+    answer : (n,) int64
+        The class whose probability the score claims to be, in that order.
+    bins : EqualCountBins
+    noise : (bins,) float64
+        Variance that the labels of labelled rows give each gap.
+    """
+
+    order: Ints
+    score: Floats
+    answer: Ints
+    bins: EqualCountBins
+    noise: Floats
+
+    @classmethod
+    def of(cls, score: Floats, answer: Ints, labels: Ints, bins: int) -> _CalibrationGap | None:
+        """None where there are fewer rows than bins."""
+        if len(score) < bins:
+            return None
+        known = labels != UNLABELLED
+        gap = np.where(known, score - (labels == answer), 0.0)
+        cut, order = equal_count_bins(score, gap, bins)
+        noise = _label_noise(cut, gap[order], score[order], known[order])
+        return cls(order, score[order], answer[order], cut, noise)
+
+    def values(self, posterior: Floats, weights: Floats | None) -> Floats:
+        """(draws,) calibration error of posteriors (draws, n, K)."""
+        chance = _of_class(posterior[:, self.order], self.answer)
+        gap = self.score - chance
+        rows: Floats | float = float(len(self.score))
+        if weights is not None:
+            weight = weights[:, self.order]
+            gap *= weight
+            rows = weight.sum(axis=1)[:, None]
+        share = self.bins.rows / len(self.score)
+        summed = self.bins.sums(np.add.reduceat(gap, self.bins.starts, axis=1)) / rows
+        error = np.abs(summed).sum(axis=1)
+        if self.noise.any():
+            # A resampled gap carries the noise twice: that of the labels and that of the resampling.
+            error -= label_noise_bias(summed / share, self.noise * (1 if weights is None else 2), share)
+        clipped: Floats = np.clip(error, 0.0, 1.0)
+        return clipped
+
+
+def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.ndarray) -> Floats:
+    """(bins,) variance that label noise gives each mean gap; arrays in the bins' order, gap 0 where unknown.
+
+    As in `labelled_calibration_error`: the shape Σ s(1 − s)/n_b² over the labelled rows of a bin, scaled
+    over all bins to the scatter that the labels show within those that hold at least two.
+    """
+    labelled = bins.of(known.astype(np.float64))
+    shape = bins.of(np.where(known, score * (1.0 - score), 0.0)) / bins.rows**2
+    enough = labelled >= 2.0
+    if not enough.any():
+        return shape
+    count = np.maximum(labelled, 2.0)
+    scatter = np.maximum(bins.of(gap * gap) - bins.of(gap) ** 2 / count, 0.0) * count / (count - 1.0)
+    total = float(shape[enough].sum())
+    seen = float((scatter[enough] / bins.rows[enough] ** 2).sum())
+    return shape * (seen / total) if total > 0 else shape
+
+
+def _of_class(posterior: Floats, answer: Ints) -> Floats:
+    """(draws, n) probability of each row's class in `answer` (n,)."""
+    chosen: Floats = np.take_along_axis(posterior, answer[None, :, None], axis=2)[:, :, 0]
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelRows:
+    """The rows of one model, prepared so that metrics of many posteriors cost little.
+
+    Attributes
+    ----------
+    rows : (r,) int64
+        Rows of the fit that the model answered and the subgroup holds.
+    """
+
+    rows: Ints
+    predicted: Ints
+    classes: tuple[int, ...]
+    rankings: tuple[_Ranking, ...]
+    confidence: _CalibrationGap | None
+    top: _CalibrationGap | None
+
+    @classmethod
+    def of(cls, data: LabelledScores, model: int, rows: Ints, positive: int) -> ModelRows:
+        """Prepare one model.
+
+        Parameters
+        ----------
+        data : LabelledScores
+        model : int
+        rows : (r,) int64
+            Rows that the model has answered.
+        positive : int
+            Of two classes, the one that the metrics are about.
+        """
+        scores, predicted, labels = data.scores[rows, model], data.predicted[rows, model], data.labels[rows]
+        two = data.classes == 2
+        claimed = np.full(len(rows), positive) if two else np.argmax(scores, axis=1)
+        classes = (positive,) if two else tuple(range(data.classes))
+        at = np.arange(len(rows))
+        return cls(
+            rows,
+            predicted,
+            classes,
+            tuple(_Ranking.of(scores[:, k]) for k in classes),
+            _CalibrationGap.of(scores[at, predicted], predicted, labels, ECE_BINS),
+            _CalibrationGap.of(scores[at, claimed], claimed, labels, CLASS_ECE_BINS),
+        )
+
+    def values(self, posterior: Floats, weights: Floats | None = None) -> Floats:
+        """All metrics of all draws.
+
+        Parameters
+        ----------
+        posterior : (draws, n, K) float64
+            Of all rows of the fit.
+        weights : (draws, n) float64, optional
+            Of the rows, 1 if absent.
+
+        Returns
+        -------
+        (len(METRICS), draws) float64
+            NaN where a metric is not defined. With more than two classes AUROC, average precision,
+            precision, recall, F1 and specificity are means over the classes for which they are defined.
+        """
+        if not len(self.rows):
+            return np.full((len(METRICS), len(posterior)), np.nan)
+        inside = posterior[:, self.rows]
+        weight = None if weights is None else weights[:, self.rows]
+        none = np.full(len(inside), np.nan)
+        ranked = np.stack(
+            [r.values(inside[:, :, k], weight) for r, k in zip(self.rankings, self.classes, strict=True)]
+        )
+        auroc, average_precision = _mean_of_defined(ranked)
+        counted = counted_metrics(self.confusion(inside, weight), self.classes)
+        return np.stack(
+            [
+                counted[0],
+                none if self.confidence is None else self.confidence.values(inside, weight),
+                none if self.top is None else self.top.values(inside, weight),
+                auroc,
+                average_precision,
+                *counted[1:],
+            ]
+        )
+
+    def confusion(self, inside: Floats, weight: Floats | None = None) -> Floats:
+        """Expected confusion matrices.
+
+        Parameters
+        ----------
+        inside : (draws, r, K) float64
+            Posterior of these rows.
+        weight : (draws, r) float64, optional
+
+        Returns
+        -------
+        (draws, K, K) float64
+            Shares of all rows, true class by predicted class; each matrix sums to 1.
+        """
+        acted = np.eye(inside.shape[2])[self.predicted]
+        mass = inside if weight is None else inside * weight[:, :, None]
+        counts = np.swapaxes(mass, 1, 2) @ acted
+        shares: Floats = counts / counts.sum(axis=(1, 2), keepdims=True)
+        return shares
+
+
+def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
+    """Accuracy, precision, recall, F1 and specificity of confusion matrices.
+
+    Parameters
+    ----------
+    confusion : (draws, K, K) float64
+        True class by predicted class, in any unit.
+    classes : tuple of int
+        Those that all but the accuracy are averaged over.
+
+    Returns
+    -------
+    (5, draws) float64
+        NaN where nothing was predicted (precision), nothing is of the class (recall, F1) or everything is
+        (specificity), in all classes.
+
+    Examples
+    --------
+    >>> counted_metrics(np.array([[[50.0, 10.0], [5.0, 35.0]]]), (1,)).round(3).ravel().tolist()
+    [0.85, 0.778, 0.875, 0.824, 0.833]
+    """
+    total = confusion.sum(axis=(1, 2))
+    right = np.diagonal(confusion, axis1=1, axis2=2)[:, list(classes)]
+    true, acted = confusion.sum(axis=2)[:, list(classes)], confusion.sum(axis=1)[:, list(classes)]
+    small = _TINY * total[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = np.where(acted > small, right / acted, np.nan)
+        recall = np.where(true > small, right / true, np.nan)
+        f1 = np.where(true > small, 2 * right / (true + acted), np.nan)
+        others = total[:, None] - true
+        specificity = np.where(others > small, 1.0 - (acted - right) / others, np.nan)
+    accuracy = np.trace(confusion, axis1=1, axis2=2) / total
+    by_class = np.stack([precision, recall, f1, specificity])
+    return np.concatenate([accuracy[None], _mean_of_defined(np.moveaxis(by_class, 2, 0))])
+
+
+def _mean_of_defined(values: Floats) -> Floats:
+    """Mean over the first axis of what is not NaN; NaN where nothing is."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    summed = np.where(known, values, 0.0).sum(axis=0)
+    mean: Floats = np.divide(summed, count, out=np.full(summed.shape, np.nan), where=count > 0)
+    return mean

@@ -1,0 +1,232 @@
+"""Estimators that know the class probabilities of every row: all metrics and their intervals follow."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from monitor.base.records import Floats
+from monitor.base.results import Estimate, Result, Unknown
+from monitor.stats.estimate.poisson_binomial import checked_level
+from monitor.stats.labelled.base import LabelEstimator
+from monitor.stats.labelled.inputs import Bools
+from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
+
+REPLICATES = 200
+"""Resamplings of the rows behind an interval, where the fit itself gives fewer draws."""
+
+_BLOCK_BYTES = 16 << 20  # of one array of draws: a dozen such arrays live at once
+_TABLES_KEPT = 8  # subgroup masks whose draws are remembered
+
+_DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # apart: a change of one leaves the others alone
+_FIRST_FREE_STREAM = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfusionEstimate:
+    """An expected confusion matrix with an interval for each cell.
+
+    Parameters
+    ----------
+    value, lower, upper : (K, K) float64
+        Shares of the rows, true class by class acted on; `value` sums to 1.
+    level : float
+    n : int
+        Rows it rests on.
+    """
+
+    value: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+    n: int
+
+
+class PosteriorEstimator(LabelEstimator):
+    """An estimator whose fit is a distribution of class probabilities (n, K) for the rows.
+
+    Each metric is computed for each draw in closed form (expectation over labels, no Bernoulli noise).
+    The value is the median over the draws. The interval is the central part of
+
+        metric(draw, resampled rows) + bias · N(0, 1),
+
+    so it carries the uncertainty of labels and fit (the draws), the sampling of the rows (weights of the
+    Bayesian bootstrap, moved so that the resampling alone shifts nothing) and, where the subclass states
+    one, the error of the fit's shape. It is about the population that the rows come from, not about
+    these rows.
+
+    A subclass gives
+
+    * `tag`;
+    * `_fit(data) -> Fitted`: learn, keep whatever the other methods need, and return the posterior with
+      labelled rows on their labels (`data.clamp`). `self.rng()` is for anything random;
+    * `_draw_posteriors(rng)`: yield `self.draws` posteriors (n, K), labelled rows on their labels. By
+      default the fitted posterior itself, once (`draws = 1`): then the interval is of the rows alone;
+    * `_predict(scores)`;
+    * `_bias(metric, model, where)`, if it knows how far the shape of the fit may be off: a standard
+      deviation in the metric's own unit, 0 by default;
+    * `center`, "median" or "mean" over draws.
+
+    Rows and models come in the order of `LabelledScores` everywhere. Memory is bounded by a block of draws,
+    not by their number: draws are asked for anew (same seed) for each new subgroup.
+    """
+
+    draws: ClassVar[int] = 1
+    center: ClassVar[Literal["median", "mean"]] = "median"
+
+    def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
+        super().__init__(seed=seed, positive=positive)
+        self._tables: OrderedDict[tuple[bytes, bool], Floats] = OrderedDict()
+
+    def rng(self, stream: int = _FIRST_FREE_STREAM) -> np.random.Generator:
+        """A generator that depends on the seed and the stream's number alone.
+
+        Parameters
+        ----------
+        stream : int
+            From 10 up; the lower ones are taken.
+        """
+        return np.random.default_rng([self.seed, stream])
+
+    def point(self, metric: str, model: int = 0, where: ArrayLike | None = None) -> float | Unknown:
+        """The value of `estimate` without its interval, some times faster.
+
+        Parameters
+        ----------
+        metric, model, where
+            As in `estimate`.
+        """
+        asked = self._asked(metric, model, where)
+        return asked if isinstance(asked, Unknown) else self._value(metric, *asked)
+
+    def confusion(
+        self, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
+    ) -> ConfusionEstimate | Unknown:
+        """Expected confusion matrix of one model.
+
+        The value is the mean over the draws, so that its cells add up. The intervals, each for its own
+        cell, carry labels, fit and the sampling of the rows, not the error of the fit's shape.
+
+        Parameters
+        ----------
+        model, where, level
+            As in `estimate`.
+
+        Examples
+        --------
+        >>> from monitor.stats.labelled import Ensemble
+        >>> scores = np.tile([[[0.8, 0.2]], [[0.3, 0.7]]], (50, 1, 1))
+        >>> Ensemble().fit(scores, np.full(100, -1)).confusion().value.round(2).tolist()
+        [[0.4, 0.15], [0.1, 0.35]]
+        """
+        checked_level(level)
+        asked = self._asked("accuracy", model, where)
+        if isinstance(asked, Unknown):
+            return asked
+        view = self._view(*asked)
+        plain = self._gathered(lambda drawn, _: view.confusion(drawn[:, view.rows]), resampled=False)
+        moved = self._gathered(
+            lambda drawn, weight: view.confusion(drawn[:, view.rows], weight[:, view.rows]), resampled=True
+        )
+        value = plain.mean(axis=0)
+        drawn = moved + (np.repeat(plain, self._repeats, axis=0) - moved).mean(axis=0)
+        ends = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        lower, upper = np.clip(np.minimum(ends[0], value), 0, 1), np.clip(np.maximum(ends[1], value), 0, 1)
+        return ConfusionEstimate(value, lower, upper, level, len(view.rows))
+
+    def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
+        """Posteriors (n, K) from the fit's own uncertainty, `draws` of them."""
+        yield self._done()[1].posterior
+
+    def _bias(self, metric: str, model: int, where: Bools) -> float:
+        """Standard deviation of the metric's error from the fit's shape; `model` in the fit's order."""
+        return 0.0
+
+    def _forget(self) -> None:
+        self._tables.clear()
+
+    def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
+        value = self._value(metric, model, where)
+        if isinstance(value, Unknown):
+            return value
+        ends = np.quantile(self._spread(metric, model, where), [(1 - level) / 2, (1 + level) / 2])
+        lower, upper = float(np.clip(ends[0], 0.0, value)), float(np.clip(ends[1], value, 1.0))
+        return Estimate(value, lower, upper, level, int(self._rows(model, where).sum()))
+
+    def _value(self, metric: str, model: int, where: Bools) -> float | Unknown:
+        drawn = self._table(where, resampled=False)[METRICS.index(metric), model]
+        known = drawn[~np.isnan(drawn)]
+        if 2 * len(known) <= len(drawn):
+            return Unknown(undefined(metric, int(self._rows(model, where).sum())))
+        middle = np.median(known) if self.center == "median" else np.mean(known)
+        return float(np.clip(middle, 0.0, 1.0))
+
+    def _spread(self, metric: str, model: int, where: Bools) -> Floats:
+        """Draws of the metric that carry all three uncertainties."""
+        at = METRICS.index(metric), model
+        plain = np.repeat(self._table(where, resampled=False)[at], self._repeats)
+        moved = self._table(where, resampled=True)[at] - plain
+        known = ~np.isnan(moved)
+        if not known.any():  # a metric of a handful of rows, which no resampling of them defines
+            alone: Floats = plain[~np.isnan(plain)]
+            return alone
+        bias = self._bias(metric, model, where) * self.rng(_BIAS_STREAM).standard_normal(len(plain))
+        drawn: Floats = (plain + moved - moved[known].mean() + bias)[known]
+        return drawn
+
+    @property
+    def _repeats(self) -> int:
+        """Resamplings of the rows for each draw."""
+        return -(-REPLICATES // self.draws)
+
+    def _table(self, where: Bools, *, resampled: bool) -> Floats:
+        """(metrics, M, draws) values, or (metrics, M, draws · repeats) with the rows resampled."""
+        key = np.packbits(where).tobytes(), resampled
+        if key not in self._tables:
+            self._tables[key] = self._computed(where, resampled)
+        self._tables.move_to_end(key)
+        while len(self._tables) > _TABLES_KEPT:
+            self._tables.popitem(last=False)
+        return self._tables[key]
+
+    def _computed(self, where: Bools, resampled: bool) -> Floats:
+        data, _ = self._done()
+        views = [self._view(model, where) for model in range(data.models)]
+
+        def all_models(drawn: Floats, weights: Floats) -> Floats:
+            found = np.stack([view.values(drawn, weights if resampled else None) for view in views])
+            return np.moveaxis(found, 2, 0)
+
+        return np.moveaxis(self._gathered(all_models, resampled=resampled), 0, 2).swapaxes(0, 1)
+
+    def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
+        """What `of` gives for all draws (and weights of rows, where resampled), along the first axis."""
+        row_rng = self.rng(_ROW_STREAM)
+        repeats = self._repeats if resampled else 1
+        unweighted = np.ones((1, 1))
+        parts = []
+        for drawn in self._blocks(repeats):
+            weights = row_rng.standard_exponential(drawn.shape[:2]) if resampled else unweighted
+            parts.append(of(drawn, weights))
+        return np.concatenate(parts)
+
+    def _view(self, model: int, where: Bools) -> ModelRows:
+        data, _ = self._done()
+        rows = np.flatnonzero(self._rows(model, where))
+        return ModelRows.of(data, model, rows, self._positive())
+
+    def _blocks(self, repeats: int) -> Iterator[Floats]:
+        """The draws, each `repeats` times in a row, in blocks (draws, n, K) not to be written to."""
+        drawn = iter(self._draw_posteriors(self.rng(_DRAW_STREAM)))
+        for draw in drawn:
+            together = max(1, _BLOCK_BYTES // draw.nbytes)
+            if repeats == 1:
+                yield np.stack([draw, *islice(drawn, together - 1)])
+            for first in range(0, repeats if repeats > 1 else 0, together):
+                yield np.broadcast_to(draw, (min(together, repeats - first), *draw.shape))

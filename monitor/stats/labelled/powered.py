@@ -1,0 +1,177 @@
+"""Accuracy by PPI++ with an interval that holds with few labels: Wilson's at the effective number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.estimate.proportion import wilson_interval
+from monitor.stats.labelled.inputs import LabelledScores
+from monitor.stats.labelled.ppi import prediction_powered
+
+
+def powered_share(
+    right: Floats,
+    expected: Floats,
+    population: Floats,
+    weights: Floats | None,
+    lam: float | None,
+    level: float,
+) -> Estimate:
+    """Share of right rows by PPI++, from 0 to 1.
+
+    The interval is Wilson's at the number of labels that would know the share as well as the estimate
+    does. That number comes from the variance with one right and one wrong row more, both with the
+    annotator's mean guess (as in `monitor.stats.estimate.hajek`): otherwise labels that are all alike would
+    make it infinite.
+
+    Parameters
+    ----------
+    right : (n,) float64
+        1 where the labelled row is right, else 0; n ≥ 1.
+    expected : (n,) float64
+        The annotator's chance that it is.
+    population : (N,) float64
+        The same on the rows that stand for the population.
+    weights : (n,) float64 or None
+        Of the labelled rows.
+    lam : float or None
+        Tuned where None.
+    level : float
+
+    Examples
+    --------
+    >>> powered_share(np.r_[np.ones(45), np.zeros(5)], np.full(50, 0.9), np.full(500, 0.9), None, None, 0.95)
+    Estimate(value=0.9, lower=0.7863..., upper=0.9565..., level=0.95, n=50)
+    """
+    found = prediction_powered(right, expected, population, lam=lam, weights=weights)
+    value = float(np.clip(found.value[0], 0.0, 1.0))
+    w = np.ones(len(right)) if weights is None else weights
+    rows = effective_trials(right, expected, population, w, float(found.lam[0]))
+    lower, upper = wilson_interval(value, rows, level)
+    return Estimate(value, lower, upper, level, len(right))
+
+
+def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
+    """Labels of equal weight that alone would tell as much, above 0; see `powered_share`.
+
+    Parameters
+    ----------
+    right, expected, w : (n,) float64
+    population : (N,) float64
+    lam : float
+    """
+    middle, heavy = float(w @ expected / w.sum()), float(w @ w / w.sum())
+    more_w = np.r_[w, heavy, heavy]
+    more_right, more_expected = np.r_[right, 1.0, 0.0], np.r_[expected, middle, middle]
+    found = prediction_powered(more_right, more_expected, population, lam=lam, weights=more_w)
+    share = float(more_w @ more_right / more_w.sum())
+    alone = share * (1 - share) * float(more_w @ more_w) / float(more_w.sum()) ** 2
+    kish = float(w.sum() ** 2 / (w @ w))
+    return kish * alone / float(found.covariance[0, 0])
+
+
+def accuracy_of(
+    data: LabelledScores, rows: Ints, model: int, chance: Floats, lam: float | None, level: float
+) -> Result:
+    """Accuracy of a model on some rows, from their labels and an annotator's class probabilities.
+
+    Without weights the unlabelled rows stand for the population, as in the paper. With weights they are
+    no random sample any more, so all rows do.
+
+    Parameters
+    ----------
+    data : LabelledScores
+    rows : (r,) int64
+        Rows that the model has answered.
+    model : int
+    chance : (n, K) float64
+        The annotator's class probabilities of all rows.
+    lam : float or None
+    level : float
+    """
+    if not (data.labels[rows] >= 0).any():
+        return Unknown(Reason.NO_LABELS)
+    of = _Parts.of(data, rows, model, chance)
+    return powered_share(of.right, of.expected, of.population, of.weights, lam, level)
+
+
+def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: float | None) -> Floats:
+    """How the errors of all models' accuracies by `accuracy_of` go together.
+
+    Of each estimate, what each row adds to its error: w (δ − mean δ) / Σw of a labelled one with
+    δ = right − λ·expected, λ (expected − mean) / N of one that stands for the population. As in
+    `effective_trials` two rows more are taken in, here with each model right by a fair coin of its own: two
+    models of which one is right on all of a few labelled rows would seem to differ without error otherwise.
+
+    Parameters
+    ----------
+    data : LabelledScores
+    chances : sequence of (n, K) float64
+        The annotator's class probabilities of all rows, by model.
+    lam : float or None
+
+    Returns
+    -------
+    (M, M) float64
+        NaN for a model without a labelled row.
+
+    References
+    ----------
+    A. Agresti, Y. Min, *Simple improved confidence intervals for comparing matched proportions*, Statistics
+    in Medicine 24 (2005), for two rows more: half a row in each cell of two models' table.
+    """
+    of_labels, of_rows = np.zeros((data.rows, data.models)), np.zeros((data.rows, data.models))
+    share, lean = np.full(data.models, np.nan), np.zeros(data.models)
+    for model, chance in enumerate(chances):
+        rows = np.flatnonzero(data.present[:, model])
+        if not (data.labels[rows] >= 0).any():
+            continue
+        of = _Parts.of(data, rows, model, chance)
+        step, fresh, share[model], lean[model] = of.errors(lam)
+        of_labels[of.labelled_rows, model] = step
+        of_rows[of.population_rows, model] = fresh
+    coins = 2 * np.outer(share, share) * (0.25 * np.eye(data.models) + np.outer(lean, lean))
+    found: Floats = of_labels.T @ of_labels + of_rows.T @ of_rows + coins
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """What PPI is told of a model's accuracy: l labelled rows, p that stand for the population."""
+
+    right: Floats
+    expected: Floats
+    population: Floats
+    weights: Floats | None
+    labelled_rows: Ints
+    population_rows: Ints
+
+    @classmethod
+    def of(cls, data: LabelledScores, rows: Ints, model: int, chance: Floats) -> _Parts:
+        known = data.labels[rows] >= 0
+        acted = data.predicted[rows, model]
+        expected = chance[rows, acted]
+        right = (acted == data.labels[rows])[known].astype(np.float64)
+        weights = None if data.weights is None else data.weights[rows][known]
+        stand = ~known if weights is None else np.ones_like(known)
+        return cls(right, expected[known], expected[stand], weights, rows[known], rows[stand])
+
+    def errors(self, lam: float | None) -> tuple[Floats, Floats, float, float]:
+        """(l,) and (p,) what each row adds to the error; the weight of a coin's row, and its δ's distance."""
+        powered = prediction_powered(
+            self.right, self.expected, self.population, lam=lam, weights=self.weights
+        )
+        trust = float(powered.lam[0])
+        w = np.ones(len(self.right)) if self.weights is None else self.weights
+        heavy = float(w @ w / w.sum())
+        total = float(w.sum()) + 2 * heavy
+        delta, coin = self.right - trust * self.expected, 0.5 - trust * float(w @ self.expected / w.sum())
+        center = (float(w @ delta) + 2 * heavy * coin) / total
+        many = max(len(self.population), 1)
+        fresh = trust * (self.population - self.population.sum() / many) / many
+        return w * (delta - center) / total, fresh, heavy / total, coin - center

@@ -1,0 +1,202 @@
+"""Prediction-powered means: many rows that an annotator guessed, corrected by few that a human labelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from monitor.base.records import Floats
+from monitor.stats.estimate.poisson_binomial import checked_level
+
+Tuning = Literal["each", "together"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictionPowered:
+    """Means of M models with their joint uncertainty.
+
+    Parameters
+    ----------
+    value : (M,) float64
+        μ̂, in the unit of φ; may fall outside the range of φ.
+    covariance : (M, M) float64
+        Of `value`: the V/n of the paper.
+    classical : (M,) float64
+        Variance of the labelled mean alone, for comparison.
+    lam : (M,) float64
+        Trust in the annotator: 0 ignores it, 1 is plain PPI.
+    n, unlabelled : int
+        Labelled and unlabelled rows.
+    """
+
+    value: Floats
+    covariance: Floats
+    classical: Floats
+    lam: Floats
+    n: int
+    unlabelled: int
+
+    @property
+    def error(self) -> Floats:
+        """(M,) standard error of each mean."""
+        return np.asarray(np.sqrt(np.diagonal(self.covariance)))
+
+    @property
+    def effective_labels(self) -> Floats:
+        """(M,) labels that would give the plain mean the same variance; infinite where there is none."""
+        variance = np.diagonal(self.covariance)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(variance > 0, self.classical / variance, np.inf)
+        return np.asarray(np.where(self.classical == variance, 1.0, ratio) * self.n)
+
+    def interval(self, level: float = 0.95) -> Floats:
+        """(M, 2) ends of each mean's normal interval, each at that level by itself.
+
+        The paper's (5) lacks the square root of V/n. With few labels, or all of them alike, the normal
+        approximation is too narrow.
+
+        Parameters
+        ----------
+        level : float
+            Above 0 and below 1.
+        """
+        half = ndtri(0.5 + checked_level(level) / 2) * self.error
+        return np.stack([self.value - half, self.value + half], axis=1)
+
+
+def prediction_powered(
+    phi: ArrayLike,
+    expected: ArrayLike,
+    expected_unlabelled: ArrayLike,
+    *,
+    lam: float | None = None,
+    tune: Tuning = "each",
+    weights: ArrayLike | None = None,
+) -> PredictionPowered:
+    """PPI (`lam=1`), PPI++ (`lam` tuned, the default) and the classical mean (`lam=0`) of any φ(f(x), y).
+
+    μ̂ = λ/N Σ Êᵤ + Σ w(φ − λÊ) / Σw, with Ê the annotator's expectation of φ. λ is chosen from 0 to 1 for
+    the least variance; any fixed λ leaves the mean unbiased, whatever the annotator is worth.
+
+    The labelled rows must be a random sample of what the unlabelled rows are, or `weights` must say how
+    they are not: w = dP/dQ, the density of the rows of interest over that of the labelled ones, up to a
+    factor. The weight stands on both terms (in the paper's (7) and (8) it is on φ alone, which is biased).
+
+    Parameters
+    ----------
+    phi : (n,) or (n, M) array of float
+        φ on the labelled rows, from their labels; n ≥ 1.
+    expected : same shape
+        The annotator's expectation of φ on the same rows. It must not have seen their labels.
+    expected_unlabelled : (N,) or (N, M) array of float
+        The same on the unlabelled rows; without any, λ is 0.
+    lam : float, optional
+        From 0 to 1; tuned if absent.
+    tune : {"each", "together"}
+        One λ a model, or one for all that makes the sum of the variances least.
+    weights : (n,) array of float, optional
+        Positive.
+
+    Returns
+    -------
+    PredictionPowered
+        Variances divide by n and N, not n − 1, as in `ppi-python`. With weights they are linearised
+        around the weighted mean.
+
+    Raises
+    ------
+    ValueError
+        A shape, a weight or `lam` is not allowed, or there is no labelled row.
+
+    References
+    ----------
+    Boyeau et al., *AutoEval Done Right*, equations (2) to (5) and (7). Angelopoulos, Duchi, Zrnic, *PPI++:
+    Efficient Prediction-Powered Inference*, arXiv 2311.01453, for λ.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.uniform(0.5, 1.0, 5000)
+    >>> right = rng.random(5000) < chance
+    >>> found = prediction_powered(right[:100], chance[:100], chance[100:])
+    >>> bool(found.effective_labels[0] > 100), found.interval(0.95).shape
+    (True, (1, 2))
+    """
+    y, y_hat, y_new = (_columns(values, name) for values, name in _named(phi, expected, expected_unlabelled))
+    _checked(y, y_hat, y_new, lam)
+    w = _normalised(weights, len(y))
+    found = _tuned(y, y_hat, y_new, w, tune) if lam is None else np.full(y.shape[1], float(lam))
+    if not len(y_new):
+        found = np.zeros(y.shape[1])
+    delta = y - found * y_hat
+    corrected = (w * delta).mean(axis=0)
+    guess = found * y_new
+    value = corrected + (guess.mean(axis=0) if len(y_new) else 0.0)
+    covariance = _covariance(w * (delta - corrected)) / len(y)
+    if len(y_new):
+        covariance = covariance + _covariance(guess) / len(y_new)
+    plain = w * (y - (w * y).mean(axis=0))
+    return PredictionPowered(value, covariance, plain.var(axis=0) / len(y), found, len(y), len(y_new))
+
+
+def _named(*values: ArrayLike) -> list[tuple[ArrayLike, str]]:
+    return list(zip(values, ("phi", "expected", "expected_unlabelled"), strict=True))
+
+
+def _columns(values: ArrayLike, name: str) -> Floats:
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim not in (1, 2):
+        raise ValueError(f"{name} must have the shape (rows,) or (rows, models), got {table.shape}")
+    if not np.isfinite(table).all():
+        raise ValueError(f"{name} must be finite; leave rows out that a model did not answer")
+    return table[:, None] if table.ndim == 1 else table
+
+
+def _checked(y: Floats, y_hat: Floats, y_new: Floats, lam: float | None) -> None:
+    if not len(y):
+        raise ValueError("phi must hold at least one labelled row, got none")
+    if y_hat.shape != y.shape:
+        raise ValueError(f"expected must have the shape of phi, {y.shape}, got {y_hat.shape}")
+    if y_new.shape[1] != y.shape[1]:
+        raise ValueError(f"expected_unlabelled must have {y.shape[1]} models, as phi, got {y_new.shape[1]}")
+    if lam is not None and not 0.0 <= lam <= 1.0:
+        raise ValueError(f"lam must lie from 0 (labels alone) to 1 (plain PPI), got {lam}")
+
+
+def _normalised(weights: ArrayLike | None, n: int) -> Floats:
+    """(n, 1) with the mean 1."""
+    if weights is None:
+        return np.ones((n, 1))
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (n,) or not np.isfinite(w).all() or (w <= 0).any():
+        raise ValueError(f"weights must be {n} positive numbers, one a labelled row")
+    found: Floats = (w / w.mean())[:, None]
+    return found
+
+
+def _tuned(y: Floats, y_hat: Floats, y_new: Floats, w: Floats, tune: Tuning) -> Floats:
+    """(M,) λ of least variance, in the form of `ppi-python`: the variance of Ê is that of all rows."""
+    if tune not in ("each", "together"):
+        raise ValueError(f"tune must be 'each' or 'together', got {tune!r}")
+    n, fresh = len(y), len(y_new)
+    if not fresh:
+        return np.zeros(y.shape[1])
+    center = (w * (y - y_hat)).mean(axis=0) + y_new.mean(axis=0)
+    true, guess = w * (y - center), w * (y_hat - center)
+    together = ((true - true.mean(axis=0)) * (guess - guess.mean(axis=0))).mean(axis=0)
+    spread = np.concatenate([guess, y_new - center]).var(axis=0, ddof=1) * (1.0 + n / fresh)
+    if tune == "together":
+        together, spread = np.full_like(together, together.sum()), np.full_like(spread, spread.sum())
+    lam = np.divide(together, spread, out=np.zeros_like(together), where=spread > 0)
+    clipped: Floats = np.clip(lam, 0.0, 1.0)
+    return clipped
+
+
+def _covariance(rows: Floats) -> Floats:
+    centred = rows - rows.mean(axis=0)
+    found: Floats = centred.T @ centred / len(rows)
+    return found

@@ -1,0 +1,174 @@
+"""PPI++ with SSME as the annotator, cross-fitted: its sharpness, and validity that rests on labels alone."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+from scipy.special import expit, logit, stdtrit
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate, Reason, Result, Unknown
+from monitor.stats.labelled.base import Fitted, LabelEstimator
+from monitor.stats.labelled.inputs import UNLABELLED, Bools, LabelledScores
+from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
+from monitor.stats.labelled.powered import accuracy_covariance, accuracy_of
+from monitor.stats.labelled.ssme import SSME
+
+FOLDS = 5
+FEWEST_LABELS = 10
+"""Below which nothing but the accuracy is answered: the spread of the corrections is not known."""
+
+_GROUPS = 40  # of labelled rows, behind the variance of a correction
+_RESAMPLINGS = 200
+_BLOCK = 20  # posteriors computed at once
+_STEP = 1e-4  # of a numerical derivative
+_FOLD_STREAM, _GROUP_STREAM, _ROW_STREAM = range(20, 23)
+
+
+class Rectified(LabelEstimator):
+    """Metrics under the posterior of SSME, with its error on labelled rows taken off.
+
+    SSME is fitted `FOLDS` times, each time without the labels of one fold, so that the posterior of a
+    labelled row has not seen its label. Accuracy is then PPI++ as in `autoeval`. The other metrics are those
+    of the posterior to which the errors on labelled rows, y − q, are added with the weight of the rows they
+    stand for: every count is then a plain PPI mean (λ = 1), and every metric a function of such counts or of
+    pairs of them. The interval carries the scatter of the corrections (Student's t over groups of labelled
+    rows) and the sampling of the rows (Bayesian bootstrap).
+
+    It stays right where SSME's assumptions fail, as long as the labels are a random sample or `weights` say
+    how they are not; where SSME holds, `ssme` itself is narrower. A value that corrections push past 0 or 1
+    is cut there, and its interval is then too narrow. Calibration errors are sums of absolute values, which
+    no such correction leaves unbiased, so they are not defined here. Intervals of the other metrics hold less
+    than they say with a few dozen labels (about 85 % of the AUROC's with 60); below `FEWEST_LABELS` labels
+    only accuracy is answered.
+
+    References
+    ----------
+    Boyeau et al., *AutoEval Done Right*; T. Zrnic, E. J. Candès, *Cross-prediction-powered inference*, PNAS
+    121 (2024), for the folds.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.integers(0, 2, 600)
+    >>> logit = (2 * truth - 1)[:, None] + rng.normal(size=(600, 2))
+    >>> scores = np.stack([1 / (1 + np.exp(logit)), 1 / (1 + np.exp(-logit))], axis=2)
+    >>> found = Rectified().fit(scores, np.where(np.arange(600) < 60, truth, -1)).estimate("accuracy")
+    >>> realised = float((scores[:, 0].argmax(axis=1) == truth).mean())
+    >>> found.lower < realised < found.upper
+    True
+    """
+
+    tag = "rectified"
+    metrics = frozenset(METRICS) - {"ece", "class_ece"}
+
+    def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
+        super().__init__(seed=seed, positive=positive)
+        self._chance: Floats = np.empty((0, 0))
+        self._kept: dict[tuple[int, bytes], tuple[Floats, Floats, int]] = {}
+        self._whole: SSME | None = None
+
+    def _forget(self) -> None:
+        self._kept = {}
+        self._whole = None
+
+    def _fit(self, data: LabelledScores) -> Fitted:
+        known = np.flatnonzero(data.labelled)
+        if not len(known):
+            return Fitted(data.mean_of_models(), refused=Reason.NO_LABELS)
+        shuffled = np.random.default_rng([self.seed, _FOLD_STREAM]).permutation(known)
+        fits = [self._without(data, fold) for fold in np.array_split(shuffled, min(FOLDS, len(known)))]
+        whole = self._without(data, known[:0])
+        refused = next((fit.refused for fit in [whole, *fits] if fit.refused is not None), None)
+        if refused is not None:
+            return Fitted(data.clamp(data.mean_of_models()), converged=False, refused=refused)
+        self._chance = np.mean([fit.posterior for fit in fits], axis=0)
+        for fit, fold in zip(fits, np.array_split(shuffled, len(fits)), strict=True):
+            self._chance[fold] = fit.posterior[fold]
+        self._whole = whole
+        return Fitted(
+            data.clamp(self._chance),
+            all(fit.converged for fit in fits),
+            max(fit.iterations for fit in fits),
+        )
+
+    def _without(self, data: LabelledScores, fold: Ints) -> SSME:
+        """SSME that does not know the labels of some rows."""
+        labels = data.labels.copy()
+        labels[fold] = UNLABELLED
+        return SSME(seed=self.seed, positive=self.positive).fit(
+            data.scores, labels, predicted=data.predicted, weights=data.weights
+        )
+
+    def _predict(self, scores: Floats) -> Floats:
+        if self._whole is None:
+            raise RuntimeError("the fit was refused, so nothing can be predicted from it")
+        return self._whole.predict(scores)
+
+    def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
+        data, _ = self._done()
+        rows = np.flatnonzero(self._rows(model, where))
+        if metric == "accuracy":
+            return accuracy_of(data, rows, model, self._chance, None, level)
+        known = rows[data.labels[rows] >= 0]
+        if len(known) < FEWEST_LABELS:
+            return Unknown(Reason.TOO_FEW_LABELS if len(known) else Reason.NO_LABELS)
+        key = model, np.packbits(where).tobytes()
+        if key not in self._kept:
+            self._kept[key] = self._stepped(data, model, rows, known)
+        values, errors, groups = self._kept[key]
+        value, error = float(values[METRICS.index(metric)]), float(errors[METRICS.index(metric)])
+        if np.isnan(value) or np.isnan(error):
+            return Unknown(undefined(metric, len(rows)))
+        half = float(stdtrit(groups - 1, 0.5 + level / 2)) * error
+        lower, upper = max(value - half, 0.0), min(value + half, 1.0)
+        if 0.0 < value < 1.0:  # on the scale of the logit, where a share's error depends less on the share
+            half /= value * (1.0 - value)
+            lower, upper = (float(expit(logit(value) + side * half)) for side in (-1, 1))
+        return Estimate(value, min(lower, value), max(upper, value), level, len(known))
+
+    def _covariance(self, metric: str) -> Floats | None:
+        data, _ = self._done()
+        return accuracy_covariance(data, [self._chance] * data.models, None) if metric == "accuracy" else None
+
+    def _stepped(
+        self, data: LabelledScores, model: int, rows: Ints, known: Ints
+    ) -> tuple[Floats, Floats, int]:
+        """All metrics after the correction, their standard errors, and the groups behind these."""
+        view = ModelRows.of(data, model, rows, self._positive())
+        posterior = data.clamp(self._chance)
+        weight = np.ones(data.rows) if data.weights is None else data.weights
+        # A labelled row stands for itself, which it does already, and for others without a label.
+        share = weight[known] * len(rows) / weight[known].sum() - 1.0
+        step = share[:, None] * (posterior[known] - self._chance[known])
+        rng = np.random.default_rng([self.seed, _GROUP_STREAM])
+        groups = np.array_split(rng.permutation(len(known)), min(_GROUPS, len(known)))
+        corrected = posterior.copy()
+        corrected[known] += step
+        moved = np.stack([_slope(view, corrected, known[g], step[g]) for g in groups], axis=1)
+        of_labels = moved.var(axis=1, ddof=1) * len(groups)
+        values = view.values(corrected[None])[:, 0]
+        errors = np.sqrt(of_labels + self._of_rows(view, posterior))
+        return np.clip(values, 0.0, 1.0), errors, len(groups)
+
+    def _of_rows(self, view: ModelRows, posterior: Floats) -> Floats:
+        """(metrics,) variance from the sampling of the rows."""
+        rng = np.random.default_rng([self.seed, _ROW_STREAM])
+        drawn = []
+        for _ in range(_RESAMPLINGS // _BLOCK):
+            weight = rng.standard_exponential((_BLOCK, len(posterior)))
+            drawn.append(view.values(np.broadcast_to(posterior, (_BLOCK, *posterior.shape)), weight))
+        found: Floats = np.concatenate(drawn, axis=1).var(axis=1)
+        return found
+
+
+def _slope(view: ModelRows, posterior: Floats, rows: Ints, step: Floats) -> Floats:
+    """(metrics,) derivative of the metrics along a step of some rows' posterior."""
+    size = _STEP / max(1.0, sqrt(float((step * step).sum(axis=1).max())))
+    both = np.stack([posterior, posterior])
+    both[0, rows] += size * step
+    both[1, rows] -= size * step
+    ahead, behind = view.values(both).T
+    found: Floats = (ahead - behind) / (2 * size)
+    return found

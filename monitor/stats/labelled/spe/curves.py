@@ -1,0 +1,166 @@
+"""Precision-recall and ROC curves of many draws at once, of labelled scores or of a mixture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from monitor.base.records import Floats
+from monitor.stats.labelled.spe.mixture import Pair
+
+Kind = Literal["precision_recall", "roc"]
+GRID = np.linspace(0.0, 1.0, 101)
+"""Where curves are given: recalls, or false positive rates."""
+_SCORES = np.concatenate([[-1e9], np.linspace(1e-6, 1.5, 1024)])
+_NONE = 1e-12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """A performance curve with a band, point by point.
+
+    Parameters
+    ----------
+    kind : str
+        "precision_recall" or "roc".
+    x : (g,) float64
+        Recall, or the false positive rate; rising.
+    value, lower, upper : (g,) float64
+        Precision, or recall, from 0 to 1: median over the draws and the ends of the central interval.
+    level : float
+        Of each point's interval; the whole curve leaves the band more often than that.
+    """
+
+    kind: Kind
+    x: Floats
+    value: Floats
+    lower: Floats
+    upper: Floats
+    level: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Shares above each of t falling thresholds, for d draws.
+
+    Parameters
+    ----------
+    thresholds : (t,) float64
+        Falling.
+    recall, false_positive : (d, t) float64
+        Shares of the positive and of the negative class above; they rise along the second axis.
+    precision : (d, t) float64
+        Share of positives among all above.
+    """
+
+    thresholds: Floats
+    recall: Floats
+    false_positive: Floats
+    precision: Floats
+
+    @classmethod
+    def of_labels(cls, scores: Floats, positive: Floats) -> Rates:
+        """Rates at every score, counting those at or above it.
+
+        Parameters
+        ----------
+        scores : (n,) float64
+        positive : (d, n) float64
+            1 for the positive class, else 0.
+
+        Examples
+        --------
+        >>> rates = Rates.of_labels(np.array([0.1, 0.4, 0.8]), np.array([[0.0, 1.0, 1.0]]))
+        >>> rates.precision.round(2).tolist(), rates.recall.tolist()
+        ([[1.0, 1.0, 0.67]], [[0.5, 1.0, 1.0]])
+        """
+        order = np.argsort(-scores, kind="stable")
+        ordered = scores[order]
+        last = np.flatnonzero(np.r_[ordered[1:] != ordered[:-1], True])
+        hits = np.cumsum(positive[:, order], axis=1)
+        above = last + 1.0
+        reached = hits[:, last]
+        positives = hits[:, -1:]
+        negatives = positive.shape[1] - positives
+        return cls(
+            ordered[last],
+            reached / np.maximum(positives, _NONE),
+            (above - reached) / np.maximum(negatives, _NONE),
+            reached / above,
+        )
+
+    @classmethod
+    def of_mixture(cls, pair: Pair, parameters: Floats, thresholds: Floats | None = None) -> Rates:
+        """Equations (4) and (5) for parameters (d, p).
+
+        Parameters
+        ----------
+        pair : Pair
+        parameters : (d, p) float64
+        thresholds : (t,) float64, optional
+            Falling; a fine grid that reaches past all scores if absent.
+        """
+        falling = _SCORES[::-1] if thresholds is None else thresholds
+        false_positive, recall = (np.clip(share, 0.0, 1.0) for share in pair.survival(parameters, falling))
+        share = 1.0 / (1.0 + np.exp(-pair.parts(parameters)[0]))
+        true, false = share * recall, (1.0 - share) * false_positive
+        # Past the last score both shares fall to 0 and their ratio means nothing: the curve ends level.
+        reliable = true + false > 1e-9
+        precision = np.where(reliable, true / np.maximum(true + false, 1e-300), np.nan)
+        first = np.argmax(reliable, axis=1)
+        level = precision[np.arange(len(precision)), first]
+        precision = np.where(reliable, precision, np.nan_to_num(level, nan=1.0)[:, None])
+        return cls(falling, recall, false_positive, precision)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rates]) -> Rates:
+        """The draws of all parts, which have the same thresholds."""
+        return cls(
+            parts[0].thresholds,
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("recall", "false_positive", "precision")
+            ),
+        )
+
+    def at_recall(self, recalls: Floats) -> Floats:
+        """(d, r) precision at the highest threshold that reaches each recall; for a mixture, between two."""
+        return np.stack([_at(recalls, x, y) for x, y in zip(self.recall, self.precision, strict=True)])
+
+    def at_false_positive(self, rates: Floats) -> Floats:
+        """(d, r) recall at each false positive rate."""
+        found = [
+            np.interp(rates, np.r_[0.0, x], np.r_[0.0, y])
+            for x, y in zip(self.false_positive, self.recall, strict=True)
+        ]
+        return np.stack(found)
+
+    def equal_error(self) -> Floats:
+        """(d,) the rate at which false positives and false negatives are equally frequent."""
+        gap = self.false_positive - (1.0 - self.recall)
+        found = []
+        for step, false in zip(gap, self.false_positive, strict=True):
+            after = int(np.searchsorted(step, 0.0))
+            after = min(max(after, 1), len(step) - 1)
+            found.append(np.interp(0.0, step[after - 1 : after + 1], false[after - 1 : after + 1]))
+        rates: Floats = np.clip(np.array(found), 0.0, 1.0)
+        return rates
+
+    def on_grid(self, kind: Kind) -> Floats:
+        """(d, len(GRID)) values of a curve at `GRID`."""
+        return self.at_recall(GRID) if kind == "precision_recall" else self.at_false_positive(GRID)
+
+
+def _at(recalls: Floats, recall: Floats, precision: Floats) -> Floats:
+    at = np.minimum(np.searchsorted(recall, recalls - 1e-12), len(recall) - 1)
+    found: Floats = precision[at]
+    return found
+
+
+def banded(kind: Kind, drawn: Floats, level: float) -> Curve:
+    """Median and central band of curves (d, g) at `GRID`."""
+    ends = np.quantile(drawn, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
+    return Curve(kind, GRID, ends[1], ends[0], ends[2], level)

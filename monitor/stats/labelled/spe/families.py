@@ -1,0 +1,246 @@
+"""The parametric densities that SPE tries for the scores of one class, scores scaled into (0, 1].
+
+Parameters are free of bounds in principle, so that they can be searched together: a location (or the
+logarithm of one) and the logarithm of a scale, for Student's t the logarithm of its degrees of freedom too.
+Truncated ones are renormalised above 0. The Gumbels live on all real numbers, as in their usual form: a
+left-skewed Gumbel truncated at 0 would be the Gompertz density.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaincc, gammaln, log_ndtr, stdtr
+
+from monitor.base.records import Floats
+
+_LOG_2PI = float(np.log(2.0 * np.pi))
+_EULER = 0.5772156649015329
+_GUMBEL_SD = float(np.pi / np.sqrt(6.0))
+_FLOOR = 1e-300
+_SCALES = (float(np.log(0.01)), 0.0)
+"""Of the scores' range; below it a component would be a spike on tied scores."""
+_LOCATIONS = (-1.0, 2.0)
+_LOG_LOCATIONS = (float(np.log(0.01)), float(np.log(2.0)))
+_LOG_RATIOS = (float(np.log(0.02)), float(np.log(2.0)))
+_LOG_FREEDOM = (float(np.log(2.0)), float(np.log(100.0)))
+
+Bounds = tuple[float, float]
+_Density = Callable[[Floats, Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family of densities of scores in (0, 1].
+
+    Parameters
+    ----------
+    name : str
+    short : str
+        The paper's abbreviation (figure 4).
+    bounds : tuple of (float, float)
+        Of each parameter: location, logarithm of the scale, and so on.
+    log_location : bool
+        Whether the location is that of the logarithm of the score.
+    log_density : callable
+        From parameters (d, p) and scores (n,) to (d, n) log densities.
+    survival : callable
+        The same to (d, n) shares above each score.
+    moments : callable
+        From mean and standard deviation of the scores (of their logarithms with `log_location`) to
+        parameters with about those.
+
+    Examples
+    --------
+    >>> normal = FAMILIES["truncated_normal"]
+    >>> normal.survival(np.array([[0.5, np.log(0.1)]]), np.array([0.5])).round(3).tolist()
+    [[0.5]]
+    """
+
+    name: str
+    short: str
+    bounds: tuple[Bounds, ...]
+    log_location: bool
+    log_density: _Density
+    survival: _Density
+    moments: Callable[[float, float], tuple[float, ...]]
+
+    def start(self, scores: Floats, weights: Floats) -> Floats:
+        """Parameters (p,) from weighted moments, inside the bounds.
+
+        Parameters
+        ----------
+        scores, weights : (n,) float64
+            The weights sum to more than 0.
+        """
+        values = np.log(scores) if self.log_location else scores
+        mean = float(np.average(values, weights=weights))
+        spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
+        low, high = np.array(self.bounds).T
+        begun: Floats = np.clip(np.array(self.moments(mean, max(spread, 0.02))), low + 1e-6, high - 1e-6)
+        return begun
+
+    def log_prior(self, parameters: Floats) -> Floats:
+        """(d,) log prior of parameters (d, p), up to a constant.
+
+        As in the paper's example: Normal for the location (mean 0.5, or logarithm of 0.4; deviations 0.5
+        and 1) and Gamma for the scale (shape 2, mean 0.2, or 0.4 where it is one of the logarithm); Normal
+        for the logarithm of the degrees of freedom (of 8, deviation 0.7). Weak: together they weigh as
+        much as a few rows.
+        """
+        centre, spread, rate = (np.log(0.4), 1.0, 5.0) if self.log_location else (0.5, 0.5, 10.0)
+        found: Floats = -0.5 * ((parameters[:, 0] - centre) / spread) ** 2
+        found = found + 2.0 * parameters[:, 1] - rate * np.exp(parameters[:, 1])
+        if parameters.shape[1] == 3:
+            found = found - 0.5 * ((parameters[:, 2] - np.log(8.0)) / 0.7) ** 2
+        return found
+
+
+def _split(parameters: Floats) -> tuple[Floats, Floats]:
+    return parameters[:, :1], np.exp(parameters[:, 1:2])
+
+
+def _normal_density(parameters: Floats, s: Floats) -> Floats:
+    mean, sd = _split(parameters)
+    density: Floats = -0.5 * ((s - mean) / sd) ** 2 - 0.5 * _LOG_2PI - np.log(sd) - log_ndtr(mean / sd)
+    return density
+
+
+def _normal_survival(parameters: Floats, s: Floats) -> Floats:
+    mean, sd = _split(parameters)
+    share: Floats = np.exp(log_ndtr((mean - np.maximum(s, 0.0)) / sd) - log_ndtr(mean / sd))
+    return share
+
+
+def _t_density(parameters: Floats, s: Floats) -> Floats:
+    mean, sd = _split(parameters)
+    freedom = np.exp(parameters[:, 2:3])
+    constant = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(freedom * np.pi) - np.log(sd)
+    kept = np.log(stdtr(freedom, mean / sd))
+    density: Floats = constant - (freedom + 1) / 2 * np.log1p(((s - mean) / sd) ** 2 / freedom) - kept
+    return density
+
+
+def _t_survival(parameters: Floats, s: Floats) -> Floats:
+    mean, sd = _split(parameters)
+    freedom = np.exp(parameters[:, 2:3])
+    share: Floats = stdtr(freedom, (mean - np.maximum(s, 0.0)) / sd) / stdtr(freedom, mean / sd)
+    return share
+
+
+def _shape_and_rate(parameters: Floats) -> tuple[Floats, Floats]:
+    """Of a Gamma density: from the logarithms of its mean and of sd / mean."""
+    shape = np.exp(-2.0 * parameters[:, 1:2])
+    return shape, shape / np.exp(parameters[:, :1])
+
+
+def _gamma_density(parameters: Floats, s: Floats) -> Floats:
+    shape, rate = _shape_and_rate(parameters)
+    density: Floats = shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(s) - rate * s
+    return density
+
+
+def _gamma_survival(parameters: Floats, s: Floats) -> Floats:
+    shape, rate = _shape_and_rate(parameters)
+    share: Floats = gammaincc(shape, rate * np.maximum(s, 0.0))
+    return share
+
+
+def _log_normal_density(parameters: Floats, s: Floats) -> Floats:
+    mean, sd = _split(parameters)
+    log = np.log(s)
+    density: Floats = -0.5 * ((log - mean) / sd) ** 2 - 0.5 * _LOG_2PI - np.log(sd) - log
+    return density
+
+
+def _log_normal_survival(parameters: Floats, s: Floats) -> Floats:
+    mean, sd = _split(parameters)
+    share: Floats = np.exp(log_ndtr((mean - np.log(np.maximum(s, _FLOOR))) / sd))
+    return share
+
+
+def _gumbel_right_density(parameters: Floats, s: Floats) -> Floats:
+    mode, scale = _split(parameters)
+    z = (s - mode) / scale
+    density: Floats = -z - np.exp(-z) - np.log(scale)
+    return density
+
+
+def _gumbel_right_survival(parameters: Floats, s: Floats) -> Floats:
+    mode, scale = _split(parameters)
+    share: Floats = -np.expm1(-np.exp(-(s - mode) / scale))
+    return share
+
+
+def _gumbel_left_density(parameters: Floats, s: Floats) -> Floats:
+    mode, scale = _split(parameters)
+    z = (s - mode) / scale
+    density: Floats = z - np.exp(z) - np.log(scale)
+    return density
+
+
+def _gumbel_left_survival(parameters: Floats, s: Floats) -> Floats:
+    mode, scale = _split(parameters)
+    share: Floats = np.exp(-np.exp((s - mode) / scale))
+    return share
+
+
+def _frechet_density(parameters: Floats, s: Floats) -> Floats:
+    density: Floats = _gumbel_right_density(parameters, np.log(s)) - np.log(s)
+    return density
+
+
+def _frechet_survival(parameters: Floats, s: Floats) -> Floats:
+    return _gumbel_right_survival(parameters, np.log(np.maximum(s, _FLOOR)))
+
+
+def _gompertz_density(parameters: Floats, s: Floats) -> Floats:
+    mode, scale = _split(parameters)
+    density: Floats = _gumbel_left_density(parameters, s) + np.exp(-mode / scale)
+    return density
+
+
+def _gompertz_survival(parameters: Floats, s: Floats) -> Floats:
+    mode, scale = _split(parameters)
+    share: Floats = np.exp(np.exp(-mode / scale) - np.exp((np.maximum(s, 0.0) - mode) / scale))
+    return share
+
+
+def _same(mean: float, sd: float) -> tuple[float, ...]:
+    return mean, float(np.log(sd))
+
+
+def _right(mean: float, sd: float) -> tuple[float, ...]:
+    scale = sd / _GUMBEL_SD
+    return mean - _EULER * scale, float(np.log(scale))
+
+
+def _left(mean: float, sd: float) -> tuple[float, ...]:
+    scale = sd / _GUMBEL_SD
+    return mean + _EULER * scale, float(np.log(scale))
+
+
+_LINEAR = (_LOCATIONS, _SCALES)
+_LOGARITHMIC = (_LOG_LOCATIONS, _LOG_RATIOS)
+_ALL = (
+    Family("truncated_normal", "n", _LINEAR, False, _normal_density, _normal_survival, _same),
+    Family(
+        "truncated_t",
+        "t",
+        (*_LINEAR, _LOG_FREEDOM),
+        False,
+        _t_density,
+        _t_survival,
+        lambda mean, sd: (*_same(mean, sd), float(np.log(8.0))),
+    ),
+    Family("gamma", "g", _LOGARITHMIC, True, _gamma_density, _gamma_survival, _same),
+    Family("log_normal", "ln", _LOGARITHMIC, True, _log_normal_density, _log_normal_survival, _same),
+    Family("gumbel_right", "gu-r", _LINEAR, False, _gumbel_right_density, _gumbel_right_survival, _right),
+    Family("gumbel_left", "gu-l", _LINEAR, False, _gumbel_left_density, _gumbel_left_survival, _left),
+    Family("frechet", "f-r", _LOGARITHMIC, True, _frechet_density, _frechet_survival, _right),
+    Family("gompertz", "gz", _LINEAR, False, _gompertz_density, _gompertz_survival, _left),
+)
+FAMILIES: Mapping[str, Family] = {family.name: family for family in _ALL}
+"""Every family by its name."""

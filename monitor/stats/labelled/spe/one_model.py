@@ -1,0 +1,252 @@
+"""The fit of one model: its scores on a line, a mixture for each class, and the rows' class probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import expit, logit
+
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Reason, Unknown
+from monitor.stats.labelled.base import Fitted
+from monitor.stats.labelled.inputs import Bools, LabelledScores
+from monitor.stats.labelled.posterior import PosteriorEstimator
+from monitor.stats.labelled.spe.curves import Rates
+from monitor.stats.labelled.spe.families import Family
+from monitor.stats.labelled.spe.misfit import LIMIT, labels_z
+from monitor.stats.labelled.spe.mixture import MixtureFit, fit_mixture
+
+Scope = Literal["population", "sample"]
+
+NO_SPREAD = "scores all equal"
+"""Why a model has no fit: a density of equal scores is none."""
+
+DRAWS = 100
+_CUT = 1e-6
+_MARGIN = 0.05  # of the range, below the lowest score: the densities of positive numbers need room above 0
+_NARROW = 1e-9
+_FEW_DRAWS = 50.0
+_STREAM = 20  # of importance sampling; each class has its own above this
+_LABEL_STREAM = 19
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Scores of one class into (0, 1]: the log odds, or the score itself, moved and stretched.
+
+    Parameters
+    ----------
+    low, high : float
+        The smallest and the largest on the line among the rows fitted on.
+    odds : bool
+    """
+
+    low: float
+    high: float
+    odds: bool
+
+    @classmethod
+    def of(cls, scores: Floats, odds: bool) -> _Line | None:
+        """None where there are no two different scores."""
+        if not len(scores):
+            return None
+        on_line = _on_line(scores, odds)
+        low, high = float(on_line.min()), float(on_line.max())
+        return cls(low, high, odds) if high - low > _NARROW else None
+
+    def __call__(self, scores: Floats) -> Floats:
+        moved = np.clip(_on_line(scores, self.odds), self.low, self.high) - self.low
+        return (moved / (self.high - self.low) + _MARGIN) / (1.0 + _MARGIN)
+
+    def back(self, scaled: float) -> float:
+        """The score at a place in (0, 1]."""
+        there = (scaled * (1.0 + _MARGIN) - _MARGIN) * (self.high - self.low) + self.low
+        return float(expit(there)) if self.odds else there
+
+
+def _on_line(scores: Floats, odds: bool) -> Floats:
+    line: Floats = logit(np.clip(scores, _CUT, 1.0 - _CUT)) if odds else scores
+    return line
+
+
+class OneModel(PosteriorEstimator):
+    """One model's part of `SPE`, on rows that are in order already; see there.
+
+    Attributes
+    ----------
+    mixtures : tuple of MixtureFit
+        Of two classes, one for the positive; else one a class against the rest.
+    """
+
+    tag = "spe"
+    draws = DRAWS
+
+    def __init__(
+        self, seed: int, positive: int, scope: Scope, scale: str, families: Sequence[Family]
+    ) -> None:
+        super().__init__(seed=seed, positive=positive)
+        self.scope, self.scale, self.families = scope, scale, families
+        self._of_two = positive
+        self.mixtures: tuple[MixtureFit, ...] = ()
+        self._lines: tuple[_Line, ...] = ()
+
+    @property
+    def place(self) -> int:
+        """Which of `mixtures` is the positive class's."""
+        return 0 if len(self.mixtures) == 1 else self._positive()
+
+    def learn(self, data: LabelledScores) -> None:
+        """Fit on rows that are checked and ordered; the one model is that of `data`."""
+        self._data = data
+        self._fitted = self._fit(data)
+
+    def unscaled(self, scaled: float) -> float:
+        """The model's own score of the positive class at a place in (0, 1]."""
+        return self._lines[self.place].back(scaled)
+
+    def rates(self, thresholds: int | None) -> Rates | Unknown:
+        """Rates of all draws: of the densities, or of labels drawn for the rows.
+
+        Parameters
+        ----------
+        thresholds : int or None
+            How many, at equal counts of rows, at most; all, or a fine grid, where None.
+        """
+        data, fitted = self._done()
+        if fitted.refused is not None:
+            return Unknown(fitted.refused)
+        rows = data.present[:, 0]
+        scores = self._lines[self.place](data.scores[rows, 0, self._classes(data)[self.place]])
+        if self.scope == "population":
+            places = None if thresholds is None else _places(scores, thresholds)
+            mixture = self.mixtures[self.place]
+            return Rates.joined([Rates.of_mixture(*part, places) for part in mixture.drawn])
+        rng = self.rng(_LABEL_STREAM)
+        drawn = np.stack([_drawn(p[None, rows], rng)[0] for p in self._draw_posteriors(rng)])
+        positive = drawn[:, :, self._positive()]
+        counts = positive.sum(axis=1)
+        positive = positive[(counts > 0) & (counts < positive.shape[1])]
+        if 2 * len(positive) <= DRAWS:
+            return Unknown(Reason.ONE_CLASS)
+        found = Rates.of_labels(scores, positive)
+        return found if thresholds is None else _picked(found, thresholds)
+
+    def _positive(self) -> int:
+        return self._of_two
+
+    def _classes(self, data: LabelledScores) -> tuple[int, ...]:
+        return (self._positive(),) if data.classes == 2 else tuple(range(data.classes))
+
+    def _fit(self, data: LabelledScores) -> Fitted:
+        rows = data.present[:, 0]
+        mean = data.clamp(data.mean_of_models())
+        if not rows.any():
+            return Fitted(mean, converged=False, refused=Reason.NO_ROWS)
+        lines = [_Line.of(data.scores[rows, 0, k], self.scale == "logit") for k in self._classes(data)]
+        known = tuple(line for line in lines if line is not None)
+        if len(known) < len(lines):
+            return Fitted(mean, converged=False, refused=NO_SPREAD)
+        self._lines = known
+        self.mixtures = tuple(
+            self._mixture(data, rows, k, line) for k, line in zip(self._classes(data), known, strict=True)
+        )
+        effective = min(mixture.effective for mixture in self.mixtures)
+        chance = self._chances(data.scores[:, 0]).mean(axis=0)
+        against = self._against(data, chance)
+        told = {
+            "no labels": not data.labelled[rows].any(),
+            "few effective draws": effective < _FEW_DRAWS,
+            Reason.CONTRADICTED.value: against > LIMIT,
+        }
+        return Fitted(
+            data.clamp(chance),
+            converged=all(mixture.converged for mixture in self.mixtures),
+            iterations=sum(mixture.iterations for mixture in self.mixtures),
+            flags=tuple(flag for flag, holds in told.items() if holds),
+            details={"effective_draws": effective, "labels_z": against},
+        )
+
+    def _against(self, data: LabelledScores, chance: Floats) -> float:
+        """The largest |z| of the labels, a class against the rest; `chance` (n, K) is without them."""
+        rows = data.present[:, 0] & data.labelled
+        known, labels = chance[rows], data.labels[rows]
+        return max(abs(labels_z(known[:, k], (labels == k).astype(np.float64))) for k in self._classes(data))
+
+    def _mixture(self, data: LabelledScores, rows: Bools, k: int, line: _Line) -> MixtureFit:
+        raw = data.scores[rows, 0, k]
+        labels = np.where(data.labelled, data.labels == k, -1)[rows].astype(np.int64)
+        seed = [self.seed, _STREAM + k]
+        return fit_mixture(line(raw), labels, self.families, _guesses(raw, labels), DRAWS, seed)
+
+    def _chances(self, scores: Floats) -> Floats:
+        """(draws, m, K) of scores (m, K); a row without an answer has the shares of the classes."""
+        missing = np.isnan(scores[:, 0])
+        parts = []
+        classes = (self._positive(),) if len(self.mixtures) == 1 else range(len(self.mixtures))
+        for k, line, mixture in zip(classes, self._lines, self.mixtures, strict=True):
+            chance = mixture.chance(line(np.where(missing, 0.5, scores[:, k])))
+            chance[:, missing] = mixture.shares()
+            parts.append(chance)
+        if len(parts) == 1:
+            both = [1.0 - parts[0], parts[0]] if self._positive() == 1 else [parts[0], 1.0 - parts[0]]
+            return np.stack(both, axis=2)
+        stacked = np.maximum(np.stack(parts, axis=2), 1e-12)
+        return np.asarray(stacked / stacked.sum(axis=2, keepdims=True))
+
+    def _predict(self, scores: Floats) -> Floats:
+        mean: Floats = self._chances(scores[:, 0]).mean(axis=0)
+        return mean
+
+    def _draw_posteriors(self, rng: np.random.Generator) -> Iterator[Floats]:
+        data, _ = self._done()
+        for chance in self._chances(data.scores[:, 0]):
+            yield data.clamp(chance)
+
+    def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
+        """For the sample, labels are drawn where otherwise rows are resampled."""
+        if self.scope == "population" or not resampled:
+            return super()._gathered(of, resampled=resampled)
+        rng = self.rng(_LABEL_STREAM)
+        return np.concatenate(
+            [of(_drawn(chance, rng), np.ones(chance.shape[:2])) for chance in self._blocks(self._repeats)]
+        )
+
+
+def _drawn(chance: Floats, rng: np.random.Generator) -> Floats:
+    """(d, n, K) labels, one class 1 and the others 0, with these chances."""
+    at = rng.random((*chance.shape[:2], 1)) * chance.sum(axis=2, keepdims=True)
+    picked = (np.cumsum(chance, axis=2) <= at).sum(axis=2)
+    labels: Floats = np.eye(chance.shape[2])[np.minimum(picked, chance.shape[2] - 1)]
+    return labels
+
+
+def _places(scores: Floats, most: int) -> Floats:
+    """At most so many of the scores, falling, at equal counts."""
+    distinct = np.unique(scores)
+    return (
+        distinct[::-1]
+        if len(distinct) <= most
+        else np.unique(np.quantile(scores, np.linspace(0, 1, most)))[::-1]
+    )
+
+
+def _picked(rates: Rates, most: int) -> Rates:
+    at = np.unique(np.linspace(0, len(rates.thresholds) - 1, most).astype(np.int64))
+    return Rates(
+        rates.thresholds[at], rates.recall[:, at], rates.false_positive[:, at], rates.precision[:, at]
+    )
+
+
+def _guesses(scores: Floats, labels: Ints) -> Floats:
+    """(starts, n) chances of being positive: the score, and cuts at shares that labels and habit suggest."""
+    known = labels >= 0
+    share = (float(labels[known].sum()) + 1.0) / (known.sum() + 2.0)
+    rank = np.argsort(np.argsort(scores, kind="stable"), kind="stable") / max(len(scores), 1)
+    guesses = [np.clip(scores, 0.02, 0.98)]
+    guesses += [np.where(rank >= 1.0 - cut, 0.95, 0.05) for cut in (share, 0.15, 0.5)]
+    stacked = np.stack(guesses)
+    stacked[:, known] = labels[known]
+    return stacked

@@ -1,0 +1,183 @@
+"""What several classifiers say of a row, pooled: the evidence that `SSME` turns into probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled.inputs import Bools, mean_of_models
+
+SMALLEST_SCORE = 1e-4
+"""Scores are raised to this before their logarithm: a score of exactly 0 says no more than that."""
+
+_RIDGE = 0.3
+"""Added to the diagonal of the models' correlations, so that small differences between models that are
+nearly alike do not decide. Chosen, not tuned."""
+
+_STRANGER = 0.15
+"""A model with less than this share of the median loading on what the models have in common has no
+voice: broken models among good ones. Chosen, not tuned."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """Evidence of n rows.
+
+    Parameters
+    ----------
+    pooled : (n, K) float64
+        Weighted mean over the models of their centred log-probabilities; 0 where no model answered.
+    each : (n, M, K) float64
+        Centred log-probabilities of each model; 0 where it is missing.
+    present : (n, M) bool
+    votes : (n, M) int64
+        The class each model finds most probable; 0 where it is missing.
+    mean : (n, K) float64
+        Mean score over the models that have a voice.
+    """
+
+    pooled: Floats
+    each: Floats
+    present: Bools
+    votes: Ints
+    mean: Floats
+
+    @property
+    def rows(self) -> int:
+        """n."""
+        return int(self.pooled.shape[0])
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return int(self.pooled.shape[1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pooling:
+    """How the models' scores are pooled, learnt from scores alone.
+
+    Parameters
+    ----------
+    weights : (M,) float64
+        Summing to 1; see `agreement_weights`.
+    scales : (M,) float64
+        Root mean square of each model's centred log-probabilities.
+    """
+
+    weights: Floats
+    scales: Floats
+
+    @classmethod
+    def of(cls, scores: Floats) -> Self:
+        """Learn from scores (n, M, K), NaN where a model is missing."""
+        present = ~np.isnan(scores[:, :, 0])
+        each = centred_logs(scores)
+        square = (each**2).sum(axis=(0, 2)) / np.maximum(present.sum(axis=0) * scores.shape[2], 1)
+        return cls(agreement_weights(each, present), np.maximum(np.sqrt(square), 1e-3))
+
+    def evidence(self, scores: Floats) -> Evidence:
+        """Evidence of rows (n, M, K), models as in the rows learnt from."""
+        present = ~np.isnan(scores[:, :, 0])
+        each = centred_logs(scores)
+        weight = self.weights * present
+        total = weight.sum(axis=1)
+        voiced = total > 0.0
+        weight[~voiced] = present[~voiced]  # only models without a voice answered: better than nothing
+        total = np.maximum(weight.sum(axis=1), 1e-300)
+        pooled = np.einsum("nm,nmk->nk", weight, each) / total[:, None]
+        votes = np.where(present[:, :, None], scores, 0.0).argmax(axis=2)
+        heard = np.where((weight > 0.0)[:, :, None], scores, np.nan)
+        return Evidence(pooled, each, present, votes, mean_of_models(heard))
+
+
+def centred_logs(scores: Floats) -> Floats:
+    """Log-probabilities less their mean over the classes; 0 where a model is missing.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+
+    Examples
+    --------
+    >>> centred_logs(np.array([[[0.5, 0.5], [1.0, 0.0]]])).round(2).tolist()
+    [[[0.0, 0.0], [4.61, -4.61]]]
+    """
+    logs = np.log(np.maximum(np.where(np.isnan(scores), 1.0, scores), SMALLEST_SCORE))
+    logs -= logs.mean(axis=2, keepdims=True)
+    return logs
+
+
+def agreement_weights(each: Floats, present: Bools) -> Floats:
+    """How much each model's voice counts, from how the models agree; no labels are used.
+
+    On normal scores of the ranks of the centred log-probabilities, with R the correlations between
+    models, models that do not load on R's first principal component are left out. For the others w₀ =
+    (R + 0.3·I)⁻¹1 lets copies of a model share its voice, λ = R·w₀ says how well each agrees with the
+    rest, and the weights are (R + 0.3·I)⁻¹λ, cut at 0: the best linear reading of what they have in common.
+
+    It misleads where most models are wrong in the same way: then the good ones are the strangers.
+
+    Parameters
+    ----------
+    each : (n, M, K) float64
+        From `centred_logs`.
+    present : (n, M) bool
+
+    Returns
+    -------
+    (M,) float64
+        Not negative, summing to 1. Equal for one or two models.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(2000, 1))
+    >>> models = truth + rng.normal(size=(2000, 4))
+    >>> models[:, 1] = models[:, 0]
+    >>> each = np.stack([models, -models], axis=2)
+    >>> agreement_weights(each, np.ones((2000, 4), dtype=bool)).round(1).tolist()
+    [0.2, 0.2, 0.3, 0.3]
+    """
+    n, models, _ = each.shape
+    answered = present.any(axis=0)
+    equal = answered / answered.sum() if answered.any() else np.full(models, 1.0 / models)
+    if models <= 2 or n < 2:
+        return equal
+    normal = np.stack([_normal_scores(each[:, m], present[:, m]) for m in range(models)])
+    spread = np.linalg.norm(normal, axis=1)
+    live = spread > 1e-9
+    if live.sum() <= 2:
+        return live / live.sum() if live.any() else equal
+    weights = np.zeros(models)
+    weights[live] = _voices(normal[live] / spread[live, None])
+    return weights / weights.sum() if weights.any() else equal
+
+
+def _voices(unit: Floats) -> Floats:
+    """Weights (M,) from unit vectors of normal scores (M, values)."""
+    correlation = unit @ unit.T
+    first = np.linalg.eigh(correlation)[1][:, -1]
+    first = first * np.sign(np.median(first))
+    heard = first >= _STRANGER * np.median(first)
+    among = correlation[np.ix_(heard, heard)]
+    damped = among + _RIDGE * np.eye(len(among))
+    even = np.maximum(np.linalg.solve(damped, np.ones(len(among))), 0.0)
+    voices = np.zeros(len(unit))
+    voices[heard] = np.maximum(np.linalg.solve(damped, np.maximum(among @ even, 0.0)), 0.0)
+    return voices
+
+
+def _normal_scores(logs: Floats, present: Bools) -> Floats:
+    """Normal scores of the ranks of (n, K) values, flattened; 0 where missing."""
+    scores = np.zeros(logs.shape)
+    values = logs[present]
+    if values.size and np.ptp(values) > 0.0:
+        ranks = (rankdata(values.ravel()) - 0.5) / values.size
+        scores[present] = ndtri(ranks).reshape(values.shape)
+    return scores.ravel()

@@ -1,0 +1,342 @@
+"""Families of curves from pooled evidence to class probabilities: the candidates that `SSME` weighs.
+
+Each family is a set of particles drawn from its prior, which rests on what the classifiers claim of
+themselves. The labelled rows weigh the particles of all families against each other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.special import expit, logit, ndtr, ndtri, stdtrit
+from scipy.stats import qmc
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled.ssme_evidence import Evidence
+
+PARTICLES = 256
+"""Of each family: a power of two, as Sobol points want. Chosen for time, not tuned."""
+
+_PREVALENCE_SCALE = 0.15
+"""Least standard deviation of the prior on the prevalence, on the logit, however many models agree."""
+
+_MODEL_SCALE = 0.25
+"""Least standard deviation between models' prevalences, on the logit: agreement of three is luck."""
+
+_MAD_TO_SCALE = 1.85
+"""From the median absolute deviation of few models to the scale of their mean's error."""
+
+_TAIL_DEGREES = 3.0
+"""Of the Student-t priors: what the classifiers claim may be far off."""
+
+_EDGE = 1e-4
+"""Quantiles of the priors are kept this far from 0 and 1."""
+
+_LARGEST_LOGIT = 8.0
+
+_SMALLEST_SHARE = 1e-3
+
+
+class Family(ABC):
+    """Particles of one family."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Its key in the fit's details."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of particles."""
+
+    @abstractmethod
+    def logits(self, evidence: Evidence, particle: int) -> Floats:
+        """(n, K) logarithms of class probabilities under one particle."""
+
+
+def log_softmax(values: Floats) -> Floats:
+    """Logarithms of the softmax over the last axis."""
+    shifted: Floats = values - values.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return shifted
+
+
+def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
+    """Class shares that the models claim, and how far they may be off.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+        NaN where a model is missing.
+    heard : (M,) float64
+        Above 0 for the models that have a voice.
+
+    Returns
+    -------
+    centre : (K,) float64
+        Median over the models of the centred logarithms of their mean scores.
+    scale : (K,) float64
+        √(0.15² + max(0.25, 1.85·MAD)²/M) on the scale of logits.
+    """
+    means = np.array([np.nanmean(scores[:, m], axis=0) for m in np.flatnonzero(heard > 0.0)])
+    logs = np.log(np.clip(means, _SMALLEST_SHARE, 1.0))
+    logs -= logs.mean(axis=1, keepdims=True)
+    centre = np.median(logs, axis=0)
+    unit = 0.5 if scores.shape[2] == 2 else 1.0  # a logit of two classes lies half on either
+    deviation = np.median(np.abs(logs - centre), axis=0) / unit
+    between = np.maximum(_MODEL_SCALE, _MAD_TO_SCALE * deviation)
+    return centre, np.sqrt(_PREVALENCE_SCALE**2 + between**2 / len(logs))
+
+
+def _uniforms(dimensions: int, seed: int) -> Floats:
+    """(particles, dimensions) scrambled Sobol points: priors are covered evenly by few particles."""
+    points = qmc.Sobol(dimensions, seed=np.random.default_rng(seed)).random(PARTICLES)
+    clipped: Floats = np.clip(points, _EDGE, 1.0 - _EDGE)
+    return clipped
+
+
+def _tails(uniform: Floats) -> Floats:
+    quantiles: Floats = stdtrit(_TAIL_DEGREES, uniform)
+    return quantiles
+
+
+def _drawn_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
+    """(particles, K) class shares. Two classes have one degree of freedom: their logit."""
+    if len(centre) == 2:
+        steps = _tails(uniform[:, :1]) * np.array([-0.5, 0.5]) * scale
+    else:
+        steps = _tails(uniform) * scale
+    return np.exp(log_softmax(np.clip(centre + steps, -_LARGEST_LOGIT, _LARGEST_LOGIT)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankBinormal(Family):
+    """Two classes, normal on a scale of which only the order is taken from the evidence.
+
+    With u the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class
+    1 ~ N(d, σ²): G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), t = G⁻¹(u), and the log-odds are
+    logit π − ((t − d)/σ)²/2 − log σ + t²/2, held where they would turn back (σ ≠ 1). Any distortion of
+    the scores that keeps their order leaves it as it is.
+
+    Priors: logit π around the claimed prevalence (`claimed_shares`); d ~ 0.7 + 0.43·d_claim + 0.35·t₃,
+    where d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft labels): classifiers claim more than
+    they have; log σ ~ N(0, 0.15). Both regressions are from simulated suites.
+
+    Parameters
+    ----------
+    prevalence, separation, spread : (particles,) float64
+        π, d and σ.
+    reference : (n,) float64
+        Pooled log-odds of the rows fitted on, rising.
+    """
+
+    prevalence: Floats
+    separation: Floats
+    spread: Floats
+    reference: Floats
+
+    @classmethod
+    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
+        """Draw the particles."""
+        odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
+        centre, scale = claimed_shares(scores, heard)
+        uniform = _uniforms(3, seed)
+        claimed = _claimed_separation(odds)
+        wanted = _CLAIM_BASE + _CLAIM_SLOPE * claimed + _SEPARATION_SCALE * _tails(uniform[:, 1])
+        return cls(
+            _drawn_shares(centre, scale, uniform[:, :1])[:, 1],
+            np.clip(wanted, *_SEPARATIONS),
+            np.exp(_SPREAD_SCALE * ndtri(uniform[:, 2])),
+            np.sort(odds),
+        )
+
+    @property
+    def name(self) -> str:
+        return "binormal"
+
+    @property
+    def size(self) -> int:
+        return len(self.prevalence)
+
+    def logits(self, evidence: Evidence, particle: int) -> Floats:
+        ranks = mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
+        share, apart, spread = self.prevalence[particle], self.separation[particle], self.spread[particle]
+        mixture = (1.0 - share) * ndtr(_AXIS) + share * ndtr((_AXIS - apart) / spread)
+        place = np.interp(ranks, mixture, _AXIS)
+        if spread != 1.0:
+            turn = apart / (1.0 - spread**2)
+            place = np.minimum(place, turn) if spread < 1.0 else np.maximum(place, turn)
+        odds = logit(share) - ((place - apart) / spread) ** 2 / 2.0 - np.log(spread) + place**2 / 2.0
+        return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=1)
+
+
+_AXIS = np.linspace(-9.0, 16.0, 600)
+_CLAIM_BASE, _CLAIM_SLOPE, _SEPARATION_SCALE = 0.7, 0.43, 0.35
+_SEPARATIONS = (0.05, 6.0)
+_SPREAD_SCALE = 0.15
+
+
+def mid_ranks(reference: Floats, values: Floats) -> Floats:
+    """Mid-ranks of values among reference values, over their number, kept off 0 and 1.
+
+    Parameters
+    ----------
+    reference : (n,) float64
+        Rising.
+    values : (m,) float64
+
+    Examples
+    --------
+    >>> mid_ranks(np.array([1.0, 2.0, 2.0, 3.0]), np.array([0.0, 2.0, 3.0])).tolist()
+    [0.125, 0.5, 0.875]
+    """
+    n = len(reference)
+    ranks = (np.searchsorted(reference, values, "left") + np.searchsorted(reference, values, "right")) / (
+        2 * n
+    )
+    clipped: Floats = np.clip(ranks, 0.5 / n, 1.0 - 0.5 / n)
+    return clipped
+
+
+def _claimed_separation(odds: Floats) -> float:
+    """√2·Φ⁻¹(AUC) of log-odds against the labels that they themselves make likely."""
+    chance = np.sort(expit(odds))
+    self_products = float(chance @ (1.0 - chance))
+    pairs = float(chance @ np.cumsum(1.0 - chance)) - self_products
+    total = float(chance.sum() * (1.0 - chance).sum()) - self_products
+    area = pairs / total if total > 1e-9 else 0.5
+    return float(np.sqrt(2.0) * ndtri(np.clip(area, 0.5, 1.0 - 1e-6)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaledSoftmax(Family):
+    """softmax(a + b·x) of evidence x, with a such that the mean over the rows equals given class shares.
+
+    Parameters
+    ----------
+    kind : str
+        Its name.
+    slope : (particles,) float64
+        b.
+    offset : (particles, K) float64
+        a.
+    of_mean : bool
+        Whether x is the centred logarithm of the classifiers' mean score, rather than the pooled evidence.
+    """
+
+    kind: str
+    slope: Floats
+    offset: Floats
+    of_mean: bool = False
+
+    @classmethod
+    def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
+        """Free scale: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5), shares as `claimed_shares`.
+
+        The slope of −0.75 is from simulated suites: evidence that is larger is exaggerated more.
+        """
+        centre, scale = claimed_shares(scores, heard)
+        uniform = _uniforms(1 + len(centre), seed)
+        size = np.sqrt(np.mean(evidence.pooled**2))
+        usual = min(_SCALE_BASE + _SCALE_SLOPE * np.log(max(size, 1e-6)), _LARGEST_SCALE)
+        slope = np.exp(usual + _SCALE_SCALE * ndtri(uniform[:, 0]))
+        shares = _drawn_shares(centre, scale, uniform[:, 1:])
+        return cls("softmax", slope, offsets(evidence.pooled, slope, shares))
+
+    @classmethod
+    def near(cls, evidence: Evidence, slope: float, shares: Floats, seed: int) -> Self:
+        """Pooled evidence near a slope and class shares: log b ± 0.1, logits of the shares ± 0.1."""
+        slopes, drawn = _nearby(np.log(slope), shares, seed)
+        return cls("each", slopes, offsets(evidence.pooled, slopes, drawn))
+
+    @classmethod
+    def of_claims(cls, evidence: Evidence, seed: int) -> Self:
+        """The mean of the classifiers, nearly as it is: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
+        slopes, drawn = _nearby(0.0, evidence.mean.mean(axis=0), seed)
+        return cls("claims", slopes, offsets(centred_mean(evidence), slopes, drawn), of_mean=True)
+
+    @classmethod
+    def of_mean_itself(cls, classes: int) -> Self:
+        """The mean of the classifiers exactly as it is: one particle."""
+        return cls("mean", np.ones(1), np.zeros((1, classes)), of_mean=True)
+
+    @property
+    def name(self) -> str:
+        return self.kind
+
+    @property
+    def size(self) -> int:
+        return len(self.slope)
+
+    def logits(self, evidence: Evidence, particle: int) -> Floats:
+        x = centred_mean(evidence) if self.of_mean else evidence.pooled
+        return log_softmax(self.offset[particle] + self.slope[particle] * x)
+
+
+def _nearby(log_slope: float, shares: Floats, seed: int) -> tuple[Floats, Floats]:
+    """(particles,) slopes and (particles, K) class shares within 10 % or so of given ones."""
+    centre = np.log(np.clip(shares, _SMALLEST_SHARE, 1.0))
+    uniform = _uniforms(1 + len(centre), seed)
+    slopes = np.exp(log_slope + _CLAIM_SCALE * ndtri(uniform[:, 0]))
+    return slopes, _drawn_shares(centre, np.full(len(centre), _CLAIM_SCALE), uniform[:, 1:])
+
+
+_SCALE_BASE, _SCALE_SLOPE, _LARGEST_SCALE, _SCALE_SCALE = 0.15, -0.75, 0.3, 0.5
+_CLAIM_SCALE = 0.1
+_OFFSET_ROWS = 256
+_OFFSET_STEPS = 12
+
+
+def centred_mean(evidence: Evidence) -> Floats:
+    """(n, K) centred logarithms of the mean of the classifiers."""
+    logs = np.log(np.maximum(evidence.mean, 1e-6))
+    centred: Floats = logs - logs.mean(axis=1, keepdims=True)
+    return centred
+
+
+def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
+    """Offsets for which the mean posterior over the rows equals the shares.
+
+    Over 256 evenly picked rows: the shares themselves are known far less well than those tell. The
+    exponentials are taken once; each step then costs two products of matrices.
+
+    Parameters
+    ----------
+    x : (n, K) float64
+        Centred evidence.
+    slope : (particles,) float64
+    shares : (particles, K) float64
+
+    Returns
+    -------
+    (particles, K) float64
+    """
+    picked = np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)
+    scaled = slope[:, None, None] * x[picked][None]
+    odds = np.exp(scaled - scaled.max(axis=2, keepdims=True))
+    wanted = np.log(shares)
+    offset = wanted.copy()
+    for _ in range(_OFFSET_STEPS):
+        raised = np.exp(offset - offset.max(axis=1, keepdims=True))
+        inverse = 1.0 / np.maximum((odds @ raised[:, :, None])[:, :, 0], 1e-300)
+        reached = raised * (inverse[:, None, :] @ odds)[:, 0] / len(picked)
+        offset += np.clip(1.5 * (wanted - np.log(np.maximum(reached, 1e-12))), -3.0, 3.0)
+    return offset
+
+
+def log_likelihoods(family: Family, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
+    """(particles,) log-likelihood of labelled rows under each particle.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of the labelled rows.
+    labels : (l,) int64
+    weights : (l,) float64
+    """
+    rows = np.arange(evidence.rows)
+    return np.array([float(weights @ family.logits(evidence, j)[rows, labels]) for j in range(family.size)])

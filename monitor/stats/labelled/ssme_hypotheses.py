@@ -1,0 +1,174 @@
+"""Which families of curves `SSME` weighs, and how much each counts before any label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from monitor.base.records import Floats
+from monitor.stats.labelled.ssme_evidence import Evidence
+from monitor.stats.labelled.ssme_families import (
+    Family,
+    RankBinormal,
+    ScaledSoftmax,
+    log_softmax,
+    offsets,
+)
+
+_ONE_MODEL = {"mean": 0.4, "claims": 0.14, "softmax": 0.23, "binormal": 0.23}
+_TWO_CLASSES = {"mean": 0.03, "claims": 0.05, "each": 0.5, "softmax": 0.05, "binormal": 0.7}
+_MORE_CLASSES = {"mean": 0.03, "claims": 0.4, "each": 0.4, "softmax": 0.3}
+"""Weights before any label, up to a factor; `_UNANIMOUS` are multiplied by `shares_agree`. Chosen on the
+development suite and the development half of the paper's data at 20 and 100 labels. One model may well be
+right as it is; the mean of several calibrated ones is underconfident unless they are alike."""
+
+_UNANIMOUS = ("mean", "each")
+_UNANIMOUS_OF_TWO = (*_UNANIMOUS, "claims")
+
+_AGREED, _APART = 0.1, 0.3
+"""Usual spread between models' class shares, on the logit, where all are calibrated and where not. The
+mean of the classifiers is off by least, and models trained on few rows by most (development suite)."""
+
+_SLOPES = np.exp(np.linspace(-2.0, 2.0, 25))
+_SOLVED_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hypothesis:
+    """A family and its weight before any label.
+
+    Parameters
+    ----------
+    family : Family
+    prior : float
+        Above 0; only its ratio to those of the others counts.
+    corrected : bool
+        Whether labels may correct it. The mean of the classifiers as it is may not be: it is the claim
+        that there is nothing to correct.
+    """
+
+    family: Family
+    prior: float
+    corrected: bool
+
+
+def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypothesis, ...]:
+    """All that apply to the number of models and classes.
+
+    * mean: the mean of the classifiers is right as it is; with one model, its own word.
+    * claims: that mean is right but for 10 % of scale and shares.
+    * each (several models): every model is calibrated by itself. Then their mean is underconfident, and
+      what they say together is sharper: class shares are their mean shares, and the scale of the pooled
+      evidence is such that their confidences come true (`claimed_slope`).
+    * softmax, binormal (two classes): free scale; order alone. See `ScaledSoftmax.of`, `RankBinormal`.
+
+    Models that are all calibrated agree about the shares of the classes, which shows without a label:
+    where they do not, the first three lose weight (`shares_agree`).
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of the rows fitted on.
+    scores : (n, M, K) float64
+        Of the same rows.
+    heard : (M,) float64
+        The models' weights in the pooled evidence.
+
+    References
+    ----------
+    R. Ranjan, T. Gneiting, *Combining probability forecasts*, Journal of the Royal Statistical Society B
+    72 (2010): a linear pool of calibrated forecasts is underconfident.
+    """
+    classes, voices = evidence.classes, np.flatnonzero(heard > 0.0)
+    if len(voices) <= 1:
+        weights = dict(_ONE_MODEL)
+        if classes > 2:
+            weights["softmax"] += weights.pop("binormal")
+    else:
+        weights = dict(_TWO_CLASSES if classes == 2 else _MORE_CLASSES)
+        agree = shares_agree(scores[:, voices])
+        for name in _UNANIMOUS_OF_TWO if classes == 2 else _UNANIMOUS:
+            weights[name] *= agree
+    found = {name: _family(name, evidence, scores, heard) for name in weights}
+    return tuple(Hypothesis(found[name], weight, name != "mean") for name, weight in weights.items())
+
+
+def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> Family:
+    if name == "mean":
+        return ScaledSoftmax.of_mean_itself(evidence.classes)
+    if name == "softmax":
+        return ScaledSoftmax.of(evidence, scores, heard, seed=1)
+    if name == "claims":
+        return ScaledSoftmax.of_claims(evidence, seed=2)
+    if name == "binormal":
+        return RankBinormal.of(evidence, scores, heard, seed=3)
+    voices = np.flatnonzero(heard > 0.0)
+    shares = np.mean([np.nanmean(scores[:, m], axis=0) for m in voices], axis=0)
+    return ScaledSoftmax.near(evidence, claimed_slope(evidence, scores, heard), shares, seed=4)
+
+
+def shares_agree(scores: Floats) -> float:
+    """How much likelier the models' class shares are if all models are calibrated than if not.
+
+    Calibrated models have the same mean scores up to noise. With s the standard deviation between
+    models of the logits of their mean scores (root mean square over the classes), it is the ratio of
+    the half-normal densities of s with scales 0.1 and 0.3: the densities of one number, whatever the
+    number of models, since models that were trained on the same rows err together. It misleads where
+    they all err alike, as after a change of the classes' shares: then only labels tell.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+        At least two models; NaN where one is missing.
+
+    Returns
+    -------
+    float
+        In (0, 3].
+
+    Examples
+    --------
+    >>> twice = np.tile([[0.3, 0.7], [0.3, 0.7]], (50, 1, 1))
+    >>> round(shares_agree(twice), 6)
+    3.0
+    >>> twice[:, 1] = [0.5, 0.5]
+    >>> bool(shares_agree(twice) < 0.01)
+    True
+    """
+    means = np.nanmean(scores, axis=0)
+    logs = np.log(np.maximum(means, 1e-3))
+    logs -= logs.mean(axis=1, keepdims=True)
+    unit = 0.5 if scores.shape[2] == 2 else 1.0  # a logit of two classes lies half on either
+    spread = float(np.mean(logs.var(axis=0, ddof=1))) / unit**2
+    return max(_APART / _AGREED * float(np.exp(-spread / 2 * (_AGREED**-2 - _APART**-2))), 1e-12)
+
+
+def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
+    """Scale of the pooled evidence with which the models' own confidences come true, on average over models.
+
+    Parameters
+    ----------
+    evidence, scores, heard
+        As in `hypotheses`.
+
+    Returns
+    -------
+    float
+        Between e⁻² and e².
+    """
+    voices = np.flatnonzero(heard > 0.0)
+    rows = np.linspace(0, evidence.rows - 1, min(evidence.rows, _SOLVED_ROWS)).astype(np.int64)
+    said = scores[np.ix_(rows, voices)]
+    votes, present = evidence.votes[np.ix_(rows, voices)], evidence.present[np.ix_(rows, voices)]
+    shares = np.clip(np.mean([np.nanmean(scores[:, m], axis=0) for m in voices], axis=0), 1e-3, 1.0)
+    x = evidence.pooled[rows]
+    shift = offsets(x, _SLOPES, np.tile(shares / shares.sum(), (len(_SLOPES), 1)))
+    claimed = np.where(present, np.where(present[:, :, None], said, 0.0).max(axis=2), 0.0).sum(axis=0)
+    count = np.maximum(present.sum(axis=0), 1)
+    gaps = np.empty(len(_SLOPES))
+    for at, slope in enumerate(_SLOPES):
+        chance = np.exp(log_softmax(shift[at] + slope * x))
+        right = np.where(present, np.take_along_axis(chance, votes, axis=1), 0.0).sum(axis=0)
+        gaps[at] = float(np.mean((right - claimed) / count))
+    return float(np.exp(np.interp(0.0, np.maximum.accumulate(gaps), np.log(_SLOPES))))

@@ -1,0 +1,192 @@
+"""Hypotheses weighed by labelled rows: the draws that `SSME` answers from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.labelled.ssme_adjust import FACTORS, Adjustment, Corrections, LabelledRows
+from monitor.stats.labelled.ssme_evidence import Evidence
+from monitor.stats.labelled.ssme_families import Family, log_likelihoods
+from monitor.stats.labelled.ssme_hypotheses import Hypothesis
+
+_CENTRE = 24
+"""Particles whose mean logits stand for a family in the features of its corrections."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What a mixture is fitted on.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of all rows.
+    known : Evidence
+        Of the labelled rows.
+    labels : (l,) int64
+    weights : (l,) float64
+    model_size : (M,) float64
+        See `Corrections`.
+    """
+
+    evidence: Evidence
+    known: Evidence
+    labels: Ints
+    weights: Floats
+    model_size: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Weighed:
+    """A hypothesis with what the labelled rows say of it.
+
+    Parameters
+    ----------
+    chance : (particles,) float64
+        Posterior of the family's particles, without corrections.
+    centre : (24,) int64
+        Particles drawn from it.
+    corrections : Corrections or None
+    adjustment : Adjustment or None
+    log_weights : (len(FACTORS),) float64
+        Prior and marginal likelihood of the labels, for each size of the corrections.
+    """
+
+    family: Family
+    chance: Floats
+    centre: Ints
+    corrections: Corrections | None
+    adjustment: Adjustment | None
+    log_weights: Floats
+
+    @classmethod
+    def of(cls, hypothesis: Hypothesis, seen: Seen) -> Self:
+        family = hypothesis.family
+        logs = log_likelihoods(family, seen.known, seen.labels, seen.weights)
+        chance = np.exp(logs - logs.max())
+        log_marginal = float(logs.max() + np.log(chance.mean()) + np.log(hypothesis.prior))
+        chance /= chance.sum()
+        centre = systematic(chance, min(_CENTRE, family.size), 0.5)
+        if not hypothesis.corrected:
+            alone = np.where(np.array(FACTORS) == 0.0, log_marginal, -np.inf)
+            return cls(family, chance, centre, None, None, alone)
+        middle = mean_logits(family, centre, seen.evidence)
+        corrections = Corrections.of(seen.evidence, middle, seen.model_size)
+        known = mean_logits(family, centre, seen.known)
+        rows = LabelledRows(corrections.features(seen.known, known), seen.labels, seen.weights)
+        adjustment = Adjustment.of(rows, known, corrections.prior_scales)
+        return cls(family, chance, centre, corrections, adjustment, log_marginal + adjustment.log_weights)
+
+    def part(self, factors: Ints, known: Evidence, rng: np.random.Generator) -> Part:
+        """Draws with given places in `FACTORS`."""
+        particles = rng.permutation(systematic(self.chance, len(factors), rng.random()))
+        if self.corrections is None or self.adjustment is None or not factors.any():
+            return Part(self.family, particles, self.centre, None, np.zeros((len(factors), 0)))
+        logits = np.stack([self.family.logits(known, j) for j in particles])
+        drawn = self.adjustment.draw(factors, logits, rng)
+        return Part(self.family, particles, self.centre, self.corrections, drawn)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Draws of one hypothesis.
+
+    Parameters
+    ----------
+    family : Family
+    particles : (draws,) int64
+    centre : (24,) int64
+    corrections : Corrections or None
+        None where no draw has any.
+    coefficients : (draws, p) float64
+    """
+
+    family: Family
+    particles: Ints
+    centre: Ints
+    corrections: Corrections | None
+    coefficients: Floats
+
+    def logits(self, evidence: Evidence) -> Iterator[Floats]:
+        """(n, K) logits of rows under each draw."""
+        if self.corrections is None:
+            yield from (self.family.logits(evidence, j) for j in self.particles)
+            return
+        features = self.corrections.features(evidence, mean_logits(self.family, self.centre, evidence))
+        for particle, row in zip(self.particles, self.coefficients, strict=True):
+            plain = self.family.logits(evidence, particle)
+            yield plain + features @ row if row.any() else plain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """Draws from the posterior over hypotheses, their particles and their corrections.
+
+    Parameters
+    ----------
+    parts : tuple of Part
+        Of the hypotheses that have any draw.
+    shares : mapping of str to float
+        Posterior weight of every hypothesis; they sum to 1.
+    """
+
+    parts: tuple[Part, ...]
+    shares: Mapping[str, float]
+
+    @classmethod
+    def of(cls, hypotheses: Sequence[Hypothesis], seen: Seen, draws: int, rng: np.random.Generator) -> Self:
+        """Weigh the hypotheses by the labelled rows, and draw."""
+        weighed = [_Weighed.of(hypothesis, seen) for hypothesis in hypotheses]
+        logs = np.stack([one.log_weights for one in weighed])
+        weight = np.exp(logs - logs.max())
+        weight /= weight.sum()
+        cells = systematic(weight.ravel(), draws, rng.random())
+        owner, factors = np.divmod(cells, len(FACTORS))
+        parts = tuple(
+            one.part(factors[owner == at], seen.known, rng)
+            for at, one in enumerate(weighed)
+            if (owner == at).any()
+        )
+        shares = zip((one.family.name for one in weighed), weight.sum(axis=1).tolist(), strict=True)
+        return cls(parts, dict(shares))
+
+    def logits(self, evidence: Evidence) -> Iterator[Floats]:
+        """(n, K) logits of rows under each draw."""
+        for part in self.parts:
+            yield from part.logits(evidence)
+
+
+def systematic(chance: Floats, draws: int, start: float) -> Ints:
+    """Systematic draws: each place is drawn as often as its chance says, up to one.
+
+    Parameters
+    ----------
+    chance : (places,) float64
+        Summing to 1.
+    draws : int
+    start : float
+        In [0, 1).
+
+    Examples
+    --------
+    >>> systematic(np.array([0.5, 0.2, 0.3]), 10, 0.5).tolist()
+    [0, 0, 0, 0, 0, 1, 1, 2, 2, 2]
+    """
+    places = (np.arange(draws) + start) / draws
+    found: Ints = np.minimum(np.searchsorted(np.cumsum(chance), places), len(chance) - 1)
+    return found
+
+
+def mean_logits(family: Family, particles: Ints, evidence: Evidence) -> Floats:
+    """(n, K) centred mean logits of some particles."""
+    total = np.zeros((evidence.rows, evidence.classes))
+    for particle in particles:
+        total += family.logits(evidence, particle)
+    total /= len(particles)
+    centred: Floats = total - total.mean(axis=1, keepdims=True)
+    return centred

@@ -1,0 +1,1 @@
+"""Models compared in pairs: Bradley-Terry coefficients, ranks and their intervals."""

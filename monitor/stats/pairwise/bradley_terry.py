@@ -1,0 +1,396 @@
+"""Bradley-Terry coefficients of models from pairwise comparisons, some by humans, many by a judge (PPI++)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, ndtri
+
+from monitor.base.records import Floats, Ints
+from monitor.stats.calibration.newton import minimise
+from monitor.stats.estimate.poisson_binomial import checked_level
+from monitor.stats.pairwise.ranking import Method, RankInterval, simultaneous_ranks
+
+Bools = NDArray[np.bool_]
+
+_FAR = 15.0  # a coefficient out here has won, or lost, against all comers: there is no estimate
+_NEGATIVE = 1e-9  # a variance of which rounding has left no more than its sign
+_NO_ESTIMATE = (
+    "the coefficients have no finite estimate: a model won or lost all its games, or some models were never "
+    "compared with the others; give more comparisons"
+)
+
+Winner = Literal["a", "b", "tie"]
+_SHARE = {"a": 0.0, "tie": 0.5, "b": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two models' answers to one prompt, and who won.
+
+    Parameters
+    ----------
+    a, b : str
+        Names of two models.
+    human : {"a", "b", "tie"} or None
+        Who won, by a human.
+    judge : {"a", "b", "tie"}, float or None
+        Who won, by a judging model; or its chance, 0 to 1, that b did. At least one of both verdicts.
+
+    Raises
+    ------
+    ValueError
+        The models are the same, a winner is none of these, or nobody judged.
+    """
+
+    a: str
+    b: str
+    human: Winner | None = None
+    judge: Winner | float | None = None
+
+    def __post_init__(self) -> None:
+        if self.a == self.b:
+            raise ValueError(f"a and b must be two models, got {self.a!r} twice")
+        if self.human not in ("a", "b", "tie", None):
+            raise ValueError(f"human must be 'a' or 'b', who won, 'tie' or None, got {self.human!r}")
+        if not _is_verdict(self.judge):
+            raise ValueError(
+                f"judge must be 'a', 'b', 'tie', a chance from 0 to 1 that b won, or None, got {self.judge!r}"
+            )
+        if self.human is None and self.judge is None:
+            raise ValueError("human or judge must say who won, got neither")
+
+
+def _is_verdict(judge: object) -> bool:
+    if isinstance(judge, int | float) and not isinstance(judge, bool):
+        return 0 <= judge <= 1
+    return judge in ("a", "b", "tie", None)
+
+
+def _share(verdict: Winner | float | None) -> float:
+    """What b got of the win: 0 to 1, NaN where nobody said."""
+    if verdict is None:
+        return float("nan")
+    return _SHARE[verdict] if isinstance(verdict, str) else float(verdict)
+
+
+def corrected_by(human: Floats, judge: Floats) -> Bools:
+    """The comparisons whose verdicts by humans a fit rests on.
+
+    Those that the judge decided too, where that is at least half of them and it decided others; else all.
+
+    Parameters
+    ----------
+    human, judge : (n,) float64
+        NaN where there is no verdict.
+
+    Returns
+    -------
+    (n,) bool
+
+    Examples
+    --------
+    >>> nan = np.nan
+    >>> corrected_by(np.array([1, 0, nan]), np.array([1, nan, 1])).tolist()
+    [True, False, False]
+    """
+    by_human, by_judge = ~np.isnan(human), ~np.isnan(judge)
+    both = by_human & by_judge
+    return both if 2 * both.sum() >= by_human.sum() and (by_judge & ~by_human).any() else by_human
+
+
+class BradleyTerry:
+    """P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++; ζ of one model is 0.
+
+    Comparisons that a human and the judge decided correct the judge; those of the judge alone add numbers.
+    Those of a human alone are left out where the judge decided at least half of what humans did, and else
+    humans' verdicts are all that counts: have the judge decide what humans decide. A tie counts as half a
+    win for each. The judge may be biased in any way: it is only trusted as far as it agrees with the humans.
+    With weights a comparison counts by its weight, on both terms. Intervals are normal ones of the sandwich
+    covariance: right for many comparisons, too narrow for a few dozen a model. They hold for the
+    coefficients of least expected loss where the model itself is wrong, and take comparisons as independent:
+    one person's many verdicts are not.
+
+    Parameters
+    ----------
+    lam : float, optional
+        Trust in the judge from 0 (humans alone) to 1; tuned for the least sum of variances if absent.
+    reference : str, optional
+        The model whose coefficient is 0; the first by name if absent.
+
+    Raises
+    ------
+    ValueError
+        `lam` is not allowed.
+
+    References
+    ----------
+    Boyeau et al., *AutoEval Done Right*, section 3 and equation (8), where as printed the weight is missing
+    on the judge's term.
+
+    Examples
+    --------
+    >>> games = [Comparison("x", "y", human="b")] * 75 + [Comparison("x", "y", human="a")] * 25
+    >>> fit = BradleyTerry().fit(games)
+    >>> fit.models, fit.coefficients.round(3).tolist(), fit.ranks()[1]
+    (('x', 'y'), [0.0, 1.099], RankInterval(best=1, worst=1))
+    """
+
+    def __init__(self, *, lam: float | None = None, reference: str | None = None) -> None:
+        if lam is not None and not 0.0 <= lam <= 1.0:
+            raise ValueError(f"lam must lie from 0 (humans alone) to 1 (plain PPI), got {lam}")
+        self._asked = lam
+        self._reference = reference
+        self.models: tuple[str, ...] = ()
+        self.coefficients: Floats = np.empty(0)
+        self.covariance: Floats = np.empty((0, 0))
+        self.lam = 0.0
+        self.effective_comparisons = 0.0
+        """Comparisons by humans that alone would tell as much: by the sums of the variances."""
+
+    def fit(self, comparisons: Sequence[Comparison], *, weights: Sequence[float] | None = None) -> Self:
+        """Fit; an earlier fit is forgotten.
+
+        Parameters
+        ----------
+        comparisons : sequence of Comparison
+        weights : sequence of float, optional
+            One a comparison, read where a human judged: positive, up to a factor.
+
+        Raises
+        ------
+        ValueError
+            No human judged, the weights are wrong, the reference was not compared, or the coefficients have
+            no finite estimate (a model won or lost all its games, or two sets of models were never compared).
+        """
+        models = tuple(sorted({name for game in comparisons for name in (game.a, game.b)}))
+        at = {name: k for k, name in enumerate(models)}
+        return self.fit_columns(
+            models,
+            np.array([at[g.a] for g in comparisons], dtype=np.int64),
+            np.array([at[g.b] for g in comparisons], dtype=np.int64),
+            np.array([_share(g.human) for g in comparisons], dtype=np.float64),
+            np.array([_share(g.judge) for g in comparisons], dtype=np.float64),
+            weights=weights,
+        )
+
+    def fit_columns(
+        self,
+        models: tuple[str, ...],
+        a: Ints,
+        b: Ints,
+        human: Floats,
+        judge: Floats,
+        *,
+        weights: ArrayLike | None = None,
+        population: Bools | None = None,
+    ) -> Self:
+        """As `fit`, from columns.
+
+        Parameters
+        ----------
+        models : tuple of str
+            M names; each must have been compared.
+        a, b : (n,) int64
+            Indices into `models`.
+        human, judge : (n,) float64
+            What b got of the win, 0 to 1; NaN where there is no verdict.
+        weights : (n,) array of float, optional
+            As in `fit`.
+        population : (n,) bool, optional
+            The comparisons by whose judge the verdicts of the judge are averaged; those that no human
+            decided if absent. All of them, where weights say that humans decided no random sample.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`.
+        """
+        if self._reference is not None and self._reference not in models:
+            raise ValueError(f"reference must be a model that was compared, got {self._reference!r}")
+        own = corrected_by(human, judge)
+        if not own.any():
+            raise ValueError("comparisons must hold some that a human judged, got none")
+        fresh = ~np.isnan(judge) & (np.isnan(human) if population is None else population)
+        both = not np.isnan(judge[own]).any()
+        w = np.ones(len(a)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if w.shape != a.shape or not (np.isfinite(w[own]).all() and (w[own] > 0).all()):
+            raise ValueError("weights must be positive numbers, one a comparison")
+        self.models = models
+        base = 0 if self._reference is None else models.index(self._reference)
+        games = _Games(len(models), base, a, b, human, judge)
+        self._solve(games.take(own), games.take(fresh & both), w[own] / w[own].mean())
+        return self
+
+    def interval(self, level: float = 0.95) -> Floats:
+        """(M, 2) ends of each coefficient's interval by itself; that of the reference is 0.
+
+        Parameters
+        ----------
+        level : float
+        """
+        half = ndtri(0.5 + checked_level(level) / 2) * np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
+        return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
+
+    def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
+        """Rank interval of each model, all right at once with probability `level`; 1 is the best.
+
+        The coefficients are taken around their mean, so that the reference has an error as well.
+
+        Parameters
+        ----------
+        level, method
+            As in `monitor.stats.labelled.simultaneous_ranks`.
+        """
+        m = len(self.models)
+        middle = np.eye(m) - 1.0 / m
+        spread = middle @ self.covariance @ middle.T
+        return simultaneous_ranks(middle @ self.coefficients, spread, level, method)
+
+    def _solve(self, own: _Games, new: _Games, w: Floats) -> None:
+        zeta, lam = self._coefficients(own, new, w)
+        rest, inverse, n = _Residuals.at(zeta, own, new, w), _inverse(own, new, w, zeta), len(own)
+        spread = own.covariance(rest.true - lam * rest.guess) / (n * max(n - 1, 1))
+        if lam > 0:
+            spread = spread + lam**2 * new.covariance(rest.fresh) / (len(new) * max(len(new) - 1, 1))
+        alone = own.covariance(rest.true) / (n * max(n - 1, 1))
+        others = np.arange(own.models) != own.base
+        self.lam = lam
+        self.coefficients, self.covariance = np.zeros(own.models), np.zeros((own.models, own.models))
+        self.coefficients[others] = zeta
+        self.covariance[np.ix_(others, others)] = inverse @ spread @ inverse
+        if np.diagonal(self.covariance).min() < -_NEGATIVE:
+            raise ValueError(_NO_ESTIMATE)  # nearly so: the Hessian has no inverse to speak of
+        variance = np.trace(self.covariance)
+        gain = np.trace(inverse @ alone @ inverse) / variance if variance > 0 else 1.0
+        self.effective_comparisons = float(gain) * n
+
+    def _coefficients(self, own: _Games, new: _Games, w: Floats) -> tuple[Floats, float]:
+        """The coefficients and λ; without the judge where with it there is no finite estimate."""
+        if not len(new) or self._asked is not None:
+            lam = float(self._asked or 0.0) if len(new) else 0.0
+            return _least(own, new, w, lam), lam
+        try:
+            lam, zeta = 1.0, _least(own, new, w, 1.0)
+            for _ in range(2):  # at the coefficients of λ = 1, then at those of the λ found: ppi-python
+                lam = _tuned(own, new, w, zeta)
+                zeta = _least(own, new, w, lam)
+            return zeta, lam
+        except ValueError:
+            return _least(own, new, w, 0.0), 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Games:
+    """Comparisons whose rows x are −1 at a and 1 at b, without the reference's column; n rows.
+
+    The rows are never laid out: every sum over them is a sum by model or by pair.
+    """
+
+    models: int
+    base: int
+    a: Ints
+    b: Ints
+    human: Floats
+    judge: Floats
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    def take(self, rows: Bools) -> _Games:
+        """Some of them."""
+        return _Games(self.models, self.base, self.a[rows], self.b[rows], self.human[rows], self.judge[rows])
+
+    def line(self, zeta: Floats) -> Floats:
+        """(n,) x @ zeta."""
+        full = np.insert(zeta, self.base, 0.0)
+        found: Floats = full[self.b] - full[self.a]
+        return found
+
+    def total(self, v: Floats) -> Floats:
+        """(M − 1,) Σ v x."""
+        found = np.bincount(self.b, v, self.models) - np.bincount(self.a, v, self.models)
+        return np.delete(found, self.base)
+
+    def squares(self, v: Floats) -> Floats:
+        """(M − 1, M − 1) Σ v x xᵀ."""
+        m = self.models
+        pairs = np.bincount(self.a * m + self.b, v, m * m).reshape(m, m)
+        pairs = pairs + pairs.T
+        whole = np.diag(pairs.sum(axis=1)) - pairs
+        return np.delete(np.delete(whole, self.base, axis=0), self.base, axis=1)
+
+    def covariance(self, v: Floats, u: Floats | None = None) -> Floats:
+        """Sum of the products of the rows v x and u x around their means; of v x alone without u."""
+        u = v if u is None else u
+        return self.squares(v * u) - np.outer(self.total(v), self.total(u)) / len(self)
+
+
+def _least(own: _Games, new: _Games, w: Floats, lam: float) -> Floats:
+    """(M − 1,) coefficients of least rectified loss (6), with the weights of (8) on both terms."""
+    start = np.zeros(own.models - 1)
+    try:
+        zeta = minimise(lambda at: _loss(own, new, w, lam, at), start, np.full(len(start), -np.inf))
+    except (ValueError, np.linalg.LinAlgError):
+        raise ValueError(_NO_ESTIMATE) from None
+    if not np.abs(zeta).max() <= _FAR:
+        raise ValueError(_NO_ESTIMATE)
+    return zeta
+
+
+def _loss(own: _Games, new: _Games, w: Floats, lam: float, zeta: Floats) -> tuple[float, Floats, Floats]:
+    """The rectified loss, its gradient and its Hessian."""
+    line, n = own.line(zeta), len(own)
+    chance, judged = expit(line), np.nan_to_num(own.judge)
+    value = float(w @ ((1 - lam) * np.logaddexp(0.0, line) - (own.human - lam * judged) * line)) / n
+    slope = own.total(w * ((1 - lam) * chance - own.human + lam * judged)) / n
+    hessian = (1 - lam) * own.squares(w * chance * (1 - chance)) / n
+    if lam > 0:
+        far = new.line(zeta)
+        guess = expit(far)
+        value += lam * float((np.logaddexp(0.0, far) - new.judge * far).mean())
+        slope = slope + lam * new.total(guess - new.judge) / len(new)
+        hessian = hessian + lam * new.squares(guess * (1 - guess)) / len(new)
+    return value, slope, hessian
+
+
+class _Residuals(NamedTuple):
+    """What each row's gradient has before its x: by human, by judge, by the judge alone."""
+
+    true: Floats
+    guess: Floats
+    fresh: Floats
+
+    @classmethod
+    def at(cls, zeta: Floats, own: _Games, new: _Games, w: Floats) -> _Residuals:
+        chance = expit(own.line(zeta))
+        return cls(
+            w * (chance - own.human),
+            w * (chance - np.nan_to_num(own.judge)),
+            expit(new.line(zeta)) - new.judge,
+        )
+
+
+def _inverse(own: _Games, new: _Games, w: Floats, zeta: Floats) -> Floats:
+    """The inverse Hessian over all comparisons."""
+    chance, far = expit(own.line(zeta)), expit(new.line(zeta))
+    hessian = own.squares(w * chance * (1 - chance)) + new.squares(far * (1 - far))
+    found: Floats = np.linalg.inv(hessian / (len(own) + len(new))).astype(np.float64)
+    return found
+
+
+def _tuned(own: _Games, new: _Games, w: Floats, zeta: Floats) -> float:
+    """λ of the least sum of variances, as `ppi-python` has it."""
+    rest, inverse = _Residuals.at(zeta, own, new, w), _inverse(own, new, w, zeta)
+    n, fresh = len(own), len(new)
+    together = own.covariance(rest.true, rest.guess) / n
+    mean = (own.total(rest.guess) + new.total(rest.fresh)) / (n + fresh)
+    spread = own.squares(rest.guess**2) + new.squares(rest.fresh**2)
+    spread = (spread - (n + fresh) * np.outer(mean, mean)) / (n + fresh - 1)
+    over = np.trace(inverse @ (together + together.T) @ inverse)
+    under = 2 * (1 + n / fresh) * np.trace(inverse @ spread @ inverse)
+    return float(np.clip(over / under, 0.0, 1.0)) if under > 0 else 0.0

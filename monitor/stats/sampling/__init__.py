@@ -1,0 +1,1 @@
+"""Which answers to label: draws, and stratified samples."""

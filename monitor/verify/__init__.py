@@ -1,5 +1,0 @@
-"""Reported windows recomputed from the raw input: `blindsight verify`."""
-
-from monitor.verify.verifier import Difference, Feed, Findings, Verifier
-
-__all__ = ["Difference", "Feed", "Findings", "Verifier"]

@@ -1,0 +1,199 @@
+"""`blindsight forget` on a daemon that runs, on one that was stopped, and what is left on the disk."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from monitor.base.records import id_keys
+from tests.accounting import assert_adds_up, labels_account
+from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows, write_configuration
+from tests.services.process import free_ports
+
+GONE = "alice@example.org"
+KEPT = "bob@example.org"
+SERIES = {"task": "t", "model": "erm"}
+
+
+def config(port: int = 0, **rest: Any) -> dict[str, Any]:
+    sources: list[dict[str, Any]] = [{"kind": "file", "path": "in.ndjson", "follow": True}]
+    if port:
+        sources.append({"kind": "http", "listen": f"127.0.0.1:{port}", "spool": {"path": "spool"}})
+    return configuration(
+        sources=sources,
+        reports={"path": "windows.ndjson"},
+        rejects={"path": "rejects.ndjson"},
+        store={"path": "state", "every_seconds": 0.1},
+        **rest,
+    )
+
+
+def about(name: str) -> list[dict[str, Any] | bytes]:
+    """An answer, a label that waits, a label that found its answer, and two records that cannot be used."""
+    return [
+        {"id": name, "model": "erm", "scores": [0.25, 0.75], "time": 1.7e9},
+        {"id": f"{name}/early", "label": "ok", "time": 1.7e9},
+        {"id": name, "label": "bad", "time": 1.7e9 + 60},
+        {"id": name, "model": "erm", "scores": [0.25, 1.75]},
+        f'{{"id": "{name}", "model": "erm", "sco'.encode(),
+    ]
+
+
+def forget(folder: Path, *words: str) -> list[str]:
+    done = command("forget", "config.yaml", GONE, f"{GONE}/early", *words, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def holds(folder: Path, name: str) -> bool:
+    """Whether the id or its key stands in any file of the agent's, also where a database has free pages."""
+    needles = [name.encode(), *(key.tobytes() for key in id_keys([name, f"{name}/early"]))]
+    files = [p for p in folder.rglob("*") if p.is_file() and p.name not in ("in.ndjson", "daemon.log")]
+    return any(needle in p.read_bytes() for p in files for needle in needles)
+
+
+def started(folder: Path, daemon: DaemonProcess) -> None:
+    daemon.until_value(2, "labels_total", task="t", outcome="matched")
+    daemon.until(lambda: len(read_windows(folder / "rejects.ndjson")) == 4, "rejects are written")
+    state = folder / "state"
+    daemon.until(lambda: holds(state, KEPT) and holds(state, GONE), "both are saved")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "in.ndjson").write_bytes(ndjson([*about(GONE), *about(KEPT)]))
+    return tmp_path
+
+
+def test_a_running_daemon_lets_go_of_everything_everywhere_and_keeps_its_counts(folder: Path) -> None:
+    with DaemonProcess(folder, config()) as daemon:
+        started(folder, daemon)
+        assert forget(folder) == [
+            "store: 1 answer and 2 labels removed; 1 label of these waited for its answer, and counts as "
+            "expired.",
+            "rejects: 2 lines removed.",
+        ]
+        assert not holds(folder, GONE)
+        assert holds(folder, KEPT)
+        daemon.until_value(1, "labels_waiting", task="t")
+        scrape = assert_adds_up(daemon)
+        assert scrape.value("answers_pending", **SERIES) == 2, "a window's counts stay"
+        assert labels_account(scrape).parts["expired"] == 1
+        assert forget(folder) == ["store: nothing was known by these ids.", "rejects: 0 lines removed."]
+        # Whoever sends the record again sends a new one; of the other it is a duplicate still.
+        with (folder / "in.ndjson").open("ab") as file:
+            file.write(ndjson([about(GONE)[0], about(KEPT)[0]]))
+        daemon.until_value(3, "answers_pending", **SERIES)
+        daemon.until_value(1, "duplicates_total", **SERIES)
+        daemon.end(signal.SIGKILL)
+    with DaemonProcess(folder, config()) as daemon:
+        daemon.until_value(3, "answers_pending", **SERIES)
+        assert_adds_up(daemon)
+    assert GONE not in daemon.log
+
+
+def test_where_no_agent_runs_the_files_are_changed_and_the_next_one_goes_on(folder: Path) -> None:
+    with DaemonProcess(folder, config()) as daemon:
+        started(folder, daemon)
+        daemon.end(signal.SIGKILL)
+    said = forget(folder)
+    assert said[0].startswith("store: 1 answer and 2 labels removed; 1 label of these waited")
+    assert said[1] == "rejects: 2 lines removed."
+    assert not holds(folder, GONE)
+    assert holds(folder, KEPT)
+    with DaemonProcess(folder, config()) as daemon:
+        daemon.until_value(1, "labels_waiting", task="t")
+        scrape = assert_adds_up(daemon)
+        assert scrape.value("answers_pending", **SERIES) == 2
+        assert scrape.value("labels_total", task="t", outcome="expired") == 1
+
+
+def test_posts_that_are_not_used_yet_are_overwritten_where_no_agent_runs(folder: Path) -> None:
+    (port,) = free_ports(1)
+    names = [GONE if i == 2 else f"{name}{i}" for i in range(5) for name in (GONE, KEPT)]
+    rows = [{"id": name, "model": "erm", "scores": [0.5, 0.5]} for name in names]
+    with DaemonProcess(folder, config(port)) as daemon:
+        daemon.until_value(1, "source_up", source="http")
+        assert httpx.post(f"http://127.0.0.1:{port}/v1/predictions", content=ndjson(rows)).status_code == 202
+        daemon.end(signal.SIGKILL)
+    said = forget(folder)
+    assert "spool of http: 2 lines removed." in said
+    spool = b"".join(path.read_bytes() for path in (folder / "spool").iterdir())
+    assert f'"{GONE}"'.encode() not in spool
+    assert f'"{KEPT}4"'.encode() in spool
+    with DaemonProcess(folder, config(port)) as daemon:
+        daemon.until(lambda: daemon.metrics().total("answers_pending") >= 10, "the others are used")
+        assert_adds_up(daemon)
+
+
+def test_posts_that_a_running_agent_has_are_waited_for(folder: Path) -> None:
+    (port,) = free_ports(1)
+    with DaemonProcess(folder, config(port)) as daemon:
+        daemon.until_value(1, "source_up", source="http")
+        row = {"id": GONE, "model": "irm", "scores": [0.5, 0.5]}
+        assert httpx.post(f"http://127.0.0.1:{port}/v1/predictions", json=row).status_code == 202
+        said = forget(folder)
+        assert said[1:3] == [
+            "spool of http: used, and gone.",
+            "store, after what was in the spools: nothing was known by these ids.",
+        ]
+        assert not holds(folder, GONE)
+        assert_adds_up(daemon)
+
+
+def test_a_command_killed_at_any_moment_is_run_again(folder: Path) -> None:
+    write_configuration(folder, config())
+    with DaemonProcess(folder, config()) as daemon:
+        started(folder, daemon)
+        words = ["-m", "monitor.cli", "forget", "config.yaml", GONE, f"{GONE}/early"]
+        for seconds in (0.6, 0.9, 1.2):
+            process = subprocess.Popen([sys.executable, *words], cwd=folder, stdout=subprocess.DEVNULL)
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        forget(folder)
+        daemon.until(lambda: not holds(folder, GONE), "nothing is left")
+        assert len(read_windows(folder / "rejects.ndjson")) == 2
+        assert_adds_up(daemon)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (["a", "--task", "tt"], 1, "task: there is no 'tt'; there is only 't'"),
+        ([""], 2, "ID: there is none; give at least one id, as it stands in the records"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(folder: Path, words: list[str], code: int, why: str) -> None:
+    write_configuration(folder, config())
+    done = command("forget", "config.yaml", *words, cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"blindsight: {why}\n")
+
+
+def test_ids_on_standard_input_that_are_no_utf_8_are_refused(folder: Path) -> None:
+    write_configuration(folder, config())
+    (folder / "ids").write_bytes(b"5\n\xff\n")
+    with (folder / "ids").open() as ids:
+        done = command("forget", "config.yaml", "-", stdin=ids, cwd=folder)
+    told = "ID: standard input is no UTF-8 (invalid start byte); give ids as records hold them"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"blindsight: {told}\n")
+
+
+def test_ids_may_come_by_standard_input_and_a_task_of_its_own_keeps_the_others(folder: Path) -> None:
+    lines = [{"raw": json.dumps({"id": "5", "task": task})} for task in ("t", "u")]
+    (folder / "rejects.ndjson").write_bytes(ndjson([*lines, {"raw": '{"id": 5}'}, {"raw": '{"id": 55}'}]))
+    write_configuration(folder, config())
+    (folder / "ids").write_text("5\n\n6\n")
+    with (folder / "ids").open() as ids:
+        done = command("forget", "config.yaml", "-", "--task", "t", stdin=ids, cwd=folder)
+    assert done.stdout == "store: there is none yet.\nrejects: 2 lines removed.\n"
+    assert [json.loads(line["raw"])["id"] for line in read_windows(folder / "rejects.ndjson")] == ["5", 55]

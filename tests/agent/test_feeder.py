@@ -1,0 +1,157 @@
+"""One source in its thread: when it is up, when it has ended, what it says when it fails."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from connectors.base import Raw
+from connectors.formats.decode.decoder import Decoder
+from monitor.agent import feeder as feeder_module
+from monitor.agent.feeder import Feeder, Input
+from monitor.base.errors import SourceError
+from monitor.base.records import Chunk, TaskLayout
+from monitor.reports.views import SourceCounts, SourceView
+from monitor.testing import ListSource, Marker
+from tests.services.process import wait_until
+
+LAYOUT = TaskLayout("t", ("ok", "bad"))
+RECORDS = [{"id": str(i), "model": "erm", "scores": [0.25, 0.75]} for i in range(20)]
+
+
+class Fed:
+    """A feeder and its queue."""
+
+    def __init__(self, source: ListSource, most_chunks: int = 4) -> None:
+        self.source = source
+        self.chunks: queue.Queue[Chunk] = queue.Queue()
+        decode = Decoder([LAYOUT], source.name).decode
+        self.feeder = Feeder(Input(source, decode), self.chunks, most_chunks)
+
+    def start(self, positions: Mapping[str, int] | None = None) -> None:
+        self.feeder.open(positions or {})
+        self.feeder.start()
+
+    def finish(self) -> None:
+        self.feeder.stop()
+        self.feeder.join(10)
+
+    def taken(self) -> list[Chunk]:
+        return [self.chunks.get_nowait() for _ in range(self.chunks.qsize())]
+
+
+def until(done: Any, what: str) -> None:
+    wait_until(done, 10, what, pause=0.002)
+
+
+@pytest.fixture
+def fed() -> Iterator[Any]:
+    made: list[Fed] = []
+
+    def new(records: Sequence[Any], **rest: Any) -> Fed:
+        made.append(Fed(ListSource(records, **rest)))
+        return made[-1]
+
+    yield new
+    for each in made:
+        each.finish()
+
+
+def test_chunks_come_in_order_decoded_from_where_the_source_was_opened(fed: Any) -> None:
+    one = fed([*RECORDS, Marker.END], per_read=6)
+    one.start({"list": 5})
+    until(lambda: one.feeder.ended, "the source has ended")
+    chunks = one.taken()
+    assert [chunk.answers for chunk in chunks] == [6, 6, 3]
+    assert [dict(chunk.positions) for chunk in chunks] == [{"list": 11}, {"list": 17}, {"list": 20}]
+
+
+def test_a_source_that_has_ended_counts_as_up(fed: Any) -> None:
+    one = fed([Marker.END])
+    one.start()
+    until(lambda: one.feeder.ended, "the source has ended")
+    one.feeder.close()
+    assert not one.source.up
+    assert one.feeder.view().up
+
+
+def test_it_is_not_up_before_it_is_open(fed: Any) -> None:
+    one = fed(RECORDS)
+    assert not one.feeder.view().up
+    assert one.feeder.why_down() == "Source list is not connected."
+    one.start()
+    assert one.feeder.view().up
+
+
+def test_the_lag_is_the_sources(fed: Any) -> None:
+    one = fed([*RECORDS, Marker.END])
+    assert one.feeder.view().lag == 21
+    one.start()
+    until(lambda: one.feeder.ended, "the source has ended")
+    assert one.feeder.view().lag == 1, "the marker stays"
+
+
+def test_nothing_is_read_while_the_queue_is_full(fed: Any) -> None:
+    one = fed(RECORDS, per_read=1)
+    one.start()
+    until(lambda: one.chunks.qsize() == 4, "the queue is full")
+    one.chunks.get_nowait()
+    until(lambda: one.chunks.qsize() == 4, "the queue is full again")
+    assert one.source.lag == 15
+
+
+def test_what_was_absorbed_is_told_to_the_source(fed: Any) -> None:
+    one = fed(RECORDS)
+    one.feeder.absorbed({"list": 7})
+    assert one.source.used == 7
+
+
+def test_a_failure_is_shown_until_a_read_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder_module, "_REOPEN_SECONDS", 0.01)
+
+    class Failing(ListSource):
+        failing = True
+
+        def read(self, timeout_seconds: float) -> list[Raw]:
+            if self.failing:
+                raise SourceError("No such topic.")
+            return super().read(timeout_seconds)
+
+    source = Failing(RECORDS)
+    one = Fed(source)
+    one.start()
+    until(lambda: one.feeder.failure, "it fails")
+    assert not one.feeder.view().up
+    assert one.feeder.why_down() == "Source list is not connected: No such topic."
+    source.failing = False
+    until(lambda: one.feeder.view().up, "it is up")
+    assert one.feeder.failure is None
+    one.finish()
+
+
+def test_a_stuck_source_says_what_is_stuck_and_what_it_counted() -> None:
+    class Stuck(ListSource):
+        up = False
+        trouble = "list-0 has delivered nothing for 60 s"
+        counts = SourceCounts(gap_records=3, rebuilds=1)
+
+    one = Fed(Stuck(RECORDS))
+    assert one.feeder.view() == SourceView("list", False, 20, SourceCounts(3, 0, 0, 1))
+    assert one.feeder.why_down() == "Source list is stuck: list-0 has delivered nothing for 60 s."
+    assert Fed(ListSource(RECORDS)).feeder.view().counts is None
+
+
+def test_it_stops_while_it_waits_to_try_again() -> None:
+    class Failing(ListSource):
+        def read(self, timeout_seconds: float) -> list[Raw]:
+            raise SourceError("gone")
+
+    one = Fed(Failing(RECORDS))
+    one.start()
+    until(lambda: one.feeder.failure, "it fails")
+    one.feeder.stop()
+    one.feeder.join(feeder_module._REOPEN_SECONDS / 2)
+    assert not one.feeder._thread.is_alive()

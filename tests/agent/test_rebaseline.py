@@ -1,0 +1,199 @@
+"""A new baseline at an operator's word: one metric of one series, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from connectors.base import RawMessages
+from connectors.formats.decode.decoder import Decoder
+from monitor.agent.rebaseline import KIND, rebaseline
+from monitor.agent.requests import Request
+from monitor.base.errors import RequestError
+from monitor.engine.engine import Engine, layouts
+from monitor.engine.reference import split_by_model
+from monitor.reports.views import Rebaselined
+from monitor.reports.window_report import WindowReport, to_json
+from tests.streams import Rig, answers, lines, task
+
+WORSE = (0.4, 0.5, 0.1)
+REASON = "new threshold"
+
+
+def ask(engine: Engine, **body: Any) -> str:
+    asked = {"model": "erm", "metric": "accuracy", "reason": REASON} | body
+    return rebaseline(engine, Request("1", KIND, 1.8e9, asked))
+
+
+def rig(**settings: Any) -> Rig:
+    chart = {"reference": {"first_windows": 5}, "chart": {"sigmas": 3}}
+    return Rig(task(**(chart | settings)))
+
+
+def alarmed(found: Rig, models: tuple[str, ...] = ("erm",)) -> list[WindowReport]:
+    """Ten windows in control, then two far out."""
+    reports = []
+    for model in models:
+        rng = np.random.default_rng(3)
+        reports += found.feed(answers(rng, 1000, model))
+        reports += found.feed(answers(rng, 200, model, weights=WORSE, start=1.71e9))
+    assert found.engine.view().series[0].state == "out_of_control"
+    return reports
+
+
+def more(found: Rig, n: int, model: str = "erm", start: float = 1.72e9) -> list[WindowReport]:
+    return found.feed(answers(np.random.default_rng(9), n, model, weights=WORSE, start=start))
+
+
+def charted(reports: list[WindowReport]) -> list[list[str]]:
+    return [[chart.metric for chart in report.charts] for report in reports]
+
+
+def test_the_alarm_is_released_at_once_and_the_next_windows_make_the_baseline() -> None:
+    found = rig()
+    alarmed(found)
+    said = ask(found.engine)
+    assert said == "t, erm, accuracy: a new baseline begins with the next 5 windows; its alarm is off."
+    view = found.engine.view().series[0]
+    assert (view.state, view.charts) == ("warming_up", ())
+    reports = more(found, 700)
+    assert charted(reports) == [[]] * 5 + [["accuracy"]] * 2
+    centre = np.mean([report.estimates[0].result.value for report in reports[:5]])
+    assert reports[5].charts[0].verdict.center == pytest.approx(centre)
+    assert not reports[5].charts[0].verdict.out_of_control, "the new level is in control"
+
+
+def test_the_next_window_says_so_and_no_other_line_changes() -> None:
+    found, other = rig(), rig()
+    alarmed(found)
+    alarmed(other)
+    ask(found.engine)
+    reports, plain = more(found, 300), more(other, 300)
+    assert [report.rebaselined for report in reports] == [(Rebaselined("accuracy", REASON),), (), ()]
+    assert to_json(reports[0]).endswith(b',"rebaselined":[{"metric":"accuracy","reason":"new threshold"}]}')
+    assert b"rebaselined" not in b"".join(lines([*reports[1:], *plain]))
+
+
+def test_other_metrics_and_models_and_objectives_stay() -> None:
+    objective = {"accuracy": {"min": 0.9}}
+    settings = {"groups": ["region"], "objective": objective, "metrics": ["accuracy", "ece"]}
+    found, other = rig(**settings), rig(**settings)
+    for each in (found, other):
+        reference = each.engine.snapshot()
+        assert reference["tasks"]["t"]["series"] == []
+        alarmed(each, ("erm", "irm"))
+    ask(found.engine)
+    reports, plain = more(found, 300), more(other, 300)
+    assert [r.objectives for r in reports] == [r.objectives for r in plain]
+    assert lines(more(found, 300, "irm")) == lines(more(other, 300, "irm"))
+
+
+def with_errors() -> Rig:
+    """Charts of two metrics: a reference carries the calibration that the ECE needs."""
+    settings = task(metrics=["accuracy", "ece"], chart={"sigmas": 3}, reference={"path": "r"})
+    records = answers(np.random.default_rng(1), 2000, labelled=True, start=1.6e9)
+    values = [msgspec.json.encode(record) for record in records]
+    decode = Decoder(layouts({"t": settings}), "r").decode
+    [batch] = decode([RawMessages(values, "r", list(range(len(values))))]).batches
+    return Rig({"t": settings}, {"t": split_by_model(batch)})
+
+
+def test_one_metric_begins_anew_beside_another_that_goes_on() -> None:
+    found, other = with_errors(), with_errors()
+    for each in (found, other):
+        each.feed(answers(np.random.default_rng(3), 300))
+        each.feed(answers(np.random.default_rng(4), 200, weights=WORSE, start=1.71e9))
+    assert "next 20 windows" in ask(found.engine)
+    reports, plain = more(found, 2200), more(other, 2200)
+    assert charted(reports) == [["ece"]] * 20 + [["ece", "accuracy"]] * 2
+    errors = [[c for c in report.charts if c.metric == "ece"] for report in reports]
+    assert errors == [[c for c in report.charts if c.metric == "ece"] for report in plain]
+    assert reports[20].calibration == plain[20].calibration
+    assert plain[21].charts[0].verdict.out_of_control
+    assert not reports[21].charts[1].verdict.out_of_control
+
+
+def test_a_restart_at_any_window_goes_on_with_it() -> None:
+    found, other = with_errors(), with_errors()
+    for each in (found, other):
+        alarmed(each)
+        ask(each.engine)
+    expected = lines(more(found, 2200))
+    records = answers(np.random.default_rng(9), 2200, weights=WORSE, start=1.72e9)
+    got = []
+    for start in range(0, 2200, 50):
+        other.restart()
+        got += lines(other.feed(records[start : start + 50]))
+    assert got == expected
+
+
+def test_what_was_asked_is_kept_with_the_series() -> None:
+    found = rig()
+    alarmed(found)
+    for i in range(22):
+        ask(found.engine, reason=f"reason {i}")
+    [[_, _, series]] = found.engine.snapshot()["tasks"]["t"]["series"]
+    assert len(series["rebaselines"]) == 20
+    assert series["rebaselines"][-1] == {
+        "metric": "accuracy", "reason": "reason 21", "time": 1.8e9, "window": 12,
+    }  # fmt: skip
+
+
+def test_a_group_has_its_own() -> None:
+    found = rig(groups=["region"])
+    rng = np.random.default_rng(3)
+    found.feed(answers(rng, 1000, groups={"region": "eu"}))
+    found.feed(answers(rng, 200, weights=WORSE, start=1.71e9, groups={"region": "eu"}))
+    assert "t, erm, region=eu, accuracy" in ask(found.engine, group="region=eu")
+    assert {s.group: s.state for s in found.engine.view().series} == {
+        "": "out_of_control", "region=eu": "warming_up",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"model": "erms"}, "model: there is no 'erms'; did you mean 'erm'?"),
+        ({"model": "x"}, "model: there is no 'x'; there is only 'erm'"),
+        ({"metric": "acuracy"}, "metric: there is no 'acuracy'; did you mean 'accuracy'?"),
+        ({"task": "u"}, "task: there is no 'u'; there is only 't'"),
+        ({"group": "region=eu"}, "group: there is no 'region=eu'; none has answered yet"),
+        ({"reason": "  "}, "reason: it is empty; say in a few words why, for whoever reads the reports"),
+        ({"model": 3}, "the request is damaged: Expected `str`, got `int` - at `$.model`; ask again"),
+    ],
+)
+def test_what_is_not_there_is_refused_by_name_and_changes_nothing(body: dict[str, Any], why: str) -> None:
+    found = rig()
+    alarmed(found)
+    before = found.engine.view()
+    with pytest.raises(RequestError) as refused:
+        ask(found.engine, **body)
+    assert why in str(refused.value)
+    assert found.engine.view() == before
+
+
+def test_several_tasks_must_be_told_apart() -> None:
+    settings = task(reference={"first_windows": 5}, chart={"sigmas": 3})
+    found = Rig({"a": settings, "b": settings})
+    with pytest.raises(RequestError, match=r"^task: there are several, say which: a, b$"):
+        ask(found.engine)
+
+
+def test_without_a_baseline_there_is_nothing_to_release() -> None:
+    found = rig()
+    found.feed(answers(np.random.default_rng(0), 300))
+    with pytest.raises(RequestError, match="there is no baseline yet, 3 of 5 windows are in"):
+        ask(found.engine)
+    assert charted(found.feed(answers(np.random.default_rng(1), 300, start=1.71e9))) == [[], [], ["accuracy"]]
+
+
+def test_asked_again_meanwhile_it_begins_again() -> None:
+    found = rig()
+    alarmed(found)
+    ask(found.engine)
+    more(found, 300)
+    ask(found.engine)
+    assert charted(more(found, 600, start=1.73e9)) == [[]] * 5 + [["accuracy"]]

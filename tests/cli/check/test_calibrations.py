@@ -1,0 +1,122 @@
+"""What `check` says of calibrations: the choice of `auto`, and what is weak in a reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.base.records import Floats, Ints
+from monitor.cli.check.calibrations import calibration_warnings, choice_lines, refuse_one_class
+from monitor.config.root import Task
+from monitor.engine.reference import Reference
+from tests.daemon import command, configuration, ndjson, write_configuration
+
+
+def reference(scores: Floats, labels: Ints) -> Reference:
+    return Reference(scores, scores.argmax(axis=1), labels, np.arange(float(len(labels))), "", {})
+
+
+def overconfident(n: int, width: int = 2, seed: int = 0) -> tuple[Floats, Ints]:
+    rng = np.random.default_rng(seed)
+    truth = rng.dirichlet(np.ones(width), n)
+    labels = (rng.random((n, 1)) > np.cumsum(truth, axis=1)).sum(axis=1).clip(0, width - 1)
+    return truth**2 / (truth**2).sum(axis=1, keepdims=True), labels
+
+
+def warnings_of(scores: Floats, labels: Ints, **task: object) -> list[str]:
+    classes = ["a", "b", "c"][: scores.shape[1]]
+    settings = Task.model_validate({"classes": classes, **task})
+    return calibration_warnings({"t": settings}, {"t": {"m": reference(scores, labels)}})
+
+
+def test_a_good_reference_is_not_spoken_of() -> None:
+    assert warnings_of(*overconfident(1000)) == []
+    assert warnings_of(*overconfident(1000, 3)) == []
+
+
+def test_thirty_rows_are_told_with_their_uncertainty() -> None:
+    scores, labels = overconfident(30)
+    right = (scores.argmax(axis=1) == labels).mean()
+    points = 200 * np.sqrt(right * (1 - right) / 30)
+    assert warnings_of(scores, labels) == [
+        "tasks.t.reference, model m: 30 labelled rows carry the calibration: chance alone makes every "
+        f"estimate uncertain by {points:.0f} points (two standard errors), which is in every interval; "
+        "give 1,000 or more"
+    ]
+    assert warnings_of(scores, labels, calibration={"method": "none"}) == []
+
+
+def test_thirty_rows_that_are_all_right_are_not_taken_for_certain() -> None:
+    labels = np.arange(30) % 2
+    (said,) = warnings_of(np.where(np.eye(2)[labels] == 1, 0.9, 0.1), labels)
+    assert "uncertain by 7 points" in said
+
+
+def test_constant_scores_are_told() -> None:
+    assert warnings_of(np.full((1000, 2), 0.5), np.arange(1000) % 2) == [
+        "tasks.t.reference, model m: its scores are all equal: each answer is given the same confidence, and "
+        "no drift can be seen in it; does the model give probabilities?"
+    ]
+
+
+def test_scores_of_zero_and_one_are_told() -> None:
+    scores, labels = overconfident(1000)
+    scores[:600] = np.eye(2)[scores[:600].argmax(axis=1)]
+    assert warnings_of(scores, labels) == [
+        "tasks.t.reference, model m: 60% of its rows have a score of exactly 0 or 1: all of them get one "
+        "confidence; give probabilities before they are rounded"
+    ]
+
+
+def test_an_absent_class_is_told_by_name() -> None:
+    scores, labels = overconfident(3000, 3)
+    kept = labels != 1
+    assert warnings_of(scores[kept], labels[kept]) == [
+        "tasks.t.reference, model m: no row has the label b: it gets next to no probability, whatever the "
+        "scores say (temperature leaves it what the scores give); give rows of every class"
+    ]
+
+
+def test_two_of_three_classes_that_no_row_has_leave_one_which_is_refused_by_its_name() -> None:
+    scores, labels = overconfident(3000, 3)
+    one = reference(scores[labels == 1], labels[labels == 1])
+    task = Task.model_validate({"classes": ["a", "b", "c"], "reference": {"path": "r"}})
+    with pytest.raises(ConfigError) as refused:
+        refuse_one_class("t", task, "m", one)
+    assert str(refused.value) == (
+        "tasks.t.reference, model m: isotonic calibration needs at least two different outcomes, got "
+        f"{(labels == 1).sum():,} rows with only the label b; give a longer reference, or set "
+        "calibration.method to none"
+    )
+    none = Task.model_validate({"classes": ["a", "b", "c"], "calibration": {"method": "none"}})
+    refuse_one_class("t", none, "m", one)  # nothing is fitted
+    refuse_one_class("t", task, "m", reference(scores[labels < 2], labels[labels < 2]))  # a warning says it
+
+
+def test_the_choice_is_told_for_auto_only() -> None:
+    references = {"t": {"m": reference(*overconfident(2000))}}
+    assert choice_lines({"t": Task()}, references) == []
+    (line,) = choice_lines({"t": Task.model_validate({"calibration": {"method": "auto"}})}, references)
+    losses = references["t"]["m"].choice().losses
+    assert line == "t, m: calibration temperature; log loss " + ", ".join(
+        f"{method} {losses[method]:.4f}" for method in ("none", "temperature", "platt", "beta", "isotonic")
+    )
+
+
+@pytest.mark.parametrize(("method", "told"), [("auto", True), ("beta", False)])
+def test_check_prints_it(tmp_path: Path, method: str, told: bool) -> None:
+    scores, labels = overconfident(600)
+    rows = [
+        {"model": "erm", "scores": pair, "label": ["ok", "bad"][label]}
+        for pair, label in zip(scores.tolist(), labels.tolist(), strict=True)
+    ]
+    (tmp_path / "ref.ndjson").write_bytes(ndjson(rows))
+    task = {"reference": {"path": "ref.ndjson"}, "calibration": {"method": method}}
+    done = command("check", write_configuration(tmp_path, configuration(task=task)))
+    assert done.returncode == 0, done.stderr
+    heading = "Calibrations that auto takes:\n  t, erm: calibration temperature; log loss"
+    assert (heading in done.stdout) == told
+    assert "model erm: 600 labelled rows carry the calibration" in done.stdout

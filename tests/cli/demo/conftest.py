@@ -1,0 +1,52 @@
+"""The demo prepared once from the real flights, and a way to take some of the flights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monitor.base.records import Ints
+from monitor.cli.demo.flights import Flights, read_flights
+from monitor.cli.demo.stream import DemoData, prepare
+from monitor.cli.demo.training import Scored, train_and_score
+
+
+@pytest.fixture(scope="session")
+def flights() -> Flights:
+    return read_flights()
+
+
+@pytest.fixture(scope="session")
+def scored(flights: Flights) -> Scored:
+    return train_and_score(flights, seed=0)
+
+
+@pytest.fixture(scope="session")
+def take(flights: Flights) -> Callable[[Ints], Flights]:
+    """The flights of some rows."""
+
+    def taken(rows: Ints) -> Flights:
+        columns = {
+            field.name: getattr(flights, field.name)[rows]
+            for field in fields(Flights)
+            if isinstance(getattr(flights, field.name), np.ndarray)
+        }
+        return replace(flights, **columns)
+
+    return taken
+
+
+@pytest.fixture(scope="session")
+def few(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
+    """Every twelfth flight: enough to train on, in a fraction of the time."""
+    return take(np.arange(0, len(flights), 12))
+
+
+@pytest.fixture(scope="session")
+def data(few: Flights, tmp_path_factory: pytest.TempPathFactory) -> DemoData:
+    folder: Path = tmp_path_factory.mktemp("demo") / "new"
+    return prepare(folder, seed=3, flights=few)

@@ -1,0 +1,131 @@
+"""`blindsight demo` on half of the flights: what it prints, what it leaves, what it refuses."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from monitor.base.records import Ints
+from monitor.cli.demo.flights import Flights
+from monitor.cli.demo.stream import DemoData, prepare
+from monitor.cli.demo_screen import _free, _poured, watch
+from tests.daemon import command, read_windows
+
+
+@pytest.fixture(scope="module")
+def shown(
+    flights: Flights, take: Callable[[Ints], Flights], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[DemoData, bytes, str]:
+    """What was prepared, the stream as it was then, and what a demo of it printed at 80 columns.
+
+    Of every second flight: with fewer, windows would close by age.
+    """
+    half = take(np.arange(0, len(flights), 2))
+    data = prepare(tmp_path_factory.mktemp("demo") / "shown", seed=3, flights=half)
+    stream = data.stream.read_bytes()
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        assert watch(console, data, "127.0.0.1:0", 0) == 0
+    return data, stream, capture.get()
+
+
+def test_the_live_table_and_the_summary_agree_on_alarms(shown: tuple[DemoData, bytes, str]) -> None:
+    data, _, text = shown
+    said = dict(re.findall(r"\* (\w+): its 95 %.*? off by \d+\.\d\. (.*?)\.", " ".join(text.split())))
+    windows = read_windows(data.reports)
+    for model in data.models:
+        for metric, name in (("accuracy", "accuracy"), ("ece", "ECE")):
+            own = [w["charts"] for w in windows if w["model"] == model]
+            flags = [next(c["out_of_control"] for c in charts if c["metric"] == metric) for charts in own]
+            alarms = sum(flag and not before for flag, before in zip(flags, [False, *flags], strict=False))
+            plural = "s" if alarms > 1 else ""
+            expected = f"{alarms} {name} alarm{plural}," if alarms else f"no {name} alarm"
+            assert expected.lower() in said[model].lower(), (model, said[model])
+
+
+def test_every_metric_has_its_picture_with_a_chart_a_model(shown: tuple[DemoData, bytes, str]) -> None:
+    data, _, text = shown
+    for name, metric in (("control-charts.svg", "accuracy"), ("control-charts-ece.svg", "ece")):
+        picture = (data.config.parent / name).read_text()
+        assert [f"{model}: {metric} of delay predictions" in picture for model in data.models] == [True] * 4
+        assert "turned out (all flights)" in picture
+        assert str(data.config.parent / name) in text
+
+
+def test_the_stream_keeps_its_name_and_the_positions_lead_into_it(
+    shown: tuple[DemoData, bytes, str],
+) -> None:
+    data, stream, _ = shown
+    assert data.stream.read_bytes() == stream
+    for window in read_windows(data.reports)[:8]:
+        ((path, (first, last)),) = window["positions"].items()
+        assert path == str(data.stream)
+        for position in (first, last):
+            assert position == 0 or stream[position - 1 : position] == b"\n"
+            assert stream[position : position + 1] == b"{"
+    assert sorted(path.name for path in data.config.parent.iterdir()) == [
+        *("config.yaml", "control-charts-ece.svg", "control-charts.svg", "flights.ndjson"),
+        *("reference.ndjson", "truth.npz", "windows.ndjson"),
+    ]
+
+
+def test_what_is_left_on_the_disk_is_told(shown: tuple[DemoData, bytes, str]) -> None:
+    data, _, text = shown
+    size = sum(path.stat().st_size for path in data.config.parent.iterdir()) / 1e6
+    assert f"stay in {data.config.parent}: {size:.0f} MB. Delete the folder" in text
+
+
+def test_no_table_and_no_sentence_is_cut_at_80_columns(shown: tuple[DemoData, bytes, str]) -> None:
+    data, _, text = shown
+    lines = [line.rstrip() for line in text.splitlines() if str(data.config.parent) not in line]
+    assert max(map(len, lines)) <= 80
+    assert "…" not in text
+    intervals = re.findall(r"\d\d\.\d \(\d\d\.\d–\d\d\.\d\)|\d\d\.\d \(\d\d\.\d–100\.0\)", text)
+    assert len(intervals) == len(data.models)
+    assert text.count(" → ") == 9 * len(data.models) + 1
+
+
+def test_an_interrupted_demo_leaves_the_whole_stream(tmp_path: Path) -> None:
+    stream = tmp_path / "flights.ndjson"
+    stream.write_bytes(b"x" * 1_000_000)
+    halves = []
+    with suppress(KeyboardInterrupt), _poured(stream, 3600):
+        halves.append(stream.stat().st_size)
+        raise KeyboardInterrupt
+    assert halves[0] < 1_000_000
+    assert stream.read_bytes() == b"x" * 1_000_000
+    assert [path.name for path in tmp_path.iterdir()] == ["flights.ndjson"]
+
+
+@pytest.mark.parametrize(
+    ("listen", "said"),
+    [
+        ("9999", "--listen: expected an address and a port from 0 to 65535, such as '127.0.0.1:9109' or"),
+        ("127.0.0.1:99999", "--listen: expected an address and a port"),
+        ("192.0.2.1:9109", "--listen: cannot listen on '192.0.2.1:9109': "),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_before_anything_is_written(
+    listen: str, said: str, tmp_path: Path
+) -> None:
+    done = command("demo", "--listen", listen, "--out", tmp_path / "demo")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"blindsight: {said}")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_somebody_has_is_not_waited_for() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert _free(listen) == "127.0.0.1:0"
+    assert _free(listen) == listen

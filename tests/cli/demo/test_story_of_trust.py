@@ -1,0 +1,57 @@
+"""The demo's story of trust: lost to real concept drift, regained after recalibration on labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monitor.cli.demo.flights import Flights
+from monitor.cli.demo.stream import prepare
+from monitor.cli.demo.trust import Loss, TrustStories, TrustStory, lasting_error, trust_sentence
+from monitor.cli.replay import replay
+from monitor.reports.reader import from_json
+from monitor.reports.trust import Bias
+
+
+def test_on_the_real_flights_trust_is_lost_and_comes_back_and_the_estimates_are_nearer(
+    flights: Flights, tmp_path: Path
+) -> None:
+    data = prepare(tmp_path / "demo", flights=flights)
+    lines = data.stream.read_bytes().splitlines(keepends=True)
+    spring = tmp_path / "spring.ndjson"
+    spring.write_bytes(b"".join(lines[:60_000]))  # 100 windows, to the end of May
+    replay(str(data.config), [spring], tmp_path / "out", lambda path, count: None)
+    stories = TrustStories()
+    stories.add([from_json(line) for line in (tmp_path / "out/windows.ndjson").read_bytes().splitlines()])
+    for model in data.models:
+        story = stories.of(model)
+        assert len(story.losses) > 1
+        assert story.losses[0].regained is not None
+        assert story.calibrations >= 1
+        assert 0.4 < story.trusted < 1
+
+
+def test_the_sentence_tells_the_first_loss_its_size_and_what_it_brought() -> None:
+    lost = Loss(7, 1365724800.0, Bias(-0.052, -0.081, -0.024, 0.95, 310), 1366000000.0)
+    story = TrustStory("forest", (lost, lost), 0.9, 3)
+    assert trust_sentence(story, 0.012, 0.024) == (
+        "forest: lost on 12 April, off by -5.2 points in 310 labelled flights; recalibrated on labels, "
+        "trusted again by 15 April. Lost 2 times in all, trusted in 90 % of the windows, 3 calibrations "
+        "from labels. "
+        "Over 20 windows the estimate is off by 1.2 points on average; the winter's calibration alone by 2.4."
+    )
+    forever = replace(lost, bias=None, regained=None)
+    said = trust_sentence(replace(story, losses=(forever,), calibrations=1), 0.0, 0.0)
+    assert "lost on 12 April; recalibrated on labels, not trusted since. Lost 1 time in all" in said
+    assert "1 calibration from labels." in said
+    assert trust_sentence(replace(story, losses=()), 0.0, 0.0) == "forest: labels never contradicted it."
+
+
+def test_the_lasting_error_averages_what_goes_up_and_down() -> None:
+    up_and_down = np.where(np.arange(40) % 2 == 0, 0.05, -0.05)
+    assert lasting_error(0.9 + up_and_down, np.full(40, 0.9)) == pytest.approx(0.0)
+    assert lasting_error(np.full(40, 0.93), np.full(40, 0.9)) == pytest.approx(0.03)
+    assert lasting_error(np.full(4, 0.88), np.full(4, 0.9)) == pytest.approx(0.02)

@@ -1,0 +1,254 @@
+"""`blindsight doctor`: what the sources hold, which mapping reads it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from monitor.base.errors import ConfigError
+from monitor.base.records import TaskLayout
+from monitor.cli.doctor import RECORDS, examine_sources
+from monitor.cli.proposal import propose
+from tests.daemon import command, write_configuration
+from tests.services.kafka_broker import KafkaBroker
+
+LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
+Doctor = Callable[..., tuple[str, bool]]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path) -> Doctor:
+    """Examine records in a file, under a source's further settings."""
+
+    def examined(records: list[Any], name: str = "in.ndjson", **source: Any) -> tuple[str, bool]:
+        lines = [each if isinstance(each, str) else json.dumps(each) for each in records]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        sources = [{"kind": "file", "path": name, **source}]
+        tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+        path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
+        return examine_sources(str(path))
+
+    return examined
+
+
+def ours(n: int, seed: int = 0) -> list[dict[str, Any]]:
+    toxic = np.random.default_rng(seed).uniform(size=n).round(4).tolist()
+    return [
+        {"id": f"r{i}", "time": 1e9 + i, "model": "erm", "scores": [round(1 - p, 4), p]}
+        for i, p in enumerate(toxic)
+    ]
+
+
+def theirs(n: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "event": {"requestId": row["id"], "ts": 1_763_632_800_000 + i},
+            "deployment": "erm",
+            "out": {"probabilities": row["scores"]},
+        }
+        for i, row in enumerate(ours(n))
+    ]
+
+
+def test_records_that_can_be_read_are_counted_and_nothing_is_stored(doctor: Doctor, tmp_path: Path) -> None:
+    text, well = doctor([*ours(20), {"id": "r3", "label": "ok"}])
+    assert well
+    assert text == (
+        "in.ndjson (file):\n"
+        "  20 answers, 1 labels, 0 records that cannot be used\n"
+        "  task toxicity: models erm (20)"
+    )
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_hundred_records_are_looked_at_and_no_more(doctor: Doctor) -> None:
+    text, well = doctor([*ours(RECORDS), "not JSON"])
+    assert well
+    assert f"{RECORDS} answers" in text
+
+
+def test_without_id_and_time_it_says_what_that_means(doctor: Doctor) -> None:
+    text, well = doctor([{"model": "erm", "scores": 0.5}] * 3)
+    assert well
+    assert "some answers have no time: they count as of their arrival" in text
+    assert "some answers have no id: no label can be joined to those" in text
+
+
+def test_the_mapping_that_it_proposes_makes_the_same_records_readable(doctor: Doctor) -> None:
+    text, well = doctor(theirs(30))
+    assert not well
+    assert "30 × no_scores, the first at" in text
+    assert "with this mapping 30 can be used instead of 0:" in text
+    proposed = yaml.safe_load(text.partition("instead of 0:\n")[2])
+    assert proposed == {
+        "mapping": {
+            "id": "event.requestId",
+            "time": "event.ts",
+            "time_unit": "milliseconds",
+            "model": "deployment",
+            "scores": "out.probabilities",
+        }
+    }
+    text, well = doctor(theirs(30), **proposed)
+    assert (well, "30 answers" in text) == (True, True)
+
+
+def test_the_columns_of_a_table_are_mapped_too(doctor: Doctor) -> None:
+    rows = [f"u{i},erm,0.25,0.75" for i in range(8)]
+    text, _ = doctor(["uuid,model,p_ok,p_toxic", *rows], name="in.csv")
+    numbered, _ = doctor(["uuid,model,p_ok,p_toxic", *(f"{i},erm,0.4,0.6" for i in range(8))], name="n.csv")
+    assert "id: uuid" in numbered
+    assert "with this mapping 8 can be used instead of 0" in text
+    assert "class_scores:\n        ok: p_ok\n        toxic: p_toxic" in text
+    assert "id: uuid" in text
+    text, well = doctor(
+        ["uuid,model,p_ok,p_toxic", *rows],
+        name="in.csv",
+        mapping={"id": "uuid", "model": "model", "class_scores": {"ok": "p_ok", "toxic": "p_toxic"}},
+    )
+    assert (well, "8 answers" in text) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"uuid": "a", "score": 0.7}, {"id": "uuid", "scores": "score"}),
+        ({"p": {"ok": 0.25, "toxic": 0.75}}, {"scores": "p"}),
+        ({"probs": [0.25, 0.75], "target": "ok"}, {"scores": "probs", "label": "target"}),
+        (
+            {"a": {"p_ok": 0.25, "p_toxic": 0.75}},
+            {"class_scores": {"ok": "a.p_ok", "toxic": "a.p_toxic"}},
+        ),
+        ({"batch": [{"probs": [0.25, 0.75]}]}, {"scores": "batch[0].probs"}),
+        ({"ts": "2026-01-01T10:00:00", "proba": 0.5}, {"time": "ts", "time_zone": "UTC", "scores": "proba"}),
+        ({"my probs": {"p.x": [0.25, 0.75]}}, {"scores": '["my probs"]["p.x"]'}),
+        ({"request_id": "r", "truth": "ok"}, {"id": "request_id", "label": "truth"}),
+    ],
+)
+def test_what_is_proposed_for_a_record(record: Any, expected: Any) -> None:
+    found = propose([record], LAYOUT, {})
+    assert found is not None
+    assert found.model_dump(exclude_defaults=True) == expected
+
+
+@pytest.mark.parametrize("record", [{}, {"a": 1}, {"x": [0.2, 0.3]}, {"x": [0.5, 0.5, 0.0]}, {"age": 0.5}])
+def test_nothing_is_proposed_where_nothing_looks_like_scores_or_a_label(record: Any) -> None:
+    assert propose([record], LAYOUT, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("of", "word"),
+    [
+        (lambda p: [np.log(1 - p) + 1, np.log(p) + 1], "got -"),
+        (lambda p: [np.log(1 - p) + 1, np.log(p) + 1], "they look like logits; send the softmax of them"),
+        (lambda p: [np.log(1 - p), np.log(p)], "they look like logarithms of probabilities; send exp() of"),
+        (lambda p: [100 * (1 - p), 100 * p], "they look like percent; divide by 100 where they are sent"),
+    ],
+)
+@pytest.mark.parametrize("name", ["scores", "out"])
+def test_scores_that_are_no_probabilities_are_said_to_be_so(
+    doctor: Doctor, of: Callable[[float], list[float]], word: str, name: str
+) -> None:
+    chances = np.random.default_rng(1).uniform(0.05, 0.95, size=40)
+    rows = [{"model": "erm", name: [float(x) for x in of(p)]} for p in chances]
+    mapping = {} if name == "scores" else {"mapping": {"model": "model", "scores": "out"}}
+    text, well = doctor(rows, **mapping)
+    assert not well
+    assert f"{word}" in text
+    assert "with this mapping" not in text
+
+
+@pytest.mark.parametrize(
+    ("scale", "word"), [(1.0, "look like logits"), (100.0, "look like percent"), (0.01, None)]
+)
+def test_numbers_under_another_name_that_are_no_probabilities_are_named_by_their_path(
+    doctor: Doctor, scale: float, word: str | None
+) -> None:
+    p = np.random.default_rng(3).uniform(0.2, 0.8, size=20)
+    pairs = (
+        np.column_stack((np.log(1 - p), np.log(p))) + 1 if scale == 1 else np.column_stack((1 - p, p)) * scale
+    )
+    text, well = doctor([{"model": "erm", "net": {"output": row}, "box": [3, 4]} for row in pairs.tolist()])
+    assert not well
+    if word is None:  # from 0 to 1, though no distribution: nothing is known of them
+        assert "net.output" not in text
+    else:
+        assert f"{word}" in text.partition("net.output: expected probabilities from 0 to 1, got ")[2]
+    assert "box" not in text
+
+
+def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
+    """Of a calibrated model that is right in 97 %."""
+    rng = np.random.default_rng(5)
+    rows = ours(n)
+    for row in rows:
+        toxic = float(rng.beta(30, 1) if rng.random() < 0.5 else rng.beta(1, 30))
+        row["label"] = "toxic" if rng.random() < toxic else "ok"
+        row["scores"] = [toxic, 1 - toxic] if turned else [1 - toxic, toxic]
+    return rows
+
+
+def test_classes_the_wrong_way_round_are_refused_by_labels_in_the_records(doctor: Doctor) -> None:
+    assert doctor(labelled(100, turned=False))[1]
+    message = r"tasks.toxicity.classes: \[ok, toxic\] seems to be the wrong way round: of the 100 "
+    message += "labelled answers of erm in .*in.ndjson, the class"
+    with pytest.raises(ConfigError, match=message):
+        doctor(labelled(100, turned=True))
+
+
+def test_labels_of_their_own_tell_the_order_too(doctor: Doctor) -> None:
+    rows = labelled(50, turned=True)
+    labels = [{"id": row["id"], "label": row.pop("label")} for row in rows]
+    with pytest.raises(ConfigError, match="seems to be the wrong way round"):
+        doctor([*rows, *labels])
+
+
+def test_exit_codes_and_what_is_not_looked_at(tmp_path: Path) -> None:
+    sources: list[dict[str, Any]] = [
+        {"kind": "stdin"},
+        {"kind": "file", "path": "later.ndjson", "follow": True},
+        {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}},
+    ]
+    tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+    path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources})
+    code, text = outcome("doctor", path)
+    assert code == 0
+    assert "stdin (stdin):\n  not looked at: what is read of a pipe is gone" in text
+    assert "later.ndjson (file):\n  not there yet; it is waited for" in text
+    assert "http (http):\n  not looked at: it holds what is posted while the agent runs" in text
+    missing = write_configuration(
+        tmp_path, {"tasks": tasks, "sources": [{"kind": "file", "path": "no.ndjson"}]}
+    )
+    code, text = outcome("doctor", missing)
+    assert (code, "There is no file" in text) == (1, True)
+    (tmp_path / "no.ndjson").write_text("".join(json.dumps(x) + "\n" for x in labelled(60, turned=True)))
+    code, text = outcome("doctor", missing)
+    assert (code, "reverse `classes`" in text) == (2, True)
+    code, text = outcome("doctor", write_configuration(tmp_path, {"tasks": tasks}))
+    assert (code, "sources: there are none to look at; name one" in text) == (2, True)
+
+
+def outcome(*arguments: Any) -> tuple[int, str]:
+    done = command(*map(str, arguments))
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_topic_is_looked_at_without_joining_the_group(
+    kafka_broker: KafkaBroker, kafka_driver: str, tmp_path: Path
+) -> None:
+    kafka_broker.create_topic("events", 2)
+    kafka_broker.produce("events", [json.dumps(row).encode() for row in theirs(300)], partitions=2)
+    source = {"kind": "kafka", "brokers": [kafka_broker.address], "topics": ["events"], "group": "watch"}
+    source["driver"] = kafka_driver
+    tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+    path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
+    text, well = examine_sources(str(path))
+    assert not well
+    assert f"with this mapping {RECORDS} can be used instead of 0" in text
+    assert kafka_broker.committed("watch", "events", 2) == {}

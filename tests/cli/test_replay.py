@@ -1,0 +1,344 @@
+"""`blindsight replay`: the same bytes every time, whatever the files' format, and pictures beside them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from monitor.base.errors import ConfigError, SourceError
+from monitor.cli.replay import Replayed, file_name, replay
+from tests.daemon import command, configuration, ndjson, read_windows, write_configuration
+from tests.streams import answers
+
+SVG = "{http://www.w3.org/2000/svg}"
+Record = dict[str, Any]
+
+
+def stream() -> list[Record]:
+    """Two models in turn, labelled, the second with a group, and one gap that closes a window by age."""
+    rng = np.random.default_rng(6)
+    erm = answers(rng, 730, labelled=True)
+    irm = answers(rng, 730, model="irm", labelled=True, groups={"region": "eu"})
+    late = [record | {"time": record["time"] + 5000} for record in erm[700:]]
+    return [record for pair in zip(erm[:700], irm[:700], strict=True) for record in pair] + late
+
+
+def config(folder: Path) -> str:
+    task = {"groups": ["region"], "metrics": ["accuracy"], "objective": {"accuracy": {"min": 0.8}}}
+    return str(write_configuration(folder, configuration(task=task)))
+
+
+def replayed(folder: Path, *files: Path, out: str = "out") -> Replayed:
+    return replay(config(folder), files, folder / out, lambda path, size: None)
+
+
+def without_positions(path: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in window.items() if k != "positions"} for window in read_windows(path)]
+
+
+def as_csv(records: list[Record], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "time", "model", "scores.ok", "scores.bad", "label", "groups.region"])
+        for r in records:
+            region = r.get("groups", {}).get("region", "")
+            writer.writerow([r["id"], r["time"], r["model"], *map(repr, r["scores"]), r["label"], region])
+
+
+def as_parquet(records: list[Record], path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    names = ("id", "time", "model", "scores", "label")
+    columns = {name: [record[name] for record in records] for name in names}
+    columns["groups.region"] = [record.get("groups", {}).get("region") for record in records]
+    parquet.write_table(arrow.table(columns), path)
+
+
+def as_zstandard(records: list[Record], path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    path.write_bytes(zstandard.compress(ndjson(records)))
+
+
+WRITERS: dict[str, Callable[[list[Record], Path], None]] = {
+    "a.csv": as_csv,
+    "a.parquet": as_parquet,
+    "a.ndjson.gz": lambda records, path: path.write_bytes(gzip.compress(ndjson(records))) and None,
+    "a.ndjson.zst": as_zstandard,
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Replayed]:
+    """The folder and the outcome of a replay of plain NDJSON."""
+    folder = tmp_path_factory.mktemp("replay")
+    (folder / "a.ndjson").write_bytes(ndjson(stream()))
+    return folder, replayed(folder, folder / "a.ndjson")
+
+
+def test_every_answer_is_in_one_window_of_its_model_and_of_its_group(
+    plain: tuple[Path, Replayed],
+) -> None:
+    windows = read_windows(plain[0] / "out" / "windows.ndjson")
+    found = {
+        who: [w["size"] for w in windows if (w["model"], w["group"]) == who]
+        for who in [("erm", ""), ("irm", ""), ("irm", "region=eu")]
+    }
+    assert found == {
+        ("erm", ""): [100] * 7 + [30],
+        ("irm", ""): [100] * 7,
+        ("irm", "region=eu"): [100] * 7,
+    }
+    assert plain[1].windows == len(windows) == 22
+    assert plain[1].unused.first == []
+
+
+def test_the_same_files_give_the_same_bytes(plain: tuple[Path, Replayed]) -> None:
+    folder, _ = plain
+    again = replayed(folder, folder / "a.ndjson", out="again")
+    assert len(again.pictures) == 3
+    for path in (folder / "out").iterdir():
+        assert path.read_bytes() == (folder / "again" / path.name).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_format_of_the_file_does_not_matter(name: str, plain: tuple[Path, Replayed]) -> None:
+    folder, _ = plain
+    WRITERS[name](stream(), folder / name)
+    done = replayed(folder, folder / name, out=name + ".out")
+    assert done.unused.first == []
+    expected = without_positions(folder / "out" / "windows.ndjson")
+    assert without_positions(folder / (name + ".out") / "windows.ndjson") == expected
+
+
+def test_several_files_are_one_stream(plain: tuple[Path, Replayed]) -> None:
+    folder, _ = plain
+    for name, part in (("1.ndjson", stream()[:633]), ("2.ndjson", stream()[633:])):
+        (folder / name).write_bytes(ndjson(part))
+    replayed(folder, folder / "1.ndjson", folder / "2.ndjson", out="parts")
+    expected = without_positions(folder / "out" / "windows.ndjson")
+    assert without_positions(folder / "parts" / "windows.ndjson") == expected
+    split = [w for w in read_windows(folder / "parts" / "windows.ndjson") if len(w["positions"]) == 2]
+    assert len(split) == 3, "a window of each series lies across the two files"
+
+
+def test_a_window_ages_by_the_records_own_times(tmp_path: Path) -> None:
+    early, late = stream()[0::2][:50], stream()[-30:]
+    (tmp_path / "a.ndjson").write_bytes(ndjson([*early, *late]))
+    replayed(tmp_path, tmp_path / "a.ndjson")
+    windows = read_windows(tmp_path / "out" / "windows.ndjson")
+    assert [(w["size"], w["closed_by"]) for w in windows] == [(50, "age"), (30, "end")]
+
+
+def test_the_pictures_are_svg_and_name_their_model(plain: tuple[Path, Replayed]) -> None:
+    names = {path.name: path for path in plain[1].pictures}
+    assert set(names) == {"t-erm.svg", "t-irm.svg", "t-irm-region=eu.svg"}
+    for name, path in names.items():
+        root = ElementTree.parse(path).getroot()
+        assert root.tag == f"{SVG}svg"
+        text = " ".join(node.text or "" for node in root.iter(f"{SVG}text"))
+        assert ("irm" if "irm" in name else "erm") in text
+        assert "accuracy" in text
+
+
+def test_models_whose_names_differ_only_in_signs_keep_a_picture_each(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    wide = "模" * 80
+    rows = [row for model in ("a/b", "a_b", "a b", wide) for row in answers(rng, 200, model=model)]
+    (tmp_path / "a.ndjson").write_bytes(ndjson(rows))
+    done = replayed(tmp_path, tmp_path / "a.ndjson")
+    assert len({path.name for path in done.pictures}) == 4
+    assert all(path.is_file() for path in done.pictures)
+
+
+def test_a_files_name_is_short_in_bytes() -> None:
+    name = file_name("t", "模" * 200, "")
+    assert len(name.encode()) <= 150
+    assert set(name) == {"t", "-", "模"}
+    assert file_name(".t", "../../etc", "") == "t-.._.._etc"
+
+
+def test_what_could_not_be_used_is_counted_and_the_first_are_shown(tmp_path: Path) -> None:
+    broken = [b"\xff\xfe{}", b'{"id": 1}', b"x" * 10_000_000, *[b"[1]"] * 9]
+    (tmp_path / "a.ndjson").write_bytes(ndjson([*stream()[:100], *broken, *stream()[100:200]]))
+    done = replayed(tmp_path, tmp_path / "a.ndjson")
+    assert sum(done.view.rejected.values()) == 12
+    assert len(done.unused.first) == 5
+    assert done.unused.answers == {"encoding": 1, "no_label": 1, "too_large": 1, "wrong_type": 9}
+    start = len(ndjson(stream()[:100]))
+    assert done.unused.first[1].startswith(f"{tmp_path}/a.ndjson: byte {start + 5}: $")
+    assert not done.unused.everything
+    assert done.rejects is None
+    assert sum(w["size"] for w in read_windows(tmp_path / "out" / "windows.ndjson") if not w["group"]) == 200
+
+
+def test_the_command_prints_a_summary_and_nothing_else_where_nobody_looks(tmp_path: Path) -> None:
+    rows = [row | {"model": "[red]erm[/red]"} for row in stream()[:400:2]]
+    bad = [b"not JSON", b'{"id": "a", "label": "none of them"}']
+    (tmp_path / "a [b].ndjson").write_bytes(ndjson([*rows, *bad]))
+    done = command("replay", config(tmp_path), tmp_path / "a [b].ndjson", "--out", tmp_path / "o [u]")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "[red]erm[/red]" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert f"Windows: 2, in {tmp_path}/o [u]/windows.ndjson. Pictures beside it: 1." in lines
+    assert "Not used: 1 answer, 1 label." in lines
+    assert {"  malformed: 1", "  unknown class: 1"} <= set(lines)
+    start = len(ndjson(rows))
+    assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start}: ") for line in lines) == 1
+    assert sum(line.startswith(f"  {tmp_path}/a [b].ndjson: byte {start + 9}: ") for line in lines) == 1
+    assert lines[-1] == "For all of them, name a file under `rejects:` in the configuration."
+
+
+def test_a_table_names_rows_instead_of_bytes(tmp_path: Path) -> None:
+    rows = stream()[:20]
+    as_csv([*rows, rows[0] | {"id": "other", "label": "none of them"}], tmp_path / "a.csv")
+    done = replayed(tmp_path, tmp_path / "a.csv")
+    assert [line.partition(": $")[0] for line in done.unused.first] == [f"{tmp_path}/a.csv: row 20"]
+
+
+def worse(folder: Path) -> Path:
+    """Twelve good windows of 100, then eight in which the model is sure of little; half of them labelled."""
+    rng = np.random.default_rng(11)
+    rows = answers(rng, 1200, labelled=True) + answers(rng, 800, weights=(0.5, 0.4, 0.1), start=1.8e9)
+    (folder / "a.ndjson").write_bytes(ndjson(rows))
+    return folder / "a.ndjson"
+
+
+def test_the_summary_tells_alarms_objectives_and_what_realised_rests_on(tmp_path: Path) -> None:
+    task = {"objective": {"accuracy": {"min": 0.9}}}
+    path = write_configuration(tmp_path, configuration(task=task))
+    done = command("replay", path, worse(tmp_path), "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    windows = read_windows(tmp_path / "out" / "windows.ndjson")
+    latched = [bool(w["charts"]) and w["charts"][0]["out_of_control"] for w in windows]
+    first = latched.index(True)
+    assert first >= 12
+    assert f"  t erm: 1 accuracy alarm, the first in window {first} (to {stamp(windows[first])})" in lines
+    row = next(line for line in lines if line.startswith("erm"))
+    assert re.search(r"out of control: accuracy +\d+\.\d \(.*\) +\d+\.\d \(.*\) of 100", row), row
+    assert lines.index("Objectives at risk or breached:") == lines.index("  t erm: accuracy breached") - 1
+    assert "Realised is of the newest window that labels have reached, and of how many labels." in lines
+    assert max(map(len, lines[: lines.index(row) + 1])) <= 80
+    audit = lines.index("Newest batches of 30 labelled rows within the exact interval of their confidences:")
+    # The labels of windows 9 to 11: the calibration that estimates window 9 has seen all earlier ones.
+    assert [w["calibration"]["version"] for w in windows if not w["revision"]][8:10] == [1, 2]
+    assert re.fullmatch(r"  t erm: \d+ % of 10 \(right confidences: 95 % or more\)", lines[audit + 1])
+
+
+def stamp(window: Record) -> str:
+    return str(window["end_time"])[:19].replace("T", " ") + " UTC"
+
+
+def test_a_replay_without_alarm_and_without_rejects_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 300)))
+    done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert "No alarm was raised." in done.stdout.splitlines()
+    assert "Not used" not in done.stdout
+
+
+def test_when_nothing_could_be_used_the_command_fails_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(ndjson([b"[1]", b"{", b'{"id": "a", "label": "none of them"}']))
+    done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "blindsight: not one of the 3 answers and labels could be used; compare the first messages with the "
+        f"tasks in {tmp_path}/config.yaml\n"
+    )
+    assert "Not used: 2 answers, 1 label." in done.stdout.splitlines()
+
+
+def test_an_empty_file_is_no_failure_and_said(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(b"")
+    done = command("replay", config(tmp_path), tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "There was no record in what was read." in done.stdout.splitlines()
+
+
+def test_rejects_are_written_beside_the_windows_where_the_configuration_wants_them(tmp_path: Path) -> None:
+    theirs = tmp_path / "the-daemons.ndjson"
+    path = write_configuration(tmp_path, configuration(rejects={"path": str(theirs)}))
+    (tmp_path / "a.ndjson").write_bytes(ndjson([*stream()[:50], *[b"[1]"] * 7000]))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "rejects.ndjson").write_text("of an earlier replay\n")
+    done = command("replay", path, tmp_path / "a.ndjson", "--out", out)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == (
+        f"All of them, as far as rejects.max_bytes allows: {out}/rejects.ndjson"
+    )
+    written = [json.loads(line) for line in (out / "rejects.ndjson").read_text().splitlines()]
+    start = len(ndjson(stream()[:50]))
+    assert [line["position"] for line in written] == [start + 4 * place for place in range(7000)]
+    assert {line["reason"] for line in written} == {"wrong_type"}
+    assert not theirs.exists()
+
+
+def test_rejects_never_replace_a_file_that_is_to_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.ndjson"
+    path.write_bytes(ndjson(stream()[:50]))
+    with pytest.raises(ConfigError, match=r"--out: rejects\.ndjson would replace .*give another folder"):
+        replayed(tmp_path, path, out=".")
+    assert path.read_bytes() == ndjson(stream()[:50])
+
+
+def test_a_missing_file_is_told_before_anything_is_replaced(plain: tuple[Path, Replayed]) -> None:
+    folder, _ = plain
+    before = (folder / "out" / "windows.ndjson").read_bytes()
+    missing = folder / "none.ndjson"
+    done = command("replay", config(folder), folder / "a.ndjson", missing, "--out", folder / "out")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"blindsight: There is no file {missing}; correct the path\n"
+    assert (folder / "out" / "windows.ndjson").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written(plain: tuple[Path, Replayed]) -> None:
+    folder, _ = plain
+    with pytest.raises(ConfigError) as file:
+        replayed(folder, folder / "a.ndjson", out="a.ndjson")
+    assert str(file.value) == f"--out: '{folder}/a.ndjson' is not a folder; give another path"
+    with pytest.raises(ConfigError) as below:
+        replayed(folder, folder / "a.ndjson", out="a.ndjson/out")
+    assert str(below.value) == (
+        f"--out: cannot write '{folder}/a.ndjson/out/windows.ndjson': "
+        f"'{folder}/a.ndjson/out' is not a folder; give another path"
+    )
+
+
+def test_the_reports_never_replace_a_file_that_is_to_be_read(plain: tuple[Path, Replayed]) -> None:
+    folder, _ = plain
+    reports = folder / "out" / "windows.ndjson"
+    before = reports.read_bytes()
+    with pytest.raises(ConfigError, match=r"--out: windows.ndjson would replace .*give another folder"):
+        replayed(folder, reports)
+    assert reports.read_bytes() == before
+
+
+def test_a_damaged_file_is_a_failure_that_keeps_the_windows_before_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    whole = gzip.compress(ndjson(answers(rng, 40_000)))
+    (tmp_path / "a.ndjson.gz").write_bytes(whole[: len(whole) * 3 // 4])
+    with pytest.raises(SourceError, match=r"a\.ndjson\.gz is damaged after byte"):
+        replayed(tmp_path, tmp_path / "a.ndjson.gz")
+    written = read_windows(tmp_path / "out" / "windows.ndjson")
+    assert [w["window"] for w in written] == list(range(len(written)))
+    assert len(written) > 100
+
+
+def test_windows_json_is_one_object_a_line_in_the_order_of_closing(plain: tuple[Path, Replayed]) -> None:
+    lines = (plain[0] / "out" / "windows.ndjson").read_text().splitlines()
+    assert list(json.loads(lines[0])) == [
+        *("task", "model", "group", "version", "window", "revision", "size", "closed_by"),
+        *("start_time", "end_time", "calibration", "estimates", "charts", "objectives", "positions"),
+    ]
+    ends = [json.loads(line)["end_time"] for line in lines if json.loads(line)["closed_by"] == "size"]
+    assert ends == sorted(ends)

@@ -1,0 +1,352 @@
+"""`blindsight verify`: a real daemon's store against its input, and whatever was changed in either."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.cli.verify import Findings
+from monitor.cli.verifying import told
+from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
+from tests.streams import Record, answers
+
+MODELS = ("erm", "irm")
+
+
+def records(n: int, seed: int = 5) -> list[Record]:
+    """Two models with groups and late labels; every 40th answer comes twice, some lines are broken."""
+    rng = np.random.default_rng(seed)
+    own = [answers(rng, n // 2, model, start=1.7e9 + seed * 1e6) for model in MODELS]
+    found: list[Any] = []
+    for i, pair in enumerate(zip(*own, strict=True)):
+        for record in pair:
+            found.append(record | {"groups": {"region": "eu" if i % 3 else "us"}})
+        if i % 20 == 19:
+            found += [found[-7], b'{"broken', {"id": pair[0]["id"], "label": "ok", "time": 1.7e9}]
+    return found
+
+
+def reference(folder: Path) -> str:
+    rows = [r for model in MODELS for r in answers(np.random.default_rng(1), 1000, model, labelled=True)]
+    (folder / "reference.ndjson").write_bytes(ndjson(rows))
+    return "reference.ndjson"
+
+
+def config(folder: Path, sources: list[dict[str, Any]] | None = None, **task: Any) -> dict[str, Any]:
+    settings = {"groups": ["region"], "metrics": ["accuracy", "ece", "class_ece"]} | task
+    if "reference" not in settings:
+        settings["reference"] = {"path": reference(folder)}
+    return configuration(
+        task=settings,
+        sources=sources or [{"kind": "file", "path": "in.ndjson"}],
+        reports={"path": "windows.ndjson"},
+        store={"path": "state", "every_seconds": 0.05},
+    )
+
+
+def run(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run the daemon to the end of its file; the windows that it reported."""
+    with DaemonProcess(folder, settings) as daemon:
+        assert daemon.process.wait(60) == 0, daemon.log
+    return read_windows(folder / "windows.ndjson")
+
+
+def verify(folder: Path, *words: str | Path, store: str = "state") -> subprocess.CompletedProcess[str]:
+    return command("verify", "config.yaml", store, *words, cwd=folder)
+
+
+def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    rows = re.findall(
+        r"^ *(windows checked|equal|different|rows missing|not checkable) +(\d+)", done.stdout, re.M
+    )
+    assert len(rows) == 5, done.stdout + done.stderr
+    return {name: int(n) for name, n in rows}
+
+
+def clean(windows: int) -> dict[str, int]:
+    return {
+        "windows checked": windows, "equal": windows, "different": 0, "rows missing": 0, "not checkable": 0,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """A folder with a whole run in it: nothing in there may be changed."""
+    folder = tmp_path_factory.mktemp("verify")
+    (folder / "in.ndjson").write_bytes(ndjson(records(3000)))
+    return folder, run(folder, config(folder))
+
+
+@pytest.fixture
+def copy(ran: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> Path:
+    """A copy of that folder, to be changed; its paths are those of the run."""
+    folder, _ = ran
+    (tmp_path / "in.ndjson").write_bytes((folder / "in.ndjson").read_bytes())
+    (tmp_path / "config.yaml").write_bytes((folder / "config.yaml").read_bytes())
+    (tmp_path / "reference.ndjson").write_bytes((folder / "reference.ndjson").read_bytes())
+    source = sqlite3.connect(folder / "state" / "blindsight.sqlite")
+    target = sqlite3.connect(tmp_path / "backup.sqlite")
+    source.backup(target)
+    source.close()
+    target.close()
+    return tmp_path
+
+
+def test_a_run_verifies_clean_every_window_of_it(ran: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, windows = ran
+    done = verify(folder, "in.ndjson")
+    assert (counts(done), done.returncode, done.stderr) == (clean(len(windows)), 0, "")
+    assert len(windows) > 50
+    assert {w["group"] for w in windows} == {"", "region=eu", "region=us"}
+    assert {e["metric"] for w in windows for e in w["estimates"] if "value" in e} == {
+        "accuracy",
+        "ece",
+        "class_ece",
+    }
+
+
+def test_a_backup_does_as_well_as_the_folder(copy: Path) -> None:
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    assert (counts(done)["different"], done.returncode) == (0, 0)
+
+
+def test_a_compressed_copy_is_known_by_its_name(copy: Path) -> None:
+    (copy / "in.ndjson.gz").write_bytes(gzip.compress((copy / "in.ndjson").read_bytes()))
+    (copy / "in.ndjson").unlink()
+    done = verify(copy, "in.ndjson.gz", store="backup.sqlite")
+    assert (counts(done)["different"], done.returncode) == (0, 0)
+
+
+def test_one_changed_digit_in_the_input_is_found(copy: Path) -> None:
+    data = (copy / "in.ndjson").read_bytes()
+    place = data.index(b'"scores":[', len(data) // 2) + len(b'"scores":[0.')
+    score = re.compile(rb'"scores":\[([0-9.]+),([0-9.]+)\]')
+    found = score.search(data, place - 20)
+    assert found is not None
+    line = data[data.rindex(b"\n", 0, found.start()) + 1 : data.index(b"\n", found.start()) + 1]
+    swapped = line.replace(found[0], b'"scores":[%s,%s]' % (found[2], found[1]))
+    assert data.count(line) == 1
+    (copy / "in.ndjson").write_bytes(data.replace(line, swapped.rstrip(b"\n").ljust(len(line) - 1) + b"\n"))
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    assert done.returncode == 1
+    assert counts(done)["different"] == 2, "the model's window, and its group's"
+    assert re.search(
+        r"t, \w+, window \d+: estimates.accuracy.value was reported as 0\.\d+, recomputed as", done.stdout
+    )
+
+
+def test_a_record_made_unreadable_changes_the_size(copy: Path) -> None:
+    data = (copy / "in.ndjson").read_bytes()
+    place = data.index(b"\n", len(data) // 3) + 1
+    while b'"scores"' not in data[place : data.index(b"\n", place)]:
+        place = data.index(b"\n", place) + 1
+    (copy / "in.ndjson").write_bytes(data[:place] + b"!" + data[place + 1 :])
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    assert done.returncode == 1
+    assert "size was reported as 100, recomputed as 99" in done.stdout
+
+
+def more(value: float) -> float:
+    return round(value + 1e-6, 6)
+
+
+def last_of(window: dict[str, Any]) -> int:
+    return next(iter(window["positions"].values()))[1]
+
+
+def change_line(store: Path, window: int, change: Callable[[dict[str, Any]], None]) -> None:
+    connection = sqlite3.connect(store)
+    query = "SELECT id, line FROM report WHERE model = 'erm' AND grp = '' AND window = ?"
+    [(number, line)] = connection.execute(query, (window,)).fetchall()
+    found = json.loads(line)
+    change(found)
+    connection.execute("UPDATE report SET line = ? WHERE id = ?", (json.dumps(found).encode(), number))
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda w: w["estimates"][0].update(value=more(w["estimates"][0]["value"])), "accuracy.value"),
+        (lambda w: w["estimates"][1].update(upper=more(w["estimates"][1]["upper"])), "ece.upper"),
+        (lambda w: w.update(size=99), "size was reported as 99, recomputed as 100"),
+        (lambda w: w.update(start_time="2023-11-14T22:13:20.001Z"), "start_time was reported as"),
+        (lambda w: next(iter(w["positions"].values())).__setitem__(1, last_of(w) + 1), "positions."),
+    ],
+)
+def test_one_changed_digit_in_a_stored_line_is_found(copy: Path, change: Any, told: str) -> None:
+    change_line(copy / "backup.sqlite", 7, change)
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    assert (counts(done)["different"], done.returncode) == (1, 1)
+    assert "t, erm, window 7: " in done.stdout
+    assert told in done.stdout
+
+
+def test_ends_that_labels_moved_are_passed_over_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_bytes(ndjson(answers(np.random.default_rng(5), 600, labelled=True)))
+    kept = {"method": "isotonic", "refit_labels": None}  # of windows by an earlier one nothing can be checked
+    windows = run(tmp_path, config(tmp_path, calibration=kept))
+    assert ["labels" in one["estimates"][0] for one in windows] == [True] * 6
+    done = verify(tmp_path, "in.ndjson")
+    assert (counts(done), done.returncode) == (clean(6), 0)
+    assert "objectives, the ends of 6 intervals that labels moved" in done.stdout
+    store = tmp_path / "state" / "blindsight.sqlite"
+    change_line(store, 5, lambda w: w["estimates"][0].update(lower=0.1))
+    assert counts(verify(tmp_path, "in.ndjson")) == clean(6)
+    change_line(store, 5, lambda w: w["estimates"][0].pop("labels"))
+    done = verify(tmp_path, "in.ndjson")
+    assert "t, erm, window 5: estimates.accuracy.lower was reported as 0.1," in done.stdout
+
+
+def test_a_higher_revision_is_the_one_that_counts(copy: Path) -> None:
+    connection = sqlite3.connect(copy / "backup.sqlite")
+    [(task, model, group, window, line)] = connection.execute(
+        "SELECT task, model, grp, window, line FROM report WHERE model = 'erm' AND grp = '' AND window = 3"
+    ).fetchall()
+    wrong = json.loads(line) | {"revision": 1, "size": 98}
+    connection.execute(
+        "INSERT INTO report (task, model, grp, window, revision, line) VALUES (?, ?, ?, ?, 1, ?)",
+        (task, model, group, window, json.dumps(wrong).encode()),
+    )
+    connection.commit()
+    connection.close()
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    assert "t, erm, window 3: size was reported as 98, recomputed as 100" in done.stdout
+
+
+def test_a_file_that_ends_early_lacks_rows_and_accuses_nobody(copy: Path) -> None:
+    data = (copy / "in.ndjson").read_bytes()
+    (copy / "in.ndjson").write_bytes(data[: data.index(b"\n", len(data) // 2) + 1])
+    found = counts(verify(copy, "in.ndjson", store="backup.sqlite"))
+    assert found["different"] == 0
+    assert 0 < found["rows missing"] < found["windows checked"] + found["rows missing"]
+
+
+def test_where_nothing_can_be_checked_that_is_no_success(copy: Path) -> None:
+    (copy / "in.ndjson").write_bytes(b"")
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    found = counts(done)
+    assert (found["windows checked"], found["different"], done.returncode) == (0, 0, 1)
+    assert found["rows missing"] > 50
+    assert done.stdout.endswith("Nothing could be checked.\n")
+
+
+@pytest.mark.parametrize(
+    ("found", "ending"),
+    [
+        (Findings(equal=1), "charts, objectives."),
+        (Findings(equal=1, realised=1), "objectives, 1 estimate from labels."),
+        (Findings(equal=1, realised=1200), ", 1,200 estimates from labels."),
+        (Findings(equal=1, rivals=2), "objectives, 2 estimates of cbpe_sem, doc and atc."),
+        (
+            Findings(equal=1, rivals=1, realised=1),
+            "objectives, 1 estimate of cbpe_sem, doc and atc, 1 estimate from labels.",
+        ),
+    ],
+)
+def test_what_is_not_recomputed_is_said(found: Findings, ending: str) -> None:
+    assert told(found).endswith(ending)
+
+
+def test_what_the_reference_taught_does_not_count_as_from_labels(tmp_path: Path) -> None:
+    """Two models of five windows without a label: DoC-Feat and ATC of each, and its own estimate."""
+    rng = np.random.default_rng(8)
+    (tmp_path / "in.ndjson").write_bytes(ndjson([r for m in MODELS for r in answers(rng, 500, m)]))
+    settings = config(tmp_path, groups=[], estimators=["average_confidence", "doc", "atc"])
+    windows = run(tmp_path, settings)
+    done = verify(tmp_path, "in.ndjson")
+    assert (counts(done), done.returncode) == (clean(len(windows)), 0)
+    assert len(windows) == 10
+    assert done.stdout.endswith("Not: charts, objectives, 20 estimates of cbpe_sem, doc and atc.\n")
+
+
+def test_reports_that_the_store_dropped_leave_the_others_checkable(copy: Path) -> None:
+    connection = sqlite3.connect(copy / "backup.sqlite")
+    connection.execute("DELETE FROM report WHERE id <= 20")
+    connection.commit()
+    connection.close()
+    done = verify(copy, "in.ndjson", store="backup.sqlite")
+    assert (counts(done)["different"], done.returncode) == (0, 0)
+
+
+def test_a_calibration_that_is_gone_is_no_accusation(tmp_path: Path) -> None:
+    rows = records(2000)
+    (tmp_path / "in.ndjson").write_bytes(ndjson(rows[:1500]))
+    follow = [{"kind": "file", "path": "in.ndjson", "follow": True}]
+    with DaemonProcess(tmp_path, config(tmp_path, follow)) as daemon:
+        daemon.until(lambda: len(read_windows(tmp_path / "windows.ndjson")) > 20, "windows are written")
+        other = answers(np.random.default_rng(2), 1500, "erm", labelled=True)
+        (tmp_path / "other.ndjson").write_bytes(
+            ndjson(other + answers(np.random.default_rng(3), 1500, "irm", labelled=True))
+        )
+        assert "was reloaded" in daemon.reload(config(tmp_path, follow, reference={"path": "other.ndjson"}))
+        before = len(read_windows(tmp_path / "windows.ndjson"))
+        with (tmp_path / "in.ndjson").open("ab") as file:
+            file.write(ndjson(rows[1500:]))
+        daemon.until(lambda: len(read_windows(tmp_path / "windows.ndjson")) > before + 4, "more are written")
+        daemon.end()
+    windows = read_windows(tmp_path / "windows.ndjson")
+    assert {w["calibration"]["version"] for w in windows} == {1, 2}
+    done = verify(tmp_path, "in.ndjson")
+    old = sum(w["calibration"]["version"] == 1 for w in windows)
+    assert counts(done) == clean(len(windows) - old) | {"not checkable": old}
+    assert f"{old}: its calibration, version 1, is no longer in the store" in done.stdout
+    assert done.returncode == 0
+
+
+def test_kills_in_between_do_not_matter(tmp_path: Path) -> None:
+    data = ndjson(records(6000))
+    follow = [{"kind": "file", "path": "in.ndjson", "follow": True}]
+    settings = config(tmp_path, follow, reference={"first_windows": 5}, metrics=["accuracy"])
+    size = 0
+    (tmp_path / "in.ndjson").touch()
+    for part in range(4):
+        end = len(data) if part == 3 else data.index(b"\n", len(data) * (part + 1) // 4) + 1
+        with DaemonProcess(tmp_path, settings) as daemon:
+            with (tmp_path / "in.ndjson").open("ab") as file:
+                file.write(data[size:end])
+            size, wanted = end, (part + 1) * 20
+            daemon.until(
+                lambda n=wanted: len(read_windows(tmp_path / "windows.ndjson")) >= n, "windows are written"
+            )
+            daemon.end(signal.SIGKILL)
+    with DaemonProcess(tmp_path, settings) as daemon:
+        daemon.until(lambda: len(read_windows(tmp_path / "windows.ndjson")) == 120, "all windows are written")
+        daemon.end()
+    windows = read_windows(tmp_path / "windows.ndjson")
+    assert counts(verify(tmp_path, "in.ndjson")) == clean(len(windows))
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "FILE…: there is none; give the raw input, or --partition NAME=FILE"),
+        (["absent.ndjson"], "absent.ndjson: no window names this file, there are "),
+        (["labels.ndjson"], "NAME=labels.ndjson, or leave it out where it holds labels alone"),
+        (["--partition", "topic"], "--partition: expected NAME=FILE, got 'topic'"),
+        (["--partition", "topic=in.ndjson"], "--partition: no window names 'topic', there are "),
+    ],
+)
+def test_wrong_words_are_told(ran: tuple[Path, list[dict[str, Any]]], words: list[str], why: str) -> None:
+    done = verify(ran[0], *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+
+
+def test_what_is_no_store_is_told(ran: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
+    done = verify(ran[0], "in.ndjson", store=str(tmp_path))
+    assert done.returncode == 1
+    assert "blindsight.sqlite: there is no store there; give the folder that store.path names" in done.stderr
+    done = verify(ran[0], "in.ndjson", store="in.ndjson")
+    assert (done.returncode, "is damaged" in done.stderr) == (1, True)

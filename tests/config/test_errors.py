@@ -1,0 +1,93 @@
+"""Every error that the schema can raise has a sentence, whatever stands where."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from monitor.config.messages import TEMPLATES, show_path
+from monitor.config.root import Config
+from tests.config.test_messages import PLACES, changed, told
+
+# What each type of pydantic's core schema can raise in strict mode; its constraints stand apart.
+RAISES = {
+    "model": {"model_type"},
+    "model-fields": {"missing", "extra_forbidden", "invalid_key", "model_attributes_type"},
+    "model-field": set(),
+    "dict": {"dict_type"},
+    "tuple": {"tuple_type"},
+    "int": {"int_type"},
+    "float": {"float_type", "finite_number"},
+    "str": {"string_type", "string_unicode"},
+    "bool": {"bool_type"},
+    "any": set(),
+    "literal": {"literal_error"},
+    "tagged-union": {"union_tag_invalid", "union_tag_not_found", "model_attributes_type"},
+    "nullable": set(),
+    "default": set(),
+    "definitions": set(),
+    "definition-ref": set(),
+    "function-before": {"value_error"},
+    "function-after": {"value_error"},
+}
+
+
+CONSTRAINTS = {
+    "ge": "greater_than_equal",
+    "gt": "greater_than",
+    "le": "less_than_equal",
+    "lt": "less_than",
+}
+
+
+def raisable(node) -> set[str]:
+    found = set()
+    if isinstance(node, list | tuple):
+        return found.union(*map(raisable, node))
+    if not isinstance(node, dict):
+        return found
+    kind = node.get("type")
+    if isinstance(kind, str):
+        found |= RAISES[kind]
+        found |= {error for key, error in CONSTRAINTS.items() if key in node}
+        prefix = "string_" if kind == "str" else ""
+        found |= {
+            f"{prefix}too_{end}"
+            for key, end in (("min_length", "short"), ("max_length", "long"))
+            if key in node
+        }
+    return found.union(
+        *(
+            raisable(value)
+            for key, value in node.items()
+            if key not in ("metadata", "serialization", "function", "default")
+        )
+    )
+
+
+def test_every_error_that_the_schema_can_raise_has_its_sentence():
+    assert raisable(Config.__pydantic_core_schema__) == set(TEMPLATES)
+
+
+def error_types(data) -> set[str]:
+    try:
+        Config.model_validate(data)
+    except ValidationError as error:
+        return {item["type"] for item in error.errors()}
+    return set()
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(place=st.sampled_from(PLACES[1:]), value=ANYTHING)
+def test_whatever_stands_anywhere_is_taken_or_told(place, value):
+    data = changed(place[0], value)
+    assert error_types(data) <= set(TEMPLATES)
+    assert all(line.startswith(show_path(place[0][:1])) for line in told(data))

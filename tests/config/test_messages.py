@@ -1,0 +1,386 @@
+"""Every mistake in a configuration is told by its key, what it got and what is allowed."""
+
+import copy
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from monitor.base.errors import ConfigError
+from monitor.config.file import config_from, schema
+from monitor.config.messages import describe, findings, nearest, show_path
+from monitor.config.root import RULES, Config, Metric
+
+SCHEMA = schema()
+BUDGET = "  tasks.t.chart.arl0.false_alarms_per_week"
+MAPPING = {"id": "a.b", "class_scores": {"ok": "p"}, "groups": {"region": "r"}, "constants": {"task": "t"}}
+
+
+def mapping():
+    """One of its own for each source."""
+    return copy.deepcopy(MAPPING)
+
+
+BASE = {
+    "tasks": {
+        "t": {
+            "classes": ["ok", "toxic"],
+            "positive": "toxic",
+            "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
+            "reference": {"path": "reference.csv"},
+            "calibration": {"method": "isotonic"},
+            "metrics": list(get_args(Metric)),
+            "estimators": ["average_confidence"],
+            "level": 0.9,
+            "chart": {"rules": ["we1"], "kind": "shewhart"},
+            "objective": {metric: {"min": 0.1} for metric in get_args(Metric)},
+            "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
+            "ssme": {"models": ["m"], "every_seconds": 60},
+            "groups": ["region"],
+            "models": {"m": {"answers_per_day": 9}},
+        },
+        "chat": {
+            "kind": "arena",
+            "window": {"size": 500, "min_size": 50, "max_age_seconds": 900},
+            "windows": 10,
+            "models": ["x", "y"],
+            "reference_model": "x",
+            "labels": {"horizon_days": 3, "max_bytes": 10_000_000},
+        },
+    },
+    "sources": [
+        {"kind": "file", "path": "a.ndjson", "mapping": mapping()},
+        {"kind": "stdin", "mapping": mapping()},
+        {
+            "kind": "kafka",
+            "brokers": ["localhost:9092"],
+            "topics": ["p"],
+            "stall_seconds": 30,
+            "driver": "confluent",
+            "options": {"client_id": "x"},
+            "mapping": mapping(),
+        },
+        {
+            "kind": "http",
+            "listen": "127.0.0.1:9108",
+            "spool": {"path": "spool"},
+            "tokens": [{"token_file": "t", "tasks": ["t"]}],
+            "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+            "mapping": mapping(),
+        },
+    ],
+    "reports": {
+        "path": "windows.ndjson",
+        "kafka": {"brokers": ["localhost:9092"], "topic": "windows", "options": {"client_id": "x"}},
+    },
+    "rejects": {
+        "path": "rejects.ndjson",
+        "kafka": {"brokers": ["b"], "topic": "r", "options": {"client_id": "x"}},
+    },
+    "store": {"path": "state"},
+    "alertmanager": {
+        "urls": ["https://a"],
+        "labels": {"job": "b"},
+        "headers": {"X-Scope-OrgID": "x"},
+        "basic_auth": {"username": "u", "password_file": "p"},
+        "tls": {"ca": "a", "cert": "c", "key": "k"},
+    },
+    "export": {"listen": "127.0.0.1:0"},
+}
+NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
+TASKS = {"classification": "t", "arena": "chat"}
+NAMES |= {"class_scores": "ok", "groups": "region"}
+
+
+def resolve(node):
+    while {"$ref", "anyOf", "allOf"} & set(node):
+        if "allOf" in node:  # pydantic before 2.9
+            node = node["allOf"][0]
+        elif "$ref" in node:
+            node = SCHEMA["$defs"][node["$ref"].rsplit("/", 1)[1]]
+        else:
+            node = next(branch for branch in node["anyOf"] if branch.get("type") != "null")
+    return node
+
+
+def places(node=SCHEMA, path=()):
+    """Every place of the schema: (path in BASE, resolved node)."""
+    node = resolve(node)
+    yield path, node
+    for key, inner in node.get("properties", {}).items():
+        yield from places(inner, (*path, key))
+    more = node.get("additionalProperties")
+    if isinstance(more, dict) and "discriminator" in more:
+        for kind, reference in more["discriminator"]["mapping"].items():
+            yield from places({"$ref": reference}, (*path, TASKS[kind]))
+    elif isinstance(more, dict):
+        yield from places(more, (*path, NAMES[path[-1]]))
+    if "discriminator" in node.get("items", {}):
+        for i, kind in enumerate(("file", "stdin", "kafka", "http")):
+            yield from places({"$ref": node["items"]["discriminator"]["mapping"][kind]}, (*path, i))
+    elif "items" in node:
+        yield from places(node["items"], (*path, 0))
+
+
+PLACES = list(places())
+SECTIONS = [(path, node) for path, node in PLACES if "properties" in node]
+LEAVES = [(path, node) for path, node in PLACES if path and "properties" not in node]
+NUMBERS = [(path, node) for path, node in LEAVES if node.get("type") in ("integer", "number")]
+
+
+def ids(some):
+    return [show_path(path) for path, _ in some]
+
+
+def changed(path, value):
+    data = copy.deepcopy(BASE)
+    inner = data
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {}) if isinstance(inner, dict) else inner[part]
+    inner[path[-1]] = value
+    return data
+
+
+def refusal(data, **keywords) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config_from(data, **keywords)
+    return str(caught.value)
+
+
+def told(data) -> list[str]:
+    try:
+        Config.model_validate(data)
+    except ValidationError as error:
+        return [str(found) for found in findings(error, SCHEMA)]
+    return []
+
+
+def lines_of(message: str) -> list[str]:
+    return message.splitlines()[1:]
+
+
+def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
+    assert config_from(BASE).tasks["t"].positive == "toxic"
+    assert len(SECTIONS) == 46
+    assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
+
+
+@pytest.mark.parametrize(("path", "node"), SECTIONS, ids=ids(SECTIONS))
+def test_a_key_that_is_nearly_right_is_refused_with_the_right_one(path, node):
+    for key in node["properties"]:
+        (line,) = lines_of(refusal(changed((*path, f"{key}_"), 1)))
+        allowed = ", ".join(node["properties"])
+        assert line == (
+            f"  {show_path((*path, f'{key}_'))}: unknown key; did you mean {key!r}? Allowed: {allowed}"
+        )
+
+
+@pytest.mark.parametrize(("path", "node"), SECTIONS, ids=ids(SECTIONS))
+def test_a_key_like_no_other_is_refused_with_all_that_are_allowed(path, node):
+    (line,) = lines_of(refusal(changed((*path, "zzz"), 1)))
+    assert line == f"  {show_path((*path, 'zzz'))}: unknown key. Allowed: {', '.join(node['properties'])}"
+
+
+@pytest.mark.parametrize(("path", "node"), LEAVES, ids=ids(LEAVES))
+def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(path, node):
+    if path[-2:] == ("options", "client_id"):
+        wrong = [{"a": 1}]
+    elif path[-1] == "kind" and path[0] == "sources":
+        wrong = [3, True, "zzz"]
+    else:
+        wrong = {
+            "integer": ["zzz", True, 10.5, {"a": 1}],
+            "number": ["zzz", True, {"a": 1}],
+            "boolean": ["zzz", 1],
+            "array": ["zzz", 3, {"a": 1}],
+            "object": ["zzz", 3, [1]],
+        }.get(node.get("type"), [{"a": 1}])
+        wrong += ["zzz", 9] if "enum" in node or "const" in node else []
+        wrong += [3, True] if node.get("type") == "string" and "enum" not in node else []
+    if path[-1] == "arl0":  # a number or a mapping
+        wrong = ["zzz", True, [1]]
+    for value in wrong:
+        (line,) = lines_of(refusal(changed(path, value)))
+        assert line.startswith(f"  {show_path(path)}: expected "), value
+        assert ", got " in line
+
+
+@pytest.mark.parametrize(("path", "node"), SECTIONS[1:], ids=ids(SECTIONS[1:]))
+def test_a_section_that_is_none_is_refused(path, node):
+    for value, got in ((3, "3"), ("zzz", "'zzz'"), ([], "an empty list")):
+        got = "a value that is not shown" if "tokens" in path else got
+        (line,) = lines_of(refusal(changed(path, value)))
+        assert line.startswith(f"  {show_path(path)}: expected a mapping with ")
+        assert f", got {got}" in line
+
+
+@pytest.mark.parametrize(("path", "node"), NUMBERS, ids=ids(NUMBERS))
+def test_ranges_end_where_the_schema_says(path, node):
+    step = 1 if node["type"] == "integer" else 1e-6
+    outside = [node[key] - step for key in ("minimum",) if key in node]
+    outside += [node[key] + max(step, 1e-12 * node[key]) for key in ("maximum",) if key in node]
+    outside += [node[key] for key in ("exclusiveMinimum", "exclusiveMaximum") if key in node]
+    assert outside, "a number without a range"
+    for value in outside:
+        (line,) = lines_of(refusal(changed(path, value)))
+        assert line.startswith(f"  {show_path(path)}: expected {describe(node)}, got {value!r}")
+    for value in (node[key] for key in ("minimum", "maximum") if key in node):
+        # Another check may refuse the end of a range, the range itself must not.
+        assert describe(node) not in " ".join(told(changed(path, value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        (path, key)
+        for path, node in SECTIONS
+        for key in node.get("required", ())
+        if path != ("tasks", "chat")  # a task without a kind is a classification
+    ],
+)
+def test_a_required_key_that_is_missing_is_named(path, key):
+    data = copy.deepcopy(BASE)
+    inner = data
+    for part in path:
+        inner = inner[part]
+    del inner[key]
+    (line,) = lines_of(refusal(data))
+    assert line.startswith(f"  {show_path((*path, key))}: missing; expected ")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "sentence"),
+    [
+        ("window.size", "5oo", "expected an integer from 10 to 1000000, got '5oo'"),
+        ("window.size", "1e3", "got '1e3': write 1000, without quotes"),
+        ("window.size", 10**300, "got a huge number"),
+        ("level", float("nan"), "expected a number above 0.5 and below 1, got nan"),
+        ("metrics", "ece", "expected a list with at least one entry, got 'ece': write it as a list, [ece]"),
+        ("metrics", ["acuracy"], "expected one of accuracy, ece, class_ece, precision, recall, "),
+        ("window", None, "got nothing: give a value or leave the key out; {} takes the defaults"),
+        ("chart.rules", [], "expected a list with at least one entry, got an empty list"),
+        ("chart.rules", [7], f"expected one of {', '.join(RULES)}, 1, 2, 3, 4, got 7"),
+        (
+            "chart.arl0",
+            "370",
+            "chart.arl0: expected a number from 10 to 1000000, got '370': write 370, without",
+        ),
+        ("chart.arl0", 5, "chart.arl0: expected a number from 10 to 1000000, got 5"),
+        (
+            "chart.arl0",
+            {},
+            "chart.arl0.false_alarms_per_week: missing; expected a number above 0 and at most",
+        ),
+        (
+            "chart.arl0",
+            {"false_alarms_per_week": 0},
+            "chart.arl0.false_alarms_per_week: expected a number above 0 and at most 1000, got 0",
+        ),
+        (
+            "chart.arl0",
+            {"false_alarms_a_week": 1},
+            "chart.arl0.false_alarms_a_week: unknown key; did you mean 'false_alarms_per_week'?",
+        ),
+        (
+            "chart",
+            {"sigmas": 3, "arl0": {"false_alarms_per_week": 1}},
+            "chart: expected arl0 or sigmas, got both (false_alarms_per_week 1 and 3)",
+        ),
+        (
+            "chart",
+            {"kind": "ewma", "rules": ["we2"]},
+            "chart.rules: expected none with kind ewma, got we2: leave it out",
+        ),
+        ("chart.shift", 2, "chart.shift: expected only with kind ewma or cusum, got it with shewhart: leave"),
+        ("chart", {"kind": "cusum", "weight": 0.2}, "expected only with kind ewma, got it with cusum: leave"),
+        ("arl0", 100, "unknown key here; it belongs under 'chart'."),
+        ("classes", [False, True], "classes[0]: expected text, got false: YAML reads yes, no, on, off"),
+        ("classes", [0, 1], "classes[1]: expected text, got 1: put it in quotes"),
+        ("models", {1: {}}, "expected names as text, got 1 as a name: put it in quotes"),
+        ("models", {False: {}}, "expected names as text, got false as a name: YAML reads yes, no"),
+        ("models", {"a b": {"x": 1}}, 'tasks.t.models["a b"].x: unknown key'),
+    ],
+)
+def test_the_sentence_says_what_to_do(path, value, sentence):
+    assert sentence in refusal(changed(("tasks", "t", *path.split(".")), value))
+
+
+@pytest.mark.parametrize(
+    ("models", "got", "name"),
+    [({}, "no models", "NAME"), ({"m": {"answers_per_day": 9}, "n": {}}, "none for 'n'", "n")],
+)
+def test_a_budget_without_known_traffic_says_what_to_add(models, got, name):
+    chart = {"arl0": {"false_alarms_per_week": 20}}
+    data = changed(("tasks", "t"), {**BASE["tasks"]["t"], "models": models, "chart": chart})
+    assert lines_of(refusal(data)) == [
+        f"{BUDGET}: expected answers_per_day of every model beside it, to share it out by, got {got}: "
+        f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, or give arl0 in windows"
+    ]
+
+
+def test_a_budget_that_is_too_large_or_too_small_says_what_would_do():
+    task = {**BASE["tasks"]["t"], "models": {"m": {"answers_per_day": 500}}}
+    task |= {"metrics": ["accuracy", "ece", "class_ece"], "objective": {}}
+    for budget, arl0 in ((50, 8.4), (1e-4, "4.2e+06")):
+        task["chart"] = {"arl0": {"false_alarms_per_week": budget}}
+        assert lines_of(refusal(changed(("tasks", "t"), task))) == [
+            f"{BUDGET}: expected what leaves each chart an ARL0 of 10 to 1000000 windows, "
+            f"got {budget:g} for 420 windows a week, an ARL0 of {arl0}: give 0.00042 to 42"
+        ]
+    task["chart"] = {"arl0": {"false_alarms_per_week": 20}}
+    assert config_from(changed(("tasks", "t"), task)).tasks["t"].charting.arl0 == pytest.approx(21.0)
+
+
+def test_keys_that_are_no_text():
+    assert "export: expected keys as text, got 3 as a key. Allowed: listen" in refusal(
+        changed(("export", 3), 1)
+    )
+
+
+@pytest.mark.parametrize("options", ["sasl_plain_password=hunter2", {"sasl_plain_password": ["hunter2"]}])
+def test_secrets_are_not_repeated(options):
+    message = refusal(changed(("sources", 2, "options"), options))
+    assert "sources[2].options" in message
+    assert "hunter2" not in message
+    message = refusal(changed(("reports", "kafka", "options"), options))
+    assert "reports.kafka.options" in message
+    assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        "hunter2hunter2hunter2",
+        ["hunter2hunter2hunter2"],
+        [{"token": ["hunter2"]}],
+        [{"token": "hunter2 hunter2 hunter2"}],
+        [{"token": "hunter2"}],
+        [{"token": "hunter2hunter2hunter2", "tasks": ["zzz"]}],
+    ],
+)
+def test_tokens_are_not_repeated(tokens):
+    message = refusal(changed(("sources", 3, "tokens"), tokens))
+    assert "sources[3].tokens" in message
+    assert "hunter2" not in message
+
+
+def test_a_source_without_a_kind():
+    assert "sources[1].kind: missing; expected one of file, http, kafka, stdin" in refusal(
+        changed(("sources", 1), {"path": "x"})
+    )
+
+
+def test_the_schema_is_told_wrong_entries_not_that_none_is_left():
+    assert len(lines_of(refusal(changed(("tasks", "t", "chart", "rules"), [7, 8])))) == 2
+
+
+def test_a_number_in_a_path_is_shown_as_an_index_and_odd_names_in_quotes():
+    assert show_path(("tasks", "a.b", "chart", "rules", 0)) == 'tasks["a.b"].chart.rules[0]'
+    assert show_path(()) == "top level"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("max_age", "max_age_seconds"), ("SIZE", "size"), ("zz", None), ("store", None)]
+)
+def test_the_nearest_name(name, found):
+    assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == found

@@ -1,0 +1,24 @@
+"""No key of the configuration is left out of the tests of what a reload makes of it."""
+
+from __future__ import annotations
+
+from monitor.config.reload import CONSEQUENCES, Consequence
+from tests.config.test_reload_arenas import OF_ARENAS
+from tests.config.test_reload_keys import AT_ONCE, CAME_OR_WENT, NEW_BASELINE, of
+from tests.config.test_reload_restart import RESTART
+
+
+def at_once() -> set[str]:
+    """Keys whose change holds at once and is tried, arenas' own among them."""
+    return {*AT_ONCE, *(f"tasks.*.{key}" for key in OF_ARENAS)}
+
+
+def test_every_entry_of_the_table_of_consequences_is_tried() -> None:
+    tried = [*at_once(), *NEW_BASELINE, *RESTART]
+    assert [key for key in CONSEQUENCES if not any(f"{each}.".startswith(f"{key}.") for each in tried)] == []
+
+
+def test_every_key_is_tried() -> None:
+    assert at_once() == of(Consequence.AT_ONCE)
+    assert set(NEW_BASELINE) == of(Consequence.NEW_BASELINE)
+    assert set(RESTART) - CAME_OR_WENT == of(Consequence.RESTART)

@@ -1,0 +1,161 @@
+"""CloudEvents over real sockets: in HTTP binary mode, as KServe's logger posts, and in structured JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.base import RawBlock
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import wire_of
+from monitor.base.records import Chunk, id_keys
+from tests.connectors.formats.test_tensors import RAW, with_binary
+from tests.posting import SPAM, Posted, posting
+
+KIND = "org.kubeflow.serving.inference."
+HEAD = {
+    "ce_specversion": "1.0",
+    "ce_id": "2d30169c",
+    "ce_source": "http://localhost:9081/",
+    "ce_type": f"{KIND}response",
+    "ce_time": "2026-07-01T12:00:00.5Z",
+    "ce_inferenceservicename": "erm%20%C3%BC",
+    "ce_namespace": "default",
+    "ce_endpoint": "default",
+}
+EVENT = {
+    "specversion": "1.0",
+    "id": "e",
+    "type": f"{KIND}response",
+    "inferenceservicename": "erm",
+    "data": {"predictions": [[0.25, 0.75]]},
+}
+BODY = b'{\n "predictions": [[0.25, 0.75],\n [0.5, 0.5]]\n}'
+
+
+@pytest.fixture
+def posted(tmp_path: Path) -> Iterator[Posted]:
+    with posting(tmp_path / "spool", mapping={"format": "kserve", "constants": {"task": "spam"}}) as made:
+        yield made
+
+
+def handed_out(posted: Posted) -> Chunk:
+    block = b"".join(line + b"\n" for line in posted.lines())
+    return Decoder([SPAM], "http", wire=wire_of(posted.settings)).decode([RawBlock(block, "spool", 0)])
+
+
+@pytest.mark.parametrize("type_", ["application/json", "application/x-www-form-urlencoded", ""])
+def test_a_response_in_binary_mode_is_kept_row_by_row(posted: Posted, type_: str) -> None:
+    answer = posted.post(BODY, **HEAD, content_type=type_)
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 2, "rejected": 0})
+    (batch,) = handed_out(posted).batches
+    assert batch.scores.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert batch.key.tolist() == id_keys(["2d30169c:0", "2d30169c:1"]).tolist()
+    assert batch.models == ("erm ü",)
+    assert batch.time.tolist() == [1782907200.5] * 2
+
+
+@pytest.mark.parametrize("tensors", [RAW, with_binary(("p", "FP64", [2, 2], RAW[-32:]))])
+def test_bytes_in_binary_mode_are_read_like_json(posted: Posted, tensors: bytes) -> None:
+    answer = posted.post(tensors, **HEAD, content_type="application/octet-stream")
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 2, "rejected": 0})
+    (batch,) = handed_out(posted).batches
+    assert batch.scores.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert batch.key.tolist() == id_keys(["2d30169c:0", "2d30169c:1"]).tolist()
+
+
+def test_a_response_of_triton_is_taken_as_it_was_sent(posted: Posted) -> None:
+    body = with_binary(("p", "FP64", [2, 2], RAW[-32:]), model_name="erm", id="a")
+    head = {"inference_header_content_length": str(len(body) - 32)}
+    answer = posted.post(body, **head, content_type="application/octet-stream")
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 2)
+    (batch,) = handed_out(posted).batches
+    assert (batch.models, batch.key.tolist()) == (("erm",), id_keys(["a:0", "a:1"]).tolist())
+    assert posted.post(body, content_type="application/octet-stream").status_code == 415
+
+
+def test_paths_of_a_mapping_lead_into_an_event_of_either_mode(tmp_path: Path) -> None:
+    paths = {"id": "id", "scores": "data.probs", "model": "data.net"}
+    with posting(
+        tmp_path / "mapped", mapping={"format": "cloudevents", **paths, "constants": {"task": "spam"}}
+    ) as mapped:
+        data = {"probs": [0.25, 0.75], "net": "erm"}
+        event = {"specversion": "1.0", "id": "b", "type": "com.example.scored", "data": data}
+        binary = {"ce_specversion": "1.0", "ce_id": "a", "ce_type": "com.example.scored"}
+        answers = [
+            mapped.post(data, **binary),
+            mapped.post(event, content_type="application/cloudevents+json"),
+        ]
+        assert [(each.status_code, each.json()["accepted"]) for each in answers] == [(202, 1), (202, 1)]
+        assert handed_out(mapped).batches[0].key.tolist() == id_keys(["a", "b"]).tolist()
+
+
+@pytest.mark.parametrize("body", [b'{"instances": [[1.0]]}', b"no JSON", b""])
+def test_a_request_is_ignored_and_counted_in_the_answer(posted: Posted, body: bytes) -> None:
+    answer = posted.post(body, **{**HEAD, "ce_type": f"{KIND}request"})
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 0, "rejected": 0, "ignored": 1})
+    assert posted.lines() == []
+    assert posted.source.ignored == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "type_", "accepted", "ignored"),
+    [
+        (EVENT, "application/cloudevents+json", 1, None),
+        (
+            [EVENT, {**EVENT, "type": f"{KIND}request"}],
+            "application/cloudevents-batch+json; charset=utf-8",
+            1,
+            1,
+        ),
+        ([EVENT, {**EVENT, "id": "f"}], "application/json", 2, None),
+    ],
+)
+def test_structured_events_are_taken(
+    posted: Posted, content: Any, type_: str, accepted: int, ignored: int | None
+) -> None:
+    answer = posted.post(json.dumps(content, indent=1).encode(), content_type=type_)
+    assert (answer.status_code, answer.json()["accepted"], answer.json().get("ignored")) == (
+        *(202, accepted),
+        ignored,
+    )
+    assert handed_out(posted).answers == accepted
+    assert posted.source.ignored == (ignored or 0)
+
+
+def test_labels_join_by_the_id_of_a_row(posted: Posted) -> None:
+    posted.post(BODY, **HEAD)
+    answer = posted.post({"id": "2d30169c:1", "task": "spam", "label": "yes"}, "/v1/labels")
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
+    chunk = handed_out(posted)
+    assert chunk.labels[0].key[0] == chunk.batches[0].key[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "told"),
+    [
+        (
+            b"\x00\x01",
+            "/v1/predictions",
+            "None of the rows can be used",
+        ),
+        (BODY, "/v1/labels", "2 of 1 rows are predictions; post those to /v1/predictions"),
+        (b'{"instances": []}', "/v1/predictions", "None of the rows can be used"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_a_sentence(
+    posted: Posted, body: bytes, path: str, told: str
+) -> None:
+    answer = posted.post(body, path, **HEAD)
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]
+
+
+def test_a_source_without_the_format_takes_no_events(tmp_path: Path) -> None:
+    with posting(tmp_path / "plain") as plain:
+        assert plain.post(EVENT, content_type="application/cloudevents+json").status_code == 415
+        assert plain.post(BODY, **HEAD).status_code == 400

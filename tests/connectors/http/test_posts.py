@@ -1,0 +1,258 @@
+"""Posts over real sockets: what each is answered, and that exactly what was acknowledged is handed out."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connectors.formats.decode.decoder import Decoder
+from tests.posting import HAM, SPAM, Posted, head, label, ndjson, posting, rest_of, row, status_of
+from tests.services.process import wait_until
+
+# --- what is taken --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "type_"),
+    [
+        (json.dumps([row(1), row(2)], indent=2).encode(), "application/json"),
+        (ndjson([row(1), row(2)]), "application/x-ndjson"),
+        (ndjson([row(1), row(2)]).replace(b"\n", b"\r\n\r\n"), "application/json; charset=UTF-8"),
+        (b"\xef\xbb\xbf" + ndjson([row(1), row(2)])[:-1], "application/jsonl"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_arrays_and_ndjson_are_taken(posted: Posted, content: bytes, type_: str, encoding: str) -> None:
+    packed = gzip.compress(content) if encoding == "gzip" else content
+    answer = posted.post(packed, content_type=type_, content_encoding=encoding)
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 2, "rejected": 0})
+    assert posted.taken() == [row(1), row(2)]
+
+
+def test_an_object_over_several_lines_is_one_record(posted: Posted) -> None:
+    assert posted.post(json.dumps(row(1), indent=4).encode()).status_code == 202
+    assert posted.taken() == [row(1)]
+
+
+def test_labels_are_taken_on_their_own_path(posted: Posted) -> None:
+    answer = posted.post([label(1), label(2)], "/v1/labels")
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 2)
+    assert posted.taken() == [label(1), label(2)]
+
+
+def test_a_chunked_body_and_expect_100_continue(posted: Posted) -> None:
+    data = json.dumps(row(1)).encode()
+    answer = posted.client.post("/v1/predictions", content=iter([data[:9], data[9:]]))
+    assert answer.status_code == 202
+    with posted.connect() as connection:
+        connection.sendall(head(content_length=str(len(data)), expect="100-continue", connection="close"))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(data)
+        assert status_of(rest_of(connection)) == 202
+    assert len(posted.taken()) == 2
+
+
+def test_requests_follow_each_other_on_one_connection_also_without_waiting(posted: Posted) -> None:
+    data = json.dumps(row(1)).encode()
+    one = head(content_length=str(len(data))) + data
+    answers = posted.raw(one + one + head(content_length=str(len(data)), connection="close") + data)
+    assert answers.count(b"HTTP/1.1 202 ") == 3
+    assert len(posted.taken()) == 3
+
+
+def test_many_connections_at_once_lose_and_double_nothing(posted: Posted) -> None:
+    acknowledged: list[str] = []
+
+    def work(name: int) -> None:
+        with httpx.Client(base_url=posted.client.base_url, timeout=30) as client:
+            for i in range(20):
+                rows = [row(f"{name}-{i}-{j}") for j in range(5)]
+                if client.post("/v1/predictions", json=rows).status_code == 202:
+                    acknowledged.extend(each["id"] for each in rows)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(acknowledged) == 800
+    assert sorted(each["id"] for each in posted.taken()) == sorted(acknowledged)
+
+
+def test_nothing_is_acknowledged_before_it_rests_on_the_disk(posted: Posted, held: threading.Event) -> None:
+    held.clear()
+    answers: list[int] = []
+    thread = threading.Thread(target=lambda: answers.append(posted.post(row(1)).status_code))
+    thread.start()
+    thread.join(0.3)
+    assert (answers, posted.lines()) == ([], [])
+    held.set()
+    thread.join(10)
+    assert (answers, posted.taken()) == ([202], [row(1)])
+
+
+# --- what is refused ------------------------------------------------------------------------------------
+
+
+def test_where_some_rows_are_good_they_are_taken_and_the_others_told(posted: Posted) -> None:
+    answer = posted.post([row(1), row(2, scores=[0.5, 1.5]), row(3)])
+    assert answer.status_code == 202
+    message = "$.scores[1]: expected a number from 0 to 1, got 1.5"
+    assert answer.json() == {
+        "accepted": 2,
+        "rejected": 1,
+        "errors": [{"row": 1, "reason": "out_of_range", "message": message}],
+    }
+
+
+def test_where_none_is_good_all_are_told_and_the_engine_still_counts_them(posted: Posted) -> None:
+    answer = posted.post(b'{"id": 1}\nnope\n')
+    assert answer.status_code == 400
+    told = answer.json()
+    assert (told["error"], told["accepted"], told["rejected"]) == ("None of the rows can be used", 0, 2)
+    assert [each["reason"] for each in told["errors"]] == ["no_task", "malformed"]
+    wait_until(lambda: posted.source.lag == 2, 5, "the rows are kept")
+    chunk = Decoder([SPAM, HAM], "http").decode(posted.source.read(1.0))
+    assert (chunk.answers, [each.reason.value for each in chunk.rejects]) == (2, ["no_task", "malformed"])
+
+
+@pytest.mark.parametrize(
+    ("path", "rows", "sentence"),
+    [
+        (
+            "/v1/predictions",
+            [row(1), label(2)],
+            "1 of 2 rows are labels; post those to /v1/labels, and only predictions here. Nothing was taken",
+        ),
+        (
+            "/v1/labels",
+            [row(1), row(3)],
+            "2 of 2 rows are predictions; post those to /v1/predictions, and only labels here. "
+            "Nothing was taken",
+        ),
+    ],
+)
+def test_rows_for_the_other_path_are_refused_with_a_sentence(
+    posted: Posted, path: str, rows: list[dict[str, Any]], sentence: str
+) -> None:
+    answer = posted.post(rows, path)
+    assert (answer.status_code, answer.json()) == (400, {"error": sentence})
+    assert posted.taken() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "content", "status", "sentence"),
+    [
+        ("/", "POST", {}, b"{}", 404, "There is nothing here; post to /v1/predictions or /v1/labels"),
+        ("/v1/predictions/", "POST", {}, b"{}", 404, "There is nothing here"),
+        ("/v1/labels", "GET", {}, b"", 405, "Send it as a POST"),
+        (
+            "/v1/labels",
+            "POST",
+            {"content-type": "text/csv"},
+            b"{}",
+            415,
+            "Send Content-Type: application/json",
+        ),
+        (
+            "/v1/labels",
+            "POST",
+            {"content-type": "application/json; charset=latin-1"},
+            b"{}",
+            415,
+            "Send UTF-8, not latin-1",
+        ),
+        (
+            "/v1/labels",
+            "POST",
+            {"content-encoding": "br"},
+            b"{}",
+            415,
+            "Send Content-Encoding: gzip or none, not br",
+        ),
+        ("/v1/labels", "POST", {"content-encoding": "gzip"}, b"{}", 400, "The body is not gzip: "),
+        ("/v1/labels", "POST", {}, b" \n", 400, "The body is empty; send an object, an array of objects"),
+        ("/v1/labels", "POST", {}, b"[]", 400, "The body is empty"),
+        (
+            "/v1/labels",
+            "POST",
+            {},
+            b"[" + b"1," * 60_000 + b"1]",
+            413,
+            "The body has 60001 rows; at most 50000",
+        ),
+    ],
+)
+def test_what_is_no_post_of_rows_is_refused(
+    posted: Posted,
+    path: str,
+    method: str,
+    headers: dict[str, str],
+    content: bytes,
+    status: int,
+    sentence: str,
+) -> None:
+    answer = posted.client.request(method, path, headers=headers, content=content)
+    assert answer.status_code == status
+    assert answer.json()["error"].startswith(sentence)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers.get("allow") == ("POST" if status == 405 else None)
+    assert posted.post(row(1)).status_code == 202, "others are served on"
+    assert {code: count for code, count in posted.source.refused.items() if count} == {status: 1}
+
+
+def test_head_is_answered_without_a_body(posted: Posted, caplog: pytest.LogCaptureFixture) -> None:
+    """Load balancers ask so; each time the connection broke, unanswered, with a traceback in the log."""
+    answer = posted.raw(b"HEAD /v1/predictions HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert status_of(answer) == 405
+    assert answer.endswith(b"\r\n\r\n"), "the head alone"
+    assert posted.client.head("/").status_code == 404
+    assert "A connection failed" not in caplog.text
+
+
+def test_a_body_beyond_the_bound_is_refused_by_its_length_or_when_it_is_reached(tmp_path: Path) -> None:
+    with posting(tmp_path / "spool", max_body_bytes=2048) as posted:
+        big = b" " * 2049
+        assert posted.post(big).status_code == 413
+        assert posted.client.post("/v1/labels", content=iter([big[:1500], big[1500:]])).status_code == 413
+        answer = posted.post(gzip.compress(b" " * 3000), content_encoding="gzip")
+        assert answer.json() == {"error": "The body has more than 2048 bytes once unpacked; send it in parts"}
+        with posted.connect() as connection:
+            connection.sendall(head(content_length="999999999999"))
+            assert status_of(rest_of(connection)) == 413, "it is refused before any of it is sent"
+        assert posted.post(ndjson([row(1)]).rstrip() + b" " * 1900).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", 431),
+        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 20_000, 431),
+        (b"nonsense\r\n\r\n", 400),
+        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\n", 400),
+        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+    ],
+)
+def test_what_is_no_http_is_refused_and_others_are_served_on(
+    posted: Posted, data: bytes, status: int
+) -> None:
+    with posted.connect() as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        assert status_of(rest_of(connection)) == status
+    assert posted.post(row(1)).status_code == 202
+
+
+def test_who_leaves_in_the_middle_of_a_body_leaves_nothing(posted: Posted) -> None:
+    with posted.connect() as connection:
+        connection.sendall(head(content_length="1000") + b'{"id": "1"')
+    assert posted.post(row(2)).status_code == 202
+    assert posted.taken() == [row(2)]

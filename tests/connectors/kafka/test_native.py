@@ -1,0 +1,239 @@
+"""`driver: confluent`: what a configuration may say of it, its errors, and both libraries in one group."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as NativeError
+from kafka import KafkaConsumer
+from kafka import errors as kafka_errors
+
+from connectors.kafka import KafkaSource
+from connectors.kafka.drivers.choice import checked_options
+from connectors.kafka.drivers.errors import explain, passes
+from connectors.kafka.drivers.native import NativeDriver
+from connectors.kafka.drivers.native_errors import translated
+from connectors.kafka.drivers.native_options import OURS, PROPERTIES, REFUSED, native_options
+from connectors.kafka.drivers.options import DEFAULTS
+from connectors.kafka.drivers.options import REFUSED as REFUSED_ANYWAY
+from monitor.base.errors import ConfigError, MissingExtraError
+from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.reports.views import SourceCounts
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import DRIVERS, Worker, make_source
+
+CODES = [getattr(NativeError, name) for name in dir(NativeError) if name.isupper()]
+
+
+def settings(**options: Any) -> KafkaSettings:
+    return KafkaSettings(
+        kind="kafka", driver="confluent", brokers=("one:9092", "two"), topics=("clicks",), options=options
+    )
+
+
+def properties(**options: Any) -> dict[str, Any]:
+    given = settings(**options)
+    return native_options(given, checked_options(given))
+
+
+def test_options_are_written_alike_for_both_drivers() -> None:
+    found = properties(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="me",
+        sasl_plain_password="secret",
+        ssl_cafile="ca.pem",
+        ssl_check_hostname=False,
+        metadata_max_age_ms=5000,
+        auto_offset_reset="latest",
+    )
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "me",
+        "sasl.password": "secret",
+        "ssl.ca.location": "ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+        "topic.metadata.refresh.interval.ms": 5000,
+        "client.id": DEFAULTS["client_id"],
+        "fetch.max.bytes": DEFAULTS["fetch_max_bytes"],
+        "max.partition.fetch.bytes": DEFAULTS["max_partition_fetch_bytes"],
+        "reconnect.backoff.max.ms": DEFAULTS["reconnect_backoff_max_ms"],
+        "bootstrap.servers": "one:9092,two",
+        "group.id": "blindsight",
+        "check.crcs": True,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "statistics.interval.ms": 1000,
+        "allow.auto.create.topics": False,
+        "log.connection.close": False,
+    }
+
+
+def test_librdkafkas_own_properties_are_passed_through() -> None:
+    assert properties(**{"queued.max.messages.kbytes": 4096})["queued.max.messages.kbytes"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        (
+            "fetch.max.bytes",
+            1,
+            "options.fetch.max.bytes: write it as fetch_max_bytes, whichever driver reads",
+        ),
+        (
+            "auto.offset.reset",
+            "latest",
+            "options.auto.offset.reset: write it as auto_offset_reset, whichever driver reads",
+        ),
+        ("group.id", "x", "options.group.id: cannot be set here: write it as `group` of the source"),
+        (
+            "enable_incremental_fetch_sessions",
+            True,
+            "options.enable_incremental_fetch_sessions: librdkafka has nothing like it; leave it out, or set "
+            "driver: kafka-python",
+        ),
+        (
+            "queued.max.messages",
+            1,
+            'options.queued.max.messages: librdkafka refuses it: No such configuration property: "queued.max'
+            '.messages"',
+        ),
+        (
+            "queued.min.messages",
+            "many",
+            "options.queued.min.messages: librdkafka refuses it: Invalid value for configuration property "
+            '"queued.min.messages"',
+        ),
+        ("check_crcs", "yes", "options.check_crcs: expected true or false, got 'yes'"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_before_anything_starts(
+    option: str, value: object, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        KafkaSource(settings(**{option: value}))
+    assert str(caught.value) == message
+
+
+def test_dots_are_no_part_of_an_option_of_kafka_python() -> None:
+    plain = settings(**{"queued.min.messages": 5}).model_copy(update={"driver": "kafka-python"})
+    with pytest.raises(ConfigError, match="not an option of kafka-python's KafkaConsumer"):
+        KafkaSource(plain)
+
+
+def unknown(name: str) -> bool:
+    try:
+        Consumer({"group.id": "check", name: "?"}).close()
+    except KafkaException as error:
+        return "No such configuration property" in str(error)
+    return False
+
+
+def test_librdkafka_knows_every_property_in_our_tables() -> None:
+    assert unknown("no.such")
+    assert [name for name in (*PROPERTIES.values(), *REFUSED) if unknown(name)] == []
+    assert set(PROPERTIES) | set(OURS) <= set(KafkaConsumer.DEFAULT_CONFIG)
+    assert not set(PROPERTIES) & set(REFUSED_ANYWAY)
+
+
+def test_without_confluent_kafka_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(MissingExtraError) as caught:
+        KafkaSource(settings())
+    assert str(caught.value) == (
+        "Reading Kafka with driver: confluent needs an optional package: pip install "
+        "'blindsight[kafka-native]' (from a checkout: pip install '.[kafka-native]')"
+    )
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_each_error_of_librdkafka_has_a_sentence(code: int) -> None:
+    error = translated(NativeError(code, "as it is"))
+    assert isinstance(error, kafka_errors.KafkaError)
+    assert "as it is" in str(explain(error, ["one:9092"])) or isinstance(
+        error, kafka_errors.UnsupportedCodecError
+    )
+
+
+def test_what_ends_by_itself_passes_and_what_a_person_must_mend_does_not() -> None:
+    for code in (
+        NativeError._TRANSPORT,
+        NativeError._ALL_BROKERS_DOWN,
+        NativeError._TIMED_OUT,
+        NativeError._MAX_POLL_EXCEEDED,
+        NativeError.NOT_LEADER_FOR_PARTITION,
+        NativeError.REBALANCE_IN_PROGRESS,
+    ):
+        assert passes(translated(NativeError(code))), code
+    for code in (
+        NativeError._AUTHENTICATION,
+        NativeError._FATAL,
+        NativeError.TOPIC_AUTHORIZATION_FAILED,
+        NativeError.GROUP_AUTHORIZATION_FAILED,
+        NativeError.FENCED_INSTANCE_ID,
+    ):
+        assert not passes(translated(NativeError(code))), code
+
+
+def test_one_group_may_hold_both_libraries_while_agents_are_moved_over(kafka_broker: KafkaBroker) -> None:
+    kafka_broker.create_topic("mixed", 4)
+    workers = [
+        Worker(make_source(kafka_broker.address, "mixed", driver=driver, group="mixed", max_poll_records=50))
+        for driver in DRIVERS
+    ]
+    sent = 0
+    for worker in workers:
+        worker.start()
+        until(lambda worker=worker: worker.source.up)
+        kafka_broker.produce("mixed", [b"%d" % i for i in range(sent, sent + 2_000)], partitions=4)
+        sent += 2_000
+    until(lambda: sum(worker.reader.count for worker in workers) >= sent)
+    workers[0].finish()
+    kafka_broker.produce("mixed", [b"%d" % i for i in range(sent, sent + 2_000)], partitions=4)
+    sent += 2_000
+    until(lambda: sum(worker.reader.count for worker in workers) >= sent)
+    workers[1].finish()
+    every = [int(v) for w in workers for values in w.reader.values.values() for v in values]
+    assert sorted(every) == list(range(sent))
+    assert workers[1].reader.count > 2_000, "it shared, and then had all"
+    assert [worker.source.counts for worker in workers] == [SourceCounts()] * 2
+
+
+def test_the_end_behind_a_transactions_marker_is_reached_with_the_last_messages(
+    kafka_broker: KafkaBroker,
+) -> None:
+    kafka_broker.create_topic("transacted", 1)
+    producer = Producer({"bootstrap.servers": kafka_broker.address, "transactional.id": "writer"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for i in range(3):
+        producer.produce("transacted", b"%d" % i)
+    producer.commit_transaction(30)
+    options = settings_at(kafka_broker.address)
+    driver = NativeDriver(native_options(options, checked_options(options)), ["transacted"])
+    driver.assign({"transacted-0": 0})
+    polled = driver.poll(0.0, 100)
+    time.sleep(2)  # the messages and the event behind them are then there at once
+    polled += driver.poll(10.0, 100)
+    assert [list(part.offsets) for part in polled] == [[0, 1, 2]]
+    assert driver.position("transacted-0") == driver.ends(["transacted-0"], "latest", 10)["transacted-0"] == 4
+    driver.close(5)
+
+
+def settings_at(address: str) -> KafkaSettings:
+    return KafkaSettings(kind="kafka", driver="confluent", brokers=(address,), topics=("transacted",))
+
+
+def until(done: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"in vain for {seconds:g} s"
+        time.sleep(0.02)

@@ -1,0 +1,187 @@
+"""Brokers and topics that are away: the source waits, says so, and loses nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+
+from connectors.kafka import KafkaSource
+from connectors.kafka.drivers.connection import why_away
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import Reader
+
+Sources = Callable[..., KafkaSource]
+Brokers = Callable[[], KafkaBroker]
+
+
+def test_a_broker_that_is_not_there_is_waited_for(
+    new_kafka_broker: Brokers, kafka_source: Sources, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = new_kafka_broker()
+    source = kafka_source(broker.address, "late", group="late", client_id="late-client")
+    began = time.monotonic()
+    source.open({"late-0": 3})
+    assert time.monotonic() - began < 5
+    assert source.read(0.1) == []
+    source.keep_alive()
+    assert not source.up
+    assert source.lag is None
+    ours = [r.getMessage() for r in caplog.records if r.name.startswith("connectors.")]
+    reason = f"{broker.address}: Connection refused"
+    assert ours == [f"source kafka: no Kafka broker answers ({reason}); trying again until one does"]
+
+    broker.start()
+    broker.create_topic("late")
+    broker.produce("late", [b"%d" % i for i in range(10)])
+    reader = Reader(source)
+    reader.until_up()
+    reader.until(7)
+    assert reader.offsets["late-0"] == list(range(3, 10))
+
+
+def test_a_broker_killed_and_started_again_in_mid_stream_loses_and_doubles_nothing(
+    new_kafka_broker: Brokers, kafka_source: Sources, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = new_kafka_broker()
+    broker.start()
+    broker.create_topic("killed", 3)
+    broker.produce("killed", [b"%d" % i for i in range(30_000)], partitions=3)
+    source = kafka_source(broker.address, "killed", group="killed", max_poll_records=500)
+    source.open({})
+    reader = Reader(source)
+    reader.until(3_000)
+    assert source.up
+
+    broker.kill()
+    deadline = time.monotonic() + 20
+    while source.up:
+        assert time.monotonic() < deadline, "still up without a broker"
+        reader.once()
+    began = time.monotonic()
+    reader.source.keep_alive()
+    reader.once(0.3)
+    assert time.monotonic() - began < 5
+
+    broker.start()
+    broker.produce("killed", [b"%d" % i for i in range(30_000, 60_000)], partitions=3)
+    reader.until(60_000)
+    reader.until_up()
+    reader.quiet()
+    source.close()
+    assert reader.offsets == {f"killed-{n}": list(range(20_000)) for n in range(3)}
+    assert broker.committed("killed", "killed", 3) == {f"killed-{n}": 20_000 for n in range(3)}
+    away = [r for r in caplog.records if "no Kafka broker answers" in r.getMessage()]
+    assert len(away) == 1
+
+
+def test_a_broker_that_is_silent_is_not_asked_without_a_pause(
+    new_kafka_broker: Brokers, kafka_source: Sources
+) -> None:
+    broker = new_kafka_broker()
+    broker.start()
+    broker.create_topic("silent")
+    source = kafka_source(broker.address, "silent", group="silent")
+    source.open({})
+    reader = Reader(source)
+    reader.until_up()
+    with broker.frozen():
+        busy, deadline = time.thread_time(), time.monotonic() + 4
+        while time.monotonic() < deadline:
+            reader.once(0.5)
+        busy = time.thread_time() - busy
+    # kafka-python's own poll keeps a core busy: 3.6 s of 4.
+    assert busy < 1.5
+    broker.produce("silent", [b"1"])
+    reader.until(1)
+
+
+def test_closing_without_a_broker_takes_seconds_and_says_what_was_not_committed(
+    new_kafka_broker: Brokers, kafka_source: Sources, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = new_kafka_broker()
+    broker.start()
+    broker.create_topic("gone")
+    broker.produce("gone", [b"1", b"2"])
+    source = kafka_source(broker.address, "gone", group="gone")
+    source.open({})
+    reader = Reader(source, absorb=False)
+    reader.until(2)
+    broker.kill()
+    source.absorbed({"gone-0": 2})
+    began = time.monotonic()
+    source.close()
+    # SIGTERM has five seconds for everything.
+    assert time.monotonic() - began < 4.5
+    assert not source.up
+    assert "could not commit the last positions of gone-0" in caplog.text
+
+
+def test_closing_while_no_broker_ever_answered_is_quick(
+    new_kafka_broker: Brokers, kafka_source: Sources
+) -> None:
+    source = kafka_source(new_kafka_broker().address, "never", group="never")
+    source.open({})
+    began = time.monotonic()
+    source.close()
+    source.close()
+    assert time.monotonic() - began < 4.5
+
+
+def test_a_topic_that_does_not_exist_is_waited_for_and_not_made(
+    kafka_broker: KafkaBroker, kafka_source: Sources, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka_broker.create_topic("there")
+    source = kafka_source(kafka_broker.address, "there", "not-yet", group="not-yet")
+    source.open({})
+    reader = Reader(source)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        reader.once()
+    ours = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and "connectors" in r.name]
+    assert ours == ["source kafka: topic not-yet does not exist yet; waiting for it"]
+    # What is there is read meanwhile.
+    assert source.up
+    assert "not-yet" not in kafka_broker.topics()
+
+    kafka_broker.create_topic("not-yet")
+    kafka_broker.produce("not-yet", [b"1", b"2"])
+    kafka_broker.produce("there", [b"3"])
+    reader.until(3)
+    assert reader.values == {"not-yet-0": [b"1", b"2"], "there-0": [b"3"]}
+
+
+def test_only_a_topic_that_does_not_exist_is_not_up(kafka_broker: KafkaBroker, kafka_source: Sources) -> None:
+    source = kafka_source(kafka_broker.address, "misspelt", group="misspelt")
+    source.open({})
+    reader = Reader(source)
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        reader.once()
+        assert not source.up
+    assert source.lag is None
+
+
+def test_a_server_that_is_no_kafka_is_told_from_one_that_is_not_there(kafka_broker: KafkaBroker) -> None:
+    tls = {"security_protocol": "SSL"}
+    assert why_away([kafka_broker.address, "no-such-host.invalid"], {}) == (
+        f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol PLAINTEXT; "
+        + why_away(["no-such-host.invalid:9092"], tls).replace(":9092", "")
+    )
+    told = f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol SSL: "
+    assert why_away([kafka_broker.address], tls).startswith(told)
+
+
+def test_a_wrong_security_protocol_is_not_up_and_says_so(
+    kafka_broker: KafkaBroker, kafka_source: Sources, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = kafka_source(kafka_broker.address, "tls", group="tls", security_protocol="SSL")
+    source.open({})
+    source.read(0.2)
+    assert not source.up
+    assert (
+        f"{kafka_broker.address} takes connections, but not as Kafka with security_protocol SSL"
+        in caplog.text
+    )

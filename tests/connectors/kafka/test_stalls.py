@@ -1,0 +1,154 @@
+"""The watchdog: a partition that delivers nothing while its lag grows is found, told, and read on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from connectors.kafka import KafkaSource
+from connectors.kafka.source.stalls import Stall, StallWatch
+from monitor.reports.views import SourceCounts
+from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_reading import Reader
+
+Sources = Callable[..., KafkaSource]
+
+
+def looks(*seen: tuple[float, int, int], seconds: float = 60) -> list[list[Stall]]:
+    """What a watch finds at each (time, position, end) of one partition."""
+    watch = StallWatch(seconds)
+    return [watch.look(now, {"t-0": (position, end)}) for now, position, end in seen]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        [(0, 5, 5), (60, 5, 5), (600, 5, 5)],  # idle
+        [(0, 5, 9), (60, 5, 9), (600, 5, 9)],  # a constant distance to the end
+        [(0, 5, 5), (600, 5, 9), (659.9, 5, 99)],  # an hour's silence before does not count
+        [(0, 5, 9), (10, 5, 20), (69, 6, 99), (79, 6, 120), (138, 6, 200)],  # one record is enough
+        [(0, 5, 9), (10, 5, 20), (69, 2, 20), (79, 2, 21), (138, 2, 22)],  # put back: the topic was made anew
+    ],
+)
+def test_a_partition_that_is_idle_or_moves_is_not_stuck(seen: list[tuple[float, int, int]]) -> None:
+    assert looks(*seen) == [[]] * len(seen)
+
+
+def test_a_partition_is_stuck_so_long_after_its_lag_was_first_seen_to_grow() -> None:
+    assert looks((0, 5, 9), (10, 5, 20), (69, 5, 30), (70, 5, 40)) == [[], [], [], [Stall("t-0", 5, 35)]]
+    assert looks((0, 5, 9), (1, 5, 10), (4, 5, 10), seconds=3)[-1] == [Stall("t-0", 5, 5)]
+
+
+def test_a_partition_that_went_away_and_one_that_is_forgotten_begin_anew() -> None:
+    watch = StallWatch(10)
+    for now, places in enumerate([{"a": (0, 1)}, {"a": (0, 2)}, {"b": (0, 1)}]):
+        assert watch.look(now, places) == []
+    assert watch.look(30, {"a": (0, 9), "b": (0, 9)}) == []
+    assert watch.stands("a", 0)
+    watch.forget()
+    assert not watch.stands("a", 0)
+    assert watch.look(60, {"b": (0, 20)}) == []
+
+
+def test_a_stuck_partition_makes_the_source_not_up_and_is_read_on_by_a_new_consumer(
+    kafka_broker: KafkaBroker, kafka_source: Sources, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka_broker.create_topic("sticks", 2)
+    kafka_broker.produce("sticks", [b"%d" % i for i in range(20)], partitions=2)
+    source = kafka_source(kafka_broker.address, "sticks", group="sticks", stall_seconds=1.0)
+    source.open({})
+    reader = Reader(source)
+    reader.until(20)
+    reader.until_up()
+    assert source.trouble is None
+    # As a fetcher that has lost a partition does: it asks for nothing, and says nothing.
+    assert source._driver is not None
+    source._driver.pause(["sticks-0"])
+
+    sent, deadline = 10, time.monotonic() + 15
+    while source.counts.rebuilds == 0:
+        assert time.monotonic() < deadline, "the stuck partition was not found"
+        kafka_broker.produce("sticks", [b"x"] * 2, partitions=2)
+        sent += 1
+        reader.once(0.1)
+    assert not source.up
+    assert source.trouble is not None
+    assert source.trouble.startswith("sticks-0 has delivered nothing for 1 s, from position 10 on, while its")
+    assert len(reader.offsets["sticks-0"]) == 10
+    assert len(reader.offsets["sticks-1"]) > 10
+    assert f"source kafka: {source.trouble}; its consumer is made anew" in caplog.text
+
+    reader.until(2 * sent)
+    reader.until_up()
+    reader.quiet(1.2)
+    assert source.up
+    assert source.trouble is None
+    assert source.counts == SourceCounts(rebuilds=1)
+    assert reader.offsets == {f"sticks-{n}": list(range(sent)) for n in (0, 1)}
+
+
+def test_the_lag_of_a_stuck_partition_is_seen_to_grow(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("lags")
+    source = kafka_source(kafka_broker.address, "lags", group="lags", stall_seconds=6.0)
+    source.open({})
+    reader = Reader(source)
+    reader.until_up()
+    reader.quiet(1.2)
+    assert source._driver is not None
+    source._driver.pause(["lags-0"])
+    kafka_broker.produce("lags", [b"x"] * 30)
+    deadline = time.monotonic() + 10
+    while source.lag != 30:
+        assert time.monotonic() < deadline, f"lag is {source.lag}"
+        reader.once(0.1)
+    # It is no stall yet, and what is fetched again moves on.
+    assert source.up
+    source._driver.resume(["lags-0"])
+    reader.until(30)
+    assert source.counts == SourceCounts()
+
+
+def test_time_in_which_there_is_no_room_is_no_stall(kafka_broker: KafkaBroker, kafka_source: Sources) -> None:
+    kafka_broker.create_topic("full")
+    source = kafka_source(kafka_broker.address, "full", group="full", stall_seconds=1.0)
+    source.open({})
+    reader = Reader(source)
+    reader.until_up()
+    for _ in range(8):
+        kafka_broker.produce("full", [b"x"])
+        deadline = time.monotonic() + 0.25
+        while time.monotonic() < deadline:
+            source.keep_alive()
+    assert source.up
+    assert source.counts == SourceCounts()
+    reader.until(8)
+
+
+def test_a_broker_that_stands_still_is_no_stuck_partition(
+    new_kafka_broker: Callable[[], KafkaBroker], kafka_source: Sources
+) -> None:
+    broker = new_kafka_broker()
+    broker.start()
+    broker.create_topic("frozen")
+    broker.produce("frozen", [b"x"] * 10)
+    source = kafka_source(broker.address, "frozen", group="frozen", stall_seconds=1.0)
+    source.open({})
+    reader = Reader(source)
+    reader.until(10)
+    reader.until_up()
+    with broker.frozen():
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            began = time.monotonic()
+            reader.once(0.2)
+            # A read may wait for the ends of logs, no longer.
+            assert time.monotonic() - began < 2.5
+    broker.produce("frozen", [b"y"] * 10)
+    reader.until(20)
+    reader.until_up()
+    assert source.counts == SourceCounts()
+    assert reader.offsets["frozen-0"] == list(range(20))

@@ -1,0 +1,76 @@
+"""Input of replays on Spark: three tasks in several files, one of them estimated by `ssme`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.connectors.spark.test_partitioning import MODELS, stream
+from tests.daemon import ndjson
+from tests.streams import CLASSES, confidences
+
+SETTINGS: dict[str, Any] = {
+    "classes": CLASSES,
+    "reference": {"first_windows": 5},
+    "chart": {"sigmas": 3},
+}
+TASKS: dict[str, Any] = {
+    "t": SETTINGS
+    | {
+        "window": {"size": 100, "min_size": 20, "max_age_seconds": 300},
+        "metrics": ["accuracy", "ece"],
+        "estimators": ["average_confidence", "realised"],
+        "groups": ["region"],
+    },
+    "s": SETTINGS
+    | {
+        "window": {"size": 50, "min_size": 20, "max_age_seconds": 3600},
+        "metrics": ["accuracy"],
+        "estimators": ["average_confidence", "ssme"],
+        "models": {name: {} for name in MODELS},
+        "ssme": {"every_windows": 10, "every_labels": 50},
+    },
+    "u": SETTINGS
+    | {"window": {"size": 40, "min_size": 20, "max_age_seconds": 3600}, "metrics": ["accuracy"]},
+}
+
+
+def records(seed: int = 1, requests: int = 2000) -> list[Any]:
+    """Of all three tasks, in one order."""
+    rng = np.random.default_rng(seed)
+    found = stream(seed, requests)
+    for i in range(requests // 6):
+        scores = confidences(rng, 3)
+        label = CLASSES[int(rng.random() < scores.mean())]
+        at = int(len(found) * i / (requests // 6))
+        one: dict[str, Any] = {"id": f"s{i}", "task": "s", "time": 1.7e9 + 6 * i}
+        one["models"] = {name: [1 - p, p] for name, p in zip(MODELS, scores.tolist(), strict=True)}
+        found.insert(at, one | ({"label": label} if i % 3 == 0 else {}))
+    return found
+
+
+def write_input(folder: Path, tasks: dict[str, Any] | None = None, files: int = 4, **more: Any) -> Path:
+    """A configuration, and `parts/` with the records; the configuration's path."""
+    parts = folder / "parts"
+    parts.mkdir(parents=True)
+    write_parts(parts, records(**more), files)
+    config = folder / "config.yaml"
+    text = {
+        "tasks": tasks or TASKS,
+        "rejects": {"path": "rejects.ndjson"},
+        "export": {"listen": "127.0.0.1:0"},
+    }
+    config.write_text(json.dumps(text))
+    return config
+
+
+def write_parts(folder: Path, found: Sequence[Any], files: int) -> None:
+    """Records over so many files, in the order of their names."""
+    edges = np.linspace(0, len(found), files + 1).astype(int).tolist()
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        (folder / f"part-{number:03d}.ndjson").write_bytes(ndjson(found[start:stop]))

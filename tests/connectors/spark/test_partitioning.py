@@ -1,0 +1,214 @@
+"""A stream shared out by model and put together again: the same lines as from one engine."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from connectors.base import RawBlock
+from connectors.formats.decode.decoder import Decoder
+from connectors.spark.partitioning import Begin, Share, Sharing, Stretch, begins, joined
+from monitor.base.records import Chunk
+from monitor.config.root import Task
+from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.refit.recalibration import recalibrate
+from monitor.engine.report_order import Line, Stage
+from monitor.reports.window_report import to_json
+from tests.engine.test_engine import reference
+from tests.streams import CLASSES, Record, answers, task
+
+DAY = 86_400.0
+MODELS = ("erm", "irm", "coral")
+
+
+def chunks(records: Sequence[Record], tasks: dict[str, Task], files: int, each: int) -> list[list[Chunk]]:
+    """By stretch, which is a file here, its chunks of so many records."""
+    decoder = Decoder(layouts(tasks), "files")
+    found = []
+    edges = np.linspace(0, len(records), files + 1).astype(int)
+    for number, (start, stop) in enumerate(itertools.pairwise(edges.tolist())):
+        position, of_file = 0, []
+        for first in range(start, stop, each):
+            lines = b"".join(
+                msgspec.json.encode(r) + b"\n" if isinstance(r, dict) else r + b"\n"
+                for r in records[first : min(first + each, stop)]
+            )
+            of_file.append(decoder.decode([RawBlock(lines, f"part-{number}.ndjson", position)]))
+            position += len(lines)
+        found.append(of_file)
+    return found
+
+
+def in_one(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]]) -> list[bytes]:
+    engine = settings.build()
+    reports = [r for chunk in itertools.chain(*stretches) for r in engine.absorb(chunk, 0.0)]
+    return [to_json(report) for report in [*reports, *engine.finish()]]
+
+
+def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at_once: int) -> list[bytes]:
+    """By model, so many chunks at once; lines sorted by their places alone."""
+    sharings = [Sharing() for _ in stretches]
+    shared = [
+        [sharing.share(chunk) for chunk in chunks]
+        for sharing, chunks in zip(sharings, stretches, strict=True)
+    ]
+    places = begins([s.stretch for s in sharings], lambda number: sharings[number].times())
+    parts = [
+        [(share, begin) for share in of_chunk]
+        for begin, of_stretch in zip(places, shared, strict=True)
+        for of_chunk in of_stretch
+    ]
+    lines: list[Line] = []
+    for name, model in sorted({(s.task, s.model) for s, _ in itertools.chain(*parts) if s.model}):
+        engine = replace(settings, tasks={name: settings.tasks[name]}).build()
+        for start in range(0, len(parts), at_once):
+            some = itertools.chain(*parts[start : start + at_once])
+            if own := [part for part in some if wanted(part[0], name, model)]:
+                lines += engine.take(joined(own, "files"), 0.0)
+        lines += engine.end()
+    numbers = {name: number for number, name in enumerate(settings.tasks)}
+
+    def place(line: Line) -> tuple[Any, ...]:
+        ended = numbers[line.place.task] if line.place.stage == Stage.ENDED else 0
+        return line.place[:2], ended, line.place[2:]
+
+    return [to_json(line.report) for line in sorted(lines, key=place)]
+
+
+def wanted(share: Share, name: str, model: str) -> bool:
+    return share.task == name and (share.model == model or (not share.model and share.besides != model))
+
+
+def stream(seed: int, requests: int = 3000) -> list[Any]:
+    """Requests of two tasks, some answered by several models at once; labels late, along, twice, wrong."""
+    rng = np.random.default_rng(seed)
+    found: list[tuple[float, Any]] = []
+    for i, one in enumerate(answers(rng, requests)):
+        # From a third on the scores promise too much, so that calibrations are fitted again.
+        wrong = i > requests // 3 and rng.random() < 0.25
+        at, label = one["time"], CLASSES[int((rng.random() < one["scores"][1]) != wrong)]
+        one |= {"task": "t", "id": f"r{i}", "model": MODELS[int(rng.integers(3))]}
+        one["groups"] = {"region": ["eu", "us"][int(rng.integers(2))]}
+        kind = rng.random()
+        if kind < 0.2:
+            one["models"] = dict.fromkeys(rng.permutation(MODELS)[:2].tolist(), one["scores"])
+            del one["scores"], one["model"]
+        elif kind < 0.3:
+            one["task"] = "u"
+        if kind > 0.9:
+            one["label"] = label
+        elif kind > 0.6:
+            late = {"id": one["id"], "task": one["task"], "label": label, "time": at}
+            found.append((i + rng.exponential(300), late))
+        if i > requests // 2 and "model" in one:
+            one["version"] = "2"
+        if rng.random() < 0.02:
+            found.append((i + rng.exponential(50), dict(one)))  # sent again
+        if rng.random() < 0.02:
+            del one["time"]
+        found.append((i, one))
+        if rng.random() < 0.01:
+            found.append((i, b'{"task": "t", "scores": [0.1]'))
+    return [record for _, record in sorted(found, key=lambda pair: pair[0])]
+
+
+def settings(**more: Any) -> EngineSettings:
+    asked = {"reference": {"path": "r.ndjson"}, "calibration": {"method": "isotonic", "refit_labels": 50}}
+    tasks = {
+        "u": task(window={"size": 40}, estimators=["average_confidence", "realised"]),
+        "t": task(
+            groups=["region"],
+            metrics=["accuracy", "ece"],
+            estimators=["average_confidence", "realised"],
+            **(asked | more),
+        ),
+    }
+    found = reference(tasks["t"], 1000, seed=5)["t"]
+    references = {"t": {name: next(iter(found.values())) for name in MODELS}}
+    return EngineSettings(tasks, references, True, None, recalibrate)
+
+
+@pytest.mark.parametrize(("files", "each", "at_once"), [(1, 500, 1), (4, 170, 3), (3, 2000, 100)])
+def test_the_shares_of_a_stream_give_its_lines_in_its_order(files: int, each: int, at_once: int) -> None:
+    asked, records = settings(), stream(1)
+    stretches = chunks(records, asked.tasks, files, each)
+
+    expected = in_one(asked, stretches)
+
+    assert in_shares(asked, stretches, at_once) == expected
+    assert sum(b'"revision":0' in line for line in expected) > 60
+    assert sum(b'"revision":0' not in line for line in expected) > 60
+    assert any(b'"version":2' in line for line in expected), "no calibration was fitted again"
+
+
+def test_windows_that_age_by_the_clock_of_the_whole_stream_close_where_they_did() -> None:
+    rng = np.random.default_rng(2)
+    asked = settings(window={"max_age_seconds": 120.0, "min_size": 5})
+    records = stream(2, 1500)
+    for i in rng.choice(len(records), 40, replace=False):
+        if isinstance(records[i], dict):
+            records[i]["time"] = 1.7e9 + float(rng.choice([-40 * DAY, 30 * DAY, 30.5 * DAY, 900.0]))
+    stretches = chunks(records, asked.tasks, 5, 200)
+
+    expected = in_one(asked, stretches)
+
+    assert in_shares(asked, stretches, 2) == expected
+    assert sum(b'"closed_by":"age"' in line for line in expected) > 20
+
+
+def test_labels_that_name_a_model_reach_that_model_alone() -> None:
+    """A task without classes: what is right or wrong is so of one model's answer."""
+    rng = np.random.default_rng(5)
+    asked = task(window={"size": 40}, classes=[], estimators=["average_confidence", "realised"])
+    records: list[Record] = []
+    for i in range(900):
+        one = {"id": f"c{i // 3}", "model": MODELS[i % 3], "time": 1.7e9 + i}
+        records.append(one | {"confidence": round(float(rng.random()), 4)})
+        if rng.random() < 0.2:
+            records[-1]["correct"] = bool(rng.random() < 0.7)
+        if rng.random() < 0.3:
+            at = int(rng.integers(i + 1))
+            told = {"id": f"c{at // 3}", "model": MODELS[at % 3], "correct": bool(rng.random() < 0.7)}
+            records.append(told | {"time": 1.7e9 + i})
+    found = EngineSettings({"c": asked}, {}, True, None, recalibrate)
+    stretches = chunks(records, found.tasks, 3, 100)
+
+    expected = in_one(found, stretches)
+
+    assert in_shares(found, stretches, 2) == expected
+    assert sum(b'"revision":0' not in line for line in expected) > 20
+
+
+def test_a_stretch_that_leaps_is_read_record_by_record_and_others_are_not() -> None:
+    calm, leaping = Stretch(3, 10.0, 12.0, 12.0), Stretch(3, 40 * DAY, 41 * DAY, 41 * DAY)
+    asked = []
+
+    def times(number: int) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(number)
+        return np.array([0, 1, 2]), np.array([40 * DAY, 13.0, 41 * DAY])
+
+    found = begins([calm, leaping, calm], times)
+
+    assert asked == [1]
+    assert [(begin.sequence, begin.clock) for begin in found] == [(0, -np.inf), (3, 12.0), (6, 13.0)]
+
+
+def test_the_times_of_the_whole_stream_are_those_of_its_clock() -> None:
+    exact = Begin(100, 5.0, (np.array([2, 4]), np.array([7.0, 9.0])))
+    asked = settings().tasks
+    share = Sharing().share(chunks(answers(np.random.default_rng(3), 6, task="u"), asked, 1, 100)[0][0])[0]
+
+    assert exact.clock_at(share).tolist() == [5.0, 5.0, 7.0, 7.0, 9.0, 9.0]
+
+
+def test_what_cannot_be_shared_out_is_refused() -> None:
+    with pytest.raises(ValueError, match="a stretch is of one partition, got a, b"):
+        Sharing().share(Chunk("files", partitions=("a", "b")))
+    with pytest.raises(ValueError, match="shares: expected one or more, got none"):
+        joined([], "files")

@@ -1,0 +1,164 @@
+"""`blindsight replay --engine spark` on real Sparks: the bytes of one process, whatever dies on the way."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor.base.errors import ClusterError, ConfigError, SourceError
+from monitor.cli.replay import replay
+from monitor.cli.replay_spark import OnSpark, replay_on_spark
+from tests.connectors.spark.streams import TASKS, write_input
+from tests.daemon import command
+from tests.services.process import wait_until
+from tests.services.spark_cluster import SparkCluster, kill_a_python, kill_an_executor
+
+pytestmark = [
+    pytest.mark.usefixtures("spark"),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+HERE = OnSpark("local[2]", split_bytes=60_000)
+SECONDS = 300
+
+
+def one_process(config: Path, out: Path) -> bytes:
+    files = sorted((config.parent / "parts").iterdir())
+    replay(str(config), files, out, lambda path, size: None)
+    return (out / "windows.ndjson").read_bytes()
+
+
+def test_every_task_gets_the_bytes_of_one_process(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    config = write_input(tmp_path)
+    expected = one_process(config, tmp_path / "one")
+    out = tmp_path / "spark"
+
+    done = replay_on_spark(str(config), [tmp_path / "parts"], out, HERE)
+
+    lines = (out / "windows.ndjson").read_bytes()
+    assert lines == expected
+    assert lines.count(b'"task":"s"') > 10, "the task with `ssme` is there too"
+    assert (out / "rejects.ndjson").read_bytes() == (tmp_path / "one" / "rejects.ndjson").read_bytes()
+    rows = parquet.read_table(out / "windows.parquet").to_pylist()
+    assert [(row["task"], row["model"], row["group"], row["window"], row["revision"]) for row in rows] == [
+        tuple(json.loads(line)[name] for name in ("task", "model", "group", "window", "revision"))
+        for line in lines.splitlines()
+    ]
+    assert (out / "_SUCCESS").exists()
+    assert not (out / ".unfinished").exists()
+    assert done.windows == lines.count(b'"revision":0,')
+    assert {(one.task, one.model) for one in done.view.series if not one.group} == {
+        (task, model) for task in TASKS for model in ("erm", "irm", "coral")
+    }
+    assert done.unused.answers == {"malformed": lines_of(tmp_path / "one" / "rejects.ndjson")}
+    assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in done.notes)
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_bytes().splitlines())
+
+
+def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is killed as splits are read, and one as engines compute: what it held is made again."""
+    from connectors.spark import replaying
+
+    config = write_input(tmp_path)
+    expected = one_process(config, tmp_path / "one")
+    killed: list[int] = []
+
+    def kill_once_tasks_are_done(session: Any) -> threading.Thread:
+        def watch() -> None:
+            tracker = session.sparkContext.statusTracker()
+
+            def some_done() -> bool:
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                return any(0 < stage.numCompletedTasks < stage.numTasks for stage in stages if stage)
+
+            wait_until(some_done, SECONDS, "a stage is half done", pause=0.005)
+            killed.append(kill_an_executor())
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        return thread
+
+    def around(inner: Callable[..., Any], session_of: Callable[..., Any]) -> Callable[..., Any]:
+        def with_a_kill(*arguments: Any) -> Any:
+            thread = kill_once_tasks_are_done(session_of(*arguments))
+            found = inner(*arguments)
+            thread.join(SECONDS)
+            return found
+
+        return with_a_kill
+
+    for name in ("_facts", "_ended"):
+        monkeypatch.setattr(
+            replaying, name, around(getattr(replaying, name), lambda rows, *_: rows.sparkSession)
+        )
+    where = OnSpark("local-cluster[2,1,1024]", split_bytes=30_000)
+    replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "out", where)
+
+    assert len(set(killed)) == 2
+    assert (tmp_path / "out" / "windows.ndjson").read_bytes() == expected
+
+
+def test_a_standalone_master_with_two_workers_gives_the_same(tmp_path: Path) -> None:
+    config = write_input(tmp_path, requests=1000)
+    expected = one_process(config, tmp_path / "one")
+    with SparkCluster(workers=2) as cluster:
+        done = command(
+            "replay", config, tmp_path / "parts", "--out", tmp_path / "out", "--engine", "spark",
+            "--master", cluster.master, "--spark-conf", "spark.executor.memory=512m", seconds=SECONDS,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "windows.ndjson").read_bytes() == expected
+    assert "Windows: " in done.stdout
+
+
+def test_what_fails_midway_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    config = write_input(tmp_path, {"u": TASKS["u"]})
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("windows.ndjson", "_SUCCESS"):
+        (out / name).write_text("of an earlier replay")
+    (tmp_path / "parts" / "part-002.ndjson.gz").write_bytes(b"\x1f\x8b no gzip")
+    with pytest.raises(SourceError, match=r"part-002\.ndjson\.gz is damaged"):
+        replay_on_spark(str(config), [tmp_path / "parts"], out, HERE)
+    assert list(out.iterdir()) == []
+
+
+def test_a_python_that_is_killed_for_its_memory_is_told_with_what_helps(tmp_path: Path) -> None:
+    """As the kernel does it; where Spark tries no task twice, which `local` does not."""
+    config = write_input(tmp_path, {"u": TASKS["u"]})
+    thread = threading.Thread(target=kill_a_python)
+    thread.start()
+    with pytest.raises(ClusterError, match=r"an executor ran out of memory: give each more \(--spark-conf"):
+        replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "out", HERE)
+    thread.join(SECONDS)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_wrong_use_is_a_sentence_before_spark_starts(tmp_path: Path) -> None:
+    config = write_input(tmp_path, {"u": TASKS["u"]}, files=1)
+    (tmp_path / "plain").write_text("no folder")
+    with pytest.raises(ConfigError, match=r"--out: .*plain' is not a folder; give another path"):
+        replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "plain", HERE)
+    target = tmp_path / "parts" / "windows.ndjson"
+    (tmp_path / "parts" / "part-000.ndjson").rename(target)
+    with pytest.raises(ConfigError, match=r"--out: windows\.ndjson would replace a file that is to be read"):
+        replay_on_spark(str(config), [target], tmp_path / "parts", HERE)
+    arena = write_input(tmp_path / "arena", {"pairs": {"kind": "arena"}}, files=1)
+    with pytest.raises(
+        ConfigError, match=r"tasks\.pairs: an arena, .* is not computed on Spark; leave it out"
+    ):
+        replay_on_spark(str(arena), [target], tmp_path / "o", HERE)
+    done = command("replay", config, target, "--out", tmp_path / "o", "--master", "local[2]")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "blindsight: --master and --spark-conf are Spark's; add --engine spark\n",
+    )

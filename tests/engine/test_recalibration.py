@@ -1,0 +1,321 @@
+"""Recalibration on labels in the engine: when, on which rows, what it brings, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from monitor.base.state_changes import without_baseline
+from monitor.config.root import Task
+from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult, recalibrate
+from monitor.reports.views import SeriesState
+from monitor.reports.window_report import WindowReport, to_json
+from tests.engine.labels.test_audit import labels_of
+from tests.engine.test_engine import reference
+from tests.streams import Record, Rig, answers, lines, task
+
+METHODS = ("auto", "beta", "isotonic", "platt", "temperature", "vector")
+DRIFT_AT, REQUESTS = 400, 1600
+
+
+def settings(method: str = "isotonic", **changes: Any) -> Task:
+    calibration = {"method": method, "refit_labels": changes.pop("refit_labels", 50)}
+    return task(**({"reference": {"path": "r.ndjson"}, "calibration": calibration} | changes))
+
+
+def stream(requests: int = REQUESTS, drift: float = 0.25, start: float = 1.7e9, **more: Any) -> list[Record]:
+    """Answers, each followed by its label; after `DRIFT_AT` of them right less often than confident."""
+    records = [one | more for one in answers(np.random.default_rng(3), requests, start=start)]
+    rng = np.random.default_rng(4)
+    right = [rng.random() < max(one["scores"]) - drift * (i >= DRIFT_AT) for i, one in enumerate(records)]
+    return [one for pair in zip(records, labels_of(records, right), strict=True) for one in pair]
+
+
+class Recorder:
+    """Recalibrates, and keeps what was asked and answered."""
+
+    def __init__(
+        self, change: Callable[[RecalibrationResult], RecalibrationResult] = lambda one: one
+    ) -> None:
+        self.jobs: list[RecalibrationJob] = []
+        self.done: list[RecalibrationResult] = []
+        self._change = change
+
+    def __call__(self, job: RecalibrationJob) -> RecalibrationResult:
+        self.jobs.append(job)
+        self.done.append(recalibrate(job))
+        return self.done[-1]
+
+
+def rig(asked: Task, recorder: Callable[[RecalibrationJob], RecalibrationResult] | None) -> Rig:
+    found = reference(settings(), 1000, seed=5) if asked.reference.path else {}
+    return Rig(asked, found, recalibrate=recorder)
+
+
+def first_lines(reports: list[WindowReport]) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(to_json(report)) for report in reports if not report.revision]
+
+
+def versions(reports: list[WindowReport]) -> list[int]:
+    return [line["calibration"]["version"] for line in first_lines(reports) if not line["group"]]
+
+
+@pytest.fixture(scope="module")
+def drifted() -> tuple[Rig, list[WindowReport], Recorder]:
+    recorder = Recorder()
+    found = rig(settings(), recorder)
+    return found, found.feed(stream()), recorder
+
+
+def test_trust_lost_to_drift_comes_back_after_a_recalibration_on_labels(
+    drifted: tuple[Rig, list[WindowReport], Recorder],
+) -> None:
+    found, reports, _ = drifted
+    told = ["untrusted" in line for line in first_lines(reports)]
+    assert not any(told[:4]), "nothing has changed in the first 400 answers"
+    assert any(told[4:])
+    assert not told[-1]
+    (series,) = found.engine.view().series
+    assert series.trust is not None
+    assert series.trust.trusted
+    assert series.state is not SeriesState.UNTRUSTED
+    assert versions(reports)[:4] == [1, 1, 1, 1]
+    assert versions(reports)[-1] > 1
+    # The last 500 answers' estimates against their labels: 25 points off before, a few after.
+    last = [{e["estimator"]: e["value"] for e in line["estimates"]} for line in first_lines(reports)[-5:]]
+    off = np.mean([one["average_confidence"] - one["realised"] for one in last])
+    assert abs(off) < 0.08
+
+
+def test_no_window_rests_on_a_calibration_that_has_seen_one_of_its_rows(
+    drifted: tuple[Rig, list[WindowReport], Recorder],
+) -> None:
+    _, reports, recorder = drifted
+    taken = [
+        job for job, done in zip(recorder.jobs, recorder.done, strict=True) if done.calibration is not None
+    ]
+    assert taken
+    windows = [report for report in reports if not report.revision]
+    for version, job in enumerate(taken, start=2):
+        estimated = [window for window in windows if window.calibration.version >= version]
+        assert min(window.start_time for window in estimated) > job.labelled.time.max()
+
+
+def test_a_fit_is_judged_only_by_rows_that_the_one_in_force_has_not_seen(
+    drifted: tuple[Rig, list[WindowReport], Recorder],
+) -> None:
+    jobs, done = drifted[2].jobs, drifted[2].done
+    assert jobs[0].fresh.all()
+    seen = -np.inf
+    for job, result in zip(jobs, done, strict=True):
+        np.testing.assert_array_equal(job.fresh, job.labelled.time > seen)
+        if result.calibration is not None:
+            seen = max(seen, float(job.labelled.time.max()))
+
+
+def test_after_a_loss_of_trust_a_fit_rests_on_the_rows_since_the_change(
+    drifted: tuple[Rig, list[WindowReport], Recorder],
+) -> None:
+    lost = next(job for job in drifted[2].jobs if not job.trusted)
+    assert len(lost.labelled.labels) == 200  # at the least; all before were pooled
+    before = drifted[2].jobs[drifted[2].jobs.index(lost) - 1]
+    assert len(before.labelled.labels) > 200
+
+
+def test_where_nothing_changes_the_windows_are_those_without_recalibration_byte_for_byte() -> None:
+    recorder = Recorder()
+    with_it = rig(settings("platt"), recorder)
+    without = rig(settings("platt", refit_labels=None), None)
+    records = stream(drift=0.0)
+    assert lines(with_it.feed(records)) == lines(without.feed(records))
+    assert len(recorder.jobs) > 5
+    assert {done.refused for done in recorder.done} == {None}
+
+
+@pytest.mark.parametrize("cuts", [[1], [801, 1111], list(range(0, 3200, 171))])
+def test_how_the_stream_is_cut_cannot_be_seen(
+    drifted: tuple[Rig, list[WindowReport], Recorder], cuts: list[int]
+) -> None:
+    found = rig(settings(), recalibrate)
+    assert lines(found.feed_in_pieces(stream(), cuts)) == lines(drifted[1])
+    assert found.engine.view() == drifted[0].engine.view()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_fitted_again(method: str) -> None:
+    recorder = Recorder()
+    reports = rig(settings(method), recorder).feed(stream())
+    assert versions(reports)[-1] > 1
+    used = {job.method for job in recorder.jobs}
+    assert used == {first_lines(reports)[0]["calibration"]["method"]}
+    assert "auto" not in used
+
+
+@pytest.mark.parametrize("asked", [settings("none"), settings(refit_labels=None)])
+def test_scores_as_they_are_and_a_calibration_that_is_to_stay_are_left_alone(asked: Task) -> None:
+    found = rig(asked, Recorder())
+    assert set(versions(found.feed(stream()))) <= {0, 1}
+    assert found.engine.refits() == []
+
+
+def test_without_a_reference_the_first_calibration_comes_with_200_labels_and_begins_a_baseline() -> None:
+    recorder = Recorder()
+    found = rig(settings("platt", reference={"first_windows": 5}), recorder)
+    reports = found.feed(stream(drift=0.0))
+    assert [done.refused is None for done in recorder.done[:4]] == [False, False, True, True]
+    assert recorder.done[0].refused == (
+        "a first calibration needs 200 labelled rows, got 99; wait for more labels"
+    ), "the answer with which the first window closed has no label yet"
+    assert versions(reports)[:4] == [0, 0, 0, 1]
+    assert first_lines(reports)[0]["calibration"]["method"] == "none"
+    charts = [bool(line["charts"]) and line["charts"][0]["center"] for line in first_lines(reports)]
+    assert not any(charts[:8]), "the first five windows with a calibration make the baseline"
+    assert all(charts[9:])
+
+
+def test_a_task_of_confidences_only_is_recalibrated_too() -> None:
+    asked = task(classes=[], calibration={"method": "platt"}, reference={"first_windows": 5})
+    rng = np.random.default_rng(1)
+    records: list[Record] = []
+    for i, confidence in enumerate(rng.uniform(0.5, 1.0, 600).tolist()):
+        head = {"id": f"r{i}", "time": 1.7e9 + i, "model": "erm"}
+        records += [head | {"confidence": confidence}, head | {"correct": rng.random() < confidence - 0.2}]
+    reports = rig(asked, recalibrate).feed(records)
+    assert versions(reports)[-1] >= 1
+
+
+def test_groups_have_the_calibration_of_their_model_also_where_they_come_later() -> None:
+    found = rig(settings(groups=["region"]), recalibrate)
+    reports = found.feed(stream(groups={"region": "eu"}))
+    reports += found.feed(stream(200, start=1.7e9 + 9000, groups={"region": "us"}))
+    found_series = found.engine.view().series
+    assert [one.group for one in found_series] == ["", "region=eu", "region=us"]
+    assert len({one.calibration for one in found_series}) == 1
+    assert found_series[0].calibration.version > 1
+
+
+def due_rig() -> tuple[Rig, RecalibrationJob]:
+    found = rig(settings(), None)
+    found.feed(stream(500))
+    [job] = found.engine.refits()
+    assert isinstance(job, RecalibrationJob)
+    return found, job
+
+
+def test_one_under_way_is_due_again_after_a_restart_and_its_answer_is_dropped() -> None:
+    found, job = due_rig()
+    assert found.engine.refits() == [], "one at a time"
+    found.restart()
+    assert not found.engine.publish(recalibrate(job), now=1.0)
+    [again] = found.engine.refits()
+    assert isinstance(again, RecalibrationJob)
+    assert again.number == job.number + 1
+    for mine, other in zip(again.labelled, job.labelled, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    assert found.engine.publish(recalibrate(again), now=1.0)
+
+
+def test_another_version_of_the_model_drops_it_and_is_not_fitted_on_rows_before() -> None:
+    found, job = due_rig()
+    found.feed(stream(300, start=1.7e9 + 9000, version="v2"))
+    found.feed(stream(300, start=1.7e9 + 19000, version="v3"))
+    assert not found.engine.publish(recalibrate(job), now=1.0)
+    [again] = found.engine.refits()
+    assert isinstance(again, RecalibrationJob)
+    assert again.labelled.time.min() >= 1.7e9 + 19000
+
+
+def test_a_new_reference_is_not_joined_by_rows_that_it_may_hold() -> None:
+    found, _ = due_rig()
+    state = found.engine.snapshot()
+    state["tasks"]["t"] = without_baseline(state["tasks"]["t"])
+    found.engine = found.settings.build(state)
+    assert found.engine.refits() == []
+    found.feed(stream(300, start=1.7e9 + 9000))
+    [job] = found.engine.refits()
+    assert isinstance(job, RecalibrationJob)
+    assert job.labelled.time.min() >= 1.7e9 + 9000
+
+
+@pytest.mark.parametrize("broken", [{"method": "bogus"}, {"method": "none", "width": 3}, {}])
+def test_an_answer_that_is_no_calibration_is_a_refusal_and_the_one_in_force_stays(
+    broken: dict[str, Any],
+) -> None:
+    found, job = due_rig()
+    assert found.engine.publish(replace(recalibrate(job), calibration=broken), now=1.0)
+    assert found.engine.view().series[0].calibration.version == 1
+    schedule = found.engine.series["t"][0].recalibration
+    assert schedule is not None
+    assert schedule.outcomes == {"taken": 0, "kept": 0, "refused": 1}
+    assert str(schedule.refused).startswith("what the fit brought cannot be read: ")
+
+
+def test_labels_of_open_windows_wait_and_the_reason_is_kept() -> None:
+    found = rig(settings(), None)
+    found.feed(stream(90))
+    assert found.engine.refits() == []
+    schedule = found.engine.series["t"][0].recalibration
+    assert schedule is not None
+    assert schedule.refused == ("0 labelled answers in closed windows, 50 are needed; wait for more labels")
+
+
+def test_what_became_of_fits_is_seen_from_outside() -> None:
+    found, job = due_rig()
+    before = found.engine.view().series[0].recalibrations
+    assert before is not None
+    assert (before.outcomes, before.under_way) == ({"taken": 0, "kept": 0, "refused": 0}, True)
+    assert found.engine.publish(job.refused("of one class"), now=1.0)
+    after = found.engine.view().series[0].recalibrations
+    assert after is not None
+    assert (after.outcomes["refused"], after.refused, after.under_way) == (1, "of one class", False)
+    still = rig(settings(refit_labels=None), None)
+    still.feed(stream(200))
+    assert still.engine.view().series[0].recalibrations is None
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+def test_a_change_that_lasts_is_one_alarm_however_often_the_calibration_is_fitted_again(seed: int) -> None:
+    """Seeds without a false alarm before the change, which one series in eight or so has."""
+    rng = np.random.default_rng(seed)
+    records = list(answers(rng, 3000, start=1.7e9))
+    right = [rng.random() < max(one["scores"]) - 0.15 * (i >= 1000) for i, one in enumerate(records)]
+    pairs = zip(records, labels_of(records, right), strict=True)
+    known = reference(settings(), 2000, seed=seed + 50)
+    told = first_lines(
+        Rig(settings(), known, recalibrate=recalibrate).feed([one for pair in pairs for one in pair])
+    )
+    latched = [line["charts"][0]["out_of_control"] for line in told]
+    raised = [i for i, (before, now) in enumerate(pairwise([False, *latched])) if now and not before]
+    assert len(raised) == 1
+    assert raised[0] >= 10, "the change is in window 10"
+    assert all(latched[raised[0] :]), "and stays as long as the change does"
+    assert told[-1]["calibration"]["version"] > 1
+
+
+def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_groups_too() -> None:
+    recorder = Recorder()
+    found = rig(settings(groups=["region"]), recorder)
+    found.feed(stream(groups={"region": "eu"}))
+    whole, group = (series.in_force for series in found.engine.series["t"])
+    assert whole.predictive is not None
+    assert group.predictive is not None
+    fits = zip(recorder.jobs, recorder.done, strict=True)
+    job, done = [one for one in fits if one[1].calibration is not None][-1]
+    assert job.reference is not None
+    confidence = found.engine.series["t"][0].confidence(job.labelled.scores, job.labelled.predicted)
+    # Right by chance alone, as the confidences say: the mean of a curve is known as well as that.
+    chance = float((confidence * (1 - confidence)).mean())
+    share, one = np.full(len(confidence), 1 / len(confidence)), np.zeros(len(confidence), dtype=np.int64)
+    told = whole.predictive.curve_variances(
+        whole.predictive.place(confidence, job.labelled.predicted), share, one, 1
+    )[0]
+    rows = len(confidence) + done.weight * len(job.reference.labels)
+    assert told == pytest.approx(chance / rows, rel=0.35), "200 draws, two curves"
+    np.testing.assert_array_equal(group.predictive.directions, whole.predictive.directions)
+    assert group.predictive.number == whole.predictive.number == whole.view.version

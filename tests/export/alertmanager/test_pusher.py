@@ -1,0 +1,301 @@
+"""Alerts straight to Alertmanager: what holds, when it is told, and a real Alertmanager that is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.config.alertmanager import Alertmanager
+from monitor.config.file import config_from
+from monitor.config.root import Config
+from monitor.export.alertmanager.holding import BREACHED, NO_WINDOW, holding
+from monitor.export.alertmanager.pusher import AlertPusher
+from monitor.reports.trust import Bias, Trust
+from monitor.reports.views import (
+    AgentView,
+    ChartView,
+    EngineView,
+    ObjectiveState,
+    ObjectiveView,
+    SeriesState,
+    SeriesView,
+)
+from monitor.stats.charts.base import Verdict
+from tests.daemon import DaemonProcess, configuration
+from tests.export.prometheus.scrape import WATCHED
+from tests.export.rules.test_end_to_end import DEGRADED, Stream
+from tests.services.alertmanager_server import AlertmanagerServer, example
+from tests.services.process import free_ports, wait_until
+from tests.services.webhook import Webhook
+
+RESEND = 60.0
+PATIENCE = 1800.0
+
+
+def patience(task: str) -> float:
+    return PATIENCE
+
+
+CALM = dataclasses.replace(
+    WATCHED,
+    state=SeriesState.IN_CONTROL,
+    charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, (), False)),),
+    objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.MET),),
+    trust=Trust(True, 1.0, 1200, None),
+)
+LOW = dataclasses.replace(CALM, objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED),))
+
+
+def view(*series: SeriesView) -> AgentView:
+    return AgentView(engine=EngineView(series=series))
+
+
+def names(*series: SeriesView) -> list[str]:
+    return [each.name.removeprefix("Blindsight") for each in holding(view(*series))]
+
+
+# ── what holds ──
+
+
+def test_nothing_holds_of_a_model_that_does_well() -> None:
+    assert names(CALM) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"objectives": LOW.objectives}, ["ObjectiveBreached", "ObjectiveAtRisk"]),
+        ({"objectives": LOW.objectives, "group": "region=eu"}, ["ObjectiveAtRisk"]),
+        ({"objectives": (ObjectiveView("ece", 0.1, False, ObjectiveState.AT_RISK),)}, ["ObjectiveAtRisk"]),
+        ({"objectives": (ObjectiveView("ece", 0.1, False, None),)}, []),
+        ({"charts": WATCHED.charts}, ["OutOfControl"]),
+        ({"trust": Trust(False, 23.5, 1200, Bias(-0.05, -0.08, -0.02, 0.95, 310))}, ["EstimateUntrusted"]),
+        ({"trust": None}, []),
+        ({"state": SeriesState.SILENT}, ["NoWindowClosed"]),
+        ({"state": SeriesState.SILENT, "group": "region=eu"}, []),
+        ({"state": SeriesState.WARMING_UP, "objectives": LOW.objectives, "charts": ()}, []),
+        ({"state": SeriesState.SILENT, "objectives": LOW.objectives, "charts": ()}, []),
+    ],
+)
+def test_what_holds_has_the_names_of_the_rules(change: dict[str, Any], expected: list[str]) -> None:
+    assert names(dataclasses.replace(CALM, **change)) == expected
+
+
+def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
+    breached = next(holding(view(LOW)))
+    assert dict(breached.identity) == {
+        "alertname": BREACHED,
+        "severity": "critical",
+        "task": "toxicity",
+        "model": "erm",
+        "metric": "accuracy",
+    }
+    assert breached.text == (
+        "accuracy of model erm, task toxicity: the objective is at least 90.0%, by the interval pooled over "
+        "the last windows it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%)."
+    )
+
+
+# ── a real Alertmanager ──
+
+NewAlertmanager = Callable[[str], AlertmanagerServer]
+
+
+class Agent:
+    """Something that shows whatever view a test puts into it."""
+
+    def __init__(self, *series: SeriesView) -> None:
+        self.series = series
+
+    def __call__(self) -> AgentView:
+        return view(*self.series)
+
+
+def pusher(url: str, agent: Agent, **settings: Any) -> AlertPusher:
+    chosen = Alertmanager(**{"urls": [url], "resend_seconds": 1.0, **settings})
+    return AlertPusher(url, chosen, agent, "http://127.0.0.1:9109/", patience)
+
+
+def test_alertmanager_hears_of_an_alert_and_of_its_end(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver, agent = alertmanager(example(webhook.url)), Agent(LOW)
+    push = pusher(
+        receiver.url + "/", agent, labels={"job": "b", "cluster": "eu"}, runbooks="https://w.example/r/"
+    )
+    push.start()
+    try:
+        wait_until(lambda: bool(webhook.told("/pager", "firing")), 20, "it pages")
+        [alert] = receiver.alerts(alertname=BREACHED)
+        assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
+        assert alert["annotations"]["summary"] == "A model does not meet its objective."
+        assert alert["annotations"]["runbook_url"] == "https://w.example/r/BlindsightObjectiveBreached.md"
+        assert alert["generatorURL"] == "http://127.0.0.1:9109/"
+        later = [receiver.alerts(alertname=BREACHED)[0]]
+        wait_until(
+            lambda: receiver.alerts(alertname=BREACHED)[0]["endsAt"] > later[0]["endsAt"],
+            20,
+            "it is told again",
+        )
+        assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == alert["startsAt"]
+        agent.series = (dataclasses.replace(CALM, windows_closed=LOW.windows_closed + 2),)
+        wait_until(lambda: bool(webhook.told("/pager", "resolved")), 20, "its end is told")
+    finally:
+        push.stop()
+    assert len(webhook.told("/pager", "firing")) == 1
+    assert push.view.trouble is None
+    assert push.view.delivered >= 3
+
+
+def test_what_the_last_windows_brought_is_told_on_the_way_out(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    push = pusher(receiver.url, Agent(LOW))
+    push.start()
+    push.stop()
+    assert len(receiver.alerts(alertname=BREACHED)) == 1
+    assert (push.view.delivered, push.view.waiting) == (2, 0)
+
+
+def test_an_alertmanager_that_is_away_hears_of_everything_when_it_is_back(
+    alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    receiver.kill()
+    agent = Agent(LOW)
+    push = pusher(receiver.url, agent)
+    push.start()
+    try:
+        wait_until(lambda: push.view.trouble is not None, 20, "it is missed")
+        assert push.view.trouble == (
+            f"alertmanager.urls: {receiver.url} does not answer ([Errno 111] Connection refused); start it, "
+            "or correct the address"
+        )
+        assert push.view.waiting == 2
+        receiver.start()
+        wait_until(lambda: bool(receiver.alerts(alertname=BREACHED)), 40, "it is told")
+        wait_until(lambda: push.view.trouble is None and push.view.waiting == 0, 20, "all is told")
+    finally:
+        push.stop()
+    assert push.view.failing_since is None
+
+
+def test_an_alertmanager_that_refuses_is_quoted(alertmanager: NewAlertmanager, webhook: Webhook) -> None:
+    receiver = alertmanager(example(webhook.url))
+    push = pusher(receiver.url, Agent(LOW), external_url="not an address")
+    push.start()
+    try:
+        wait_until(lambda: push.view.trouble is not None, 20, "it refuses")
+    finally:
+        push.stop()
+    assert re.match(
+        r"alertmanager\.urls: http://\S+ refuses the alerts \(4\d\d: .*uri.*\); correct labels",
+        str(push.view.trouble),
+    )
+
+
+def degrade(stream: Stream, done: Callable[[], bool]) -> None:
+    """Bad answers, a window each half second, until it shows."""
+
+    def shows() -> bool:
+        stream.add(100, "m", weights=DEGRADED)
+        return done()
+
+    wait_until(shows, 40, "the degradation shows", pause=0.5)
+
+
+def test_a_failing_push_is_a_sink_that_is_down_and_holds_nothing_up(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    config = configuration(
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
+        alertmanager={"urls": [f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/b"]},
+        task={"objective": {"accuracy": {"min": 0.85}, "windows": 3}},
+    )
+    stream = Stream(tmp_path / "in.ndjson")
+    stream.add(800, "m")
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(8.0, "windows_closed_total", model="m")
+        for sink in ("alertmanager_0", "alertmanager_1"):
+            degrade(stream, lambda sink=sink: daemon.metrics().value("sink_up", sink=sink) == 0)  # type: ignore[misc]
+        stream.add(2000, "m")
+        daemon.until(lambda: daemon.metrics().total("windows_closed_total") >= 28, "it goes on reading")
+        assert daemon.get("/-/ready")[0] == 200
+        assert daemon.end()[0] == 0
+
+
+def test_a_restart_neither_ends_an_alert_nor_pages_again(
+    tmp_path: Path, alertmanager: NewAlertmanager, webhook: Webhook
+) -> None:
+    receiver = alertmanager(example(webhook.url))
+    config = configuration(
+        sources=[{"kind": "file", "path": "in.ndjson", "follow": True}],
+        store={"path": "state"},
+        alertmanager={"urls": [receiver.url], "resend_seconds": 10},
+        task={"objective": {"accuracy": {"min": 0.85}, "windows": 3}},
+    )
+    stream = Stream(tmp_path / "in.ndjson")
+    stream.add(800, "m")
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(8.0, "windows_closed_total", model="m")
+        degrade(stream, lambda: bool(webhook.told("/pager", "firing", model="m")))
+        [before] = receiver.alerts(alertname=BREACHED)
+        daemon.end(signal.SIGKILL)
+    with DaemonProcess(tmp_path, config) as daemon:
+        wait_until(
+            lambda: receiver.alerts(alertname=BREACHED)[0]["updatedAt"] > before["updatedAt"],
+            30,
+            "it is told again",
+        )
+        assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == before["startsAt"]
+        stream.add(1200, "m")
+        wait_until(lambda: bool(webhook.told("/pager", "resolved", model="m")), 30, "its end is told")
+    assert len(webhook.told("/pager", "firing", alertname=BREACHED)) == 1
+
+
+# ── the configuration ──
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            {"urls": ["localhost:9093"]},
+            "alertmanager.urls: expected addresses such as 'http://127.0.0.1:9093', without a user, a query "
+            "and /api/v2/alerts, got 'localhost:9093'",
+        ),
+        ({"urls": ["http://u:p@a"]}, "alertmanager.urls: expected addresses"),
+        ({"urls": ["http://a/api/v2/alerts"]}, "alertmanager.urls: expected addresses"),
+        (
+            {"urls": ["http://a", "http://a"]},
+            "alertmanager.urls: expected each name once, got 'http://a' 2 times",
+        ),
+        (
+            {"urls": ["http://a"], "labels": {"severity": "info"}},
+            "alertmanager.labels: expected names of letters, digits and underscores other than alertname, "
+            "severity, task, model, group, metric, which the alerts have themselves, got 'severity'",
+        ),
+        ({"urls": ["http://a"], "labels": {"a-b": "c"}}, "alertmanager.labels: expected names of letters"),
+    ],
+)
+def test_a_section_that_cannot_be_used_is_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        config_from({"tasks": {"t": {}}, "alertmanager": section})
+
+
+def test_an_alertmanager_behind_a_path_is_allowed() -> None:
+    config = Config(tasks={"t": {}}, alertmanager={"urls": ["https://a.example:9093/am/"]})
+    assert config.alertmanager is not None
+    assert config.alertmanager.labels == {"job": "blindsight"}
+
+
+def test_the_name_of_the_alert_on_silence_is_the_rule_of_windows() -> None:
+    [found] = holding(view(dataclasses.replace(CALM, state=SeriesState.SILENT)))
+    assert (found.name, found.patient) == (NO_WINDOW, False)

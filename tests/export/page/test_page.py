@@ -1,0 +1,375 @@
+"""The landing page: it says what the view says, escapes what came from outside, and asks for nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+
+import pytest
+
+from monitor import __version__
+from monitor.base.results import Estimate, Unknown
+from monitor.export.page import MOST_SERIES, render_page
+from monitor.reports.views import (
+    AgentView,
+    CalibrationView,
+    ChartView,
+    ClassEstimate,
+    Coverage,
+    EngineView,
+    LabelOutcome,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    RecalibrationsView,
+    RefitView,
+    SeriesState,
+    SeriesView,
+    SinkView,
+    SourceView,
+)
+from monitor.stats.charts.base import Verdict
+from tests.export.page.page_reading import read
+
+MODEL = SeriesView(
+    task="toxicity",
+    model="erm",
+    group="",
+    version="7",
+    state=SeriesState.OUT_OF_CONTROL,
+    window_size=500,
+    windows_closed=18,
+    predictions=9000,
+    duplicates=0,
+    pending=120,
+    window_end_time=1795169251.002,
+    calibration=CalibrationView("isotonic", 1, True, 0.0),
+    estimates=(
+        MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
+        MetricEstimate("accuracy", "realised", Unknown("no labels yet")),
+    ),
+    charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1", "we4"), True)),),
+    objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),),
+    violations={},
+)
+
+
+def of(*series: SeriesView, **more: object) -> AgentView:
+    return AgentView(engine=EngineView(series=series, **more), ready=True)  # type: ignore[arg-type]
+
+
+def test_a_model_is_told_in_full() -> None:
+    text = read(of(MODEL)).text
+    assert "Task toxicity" in text
+    assert (
+        "\nerm out of control\nversion 7 · window 17 to 2026-11-20 10:07:31 UTC · 120 of 500 in the open "
+        "window"
+        " · calibration isotonic, of another version"
+    ) in text
+    assert "|accuracy|average confidence: 91.3 % (88.8 to 93.6)\nrealised: unknown, no labels yet" in text
+    assert "|92.0 to 96.0 %\nout of control, latched, breaks we1, we4|at least 90.0 %\nat risk" in text
+
+
+def test_a_latched_alarm_is_told_from_a_window_that_breaks_a_rule() -> None:
+    verdict = Verdict(0.94, 0.92, 0.96, (), True)
+    latched = dataclasses.replace(MODEL, charts=(ChartView("accuracy", verdict),))
+    text = read(of(latched)).text
+    assert "out of control, latched, this window breaks no rule|" in text
+    text = read(of(dataclasses.replace(latched, alarmed_since={"accuracy": 1795168800.0}))).text
+    assert "out of control, latched since 2026-11-20 10:00:00 UTC, this window breaks no rule|" in text
+
+
+def test_classes_by_themselves_stand_below_their_metric() -> None:
+    classes = (
+        ClassEstimate("accuracy", "average_confidence", "<b>ok", Estimate(0.9, 0.85, 0.95, 0.95, 500)),
+        ClassEstimate("accuracy", "average_confidence", "toxic", Unknown("one class only")),
+    )
+    text = read(of(dataclasses.replace(MODEL, classes=classes))).text
+    assert "no labels yet\nof <b>ok: 90.0 % (85.0 to 95.0)\nof toxic: unknown, one class only|" in text
+
+
+def test_ssme_stands_beside_realised() -> None:
+    joint = MetricEstimate("accuracy", "ssme", Estimate(0.902, 0.88, 0.92, 0.95, 500))
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.9, 0.85, 0.94, 0.95, 1087))
+    text = read(of(dataclasses.replace(MODEL, estimates=(*MODEL.estimates[:1], joint, realised)))).text
+    assert "\nssme: 90.2 % (88.0 to 92.0)\nrealised: 90.0 % (85.0 to 94.0)" in text
+
+
+def test_realised_says_what_it_rests_on() -> None:
+    realised = MetricEstimate("accuracy", "realised", Estimate(0.9, 0.85, 0.94, 0.95, 1087))
+    text = read(of(dataclasses.replace(MODEL, estimates=(*MODEL.estimates[:1], realised)))).text
+    assert "realised: 90.0 % (85.0 to 94.0) by 1,087 labels of the newest labelled window|" in text
+    assert "average confidence: 91.3 % (88.8 to 93.6)\n" in text
+
+
+def test_a_ceiling_and_an_unjudged_objective_are_told() -> None:
+    quiet = dataclasses.replace(
+        MODEL,
+        charts=(ChartView("ece", Verdict(0.02, 0.0, 0.05, (), False)),),
+        objectives=(ObjectiveView("ece", 0.05, False, None),),
+    )
+    assert "|ece||0.0 to 5.0 %\nin control|at most 5.0 %\nunknown" in read(of(quiet)).text
+
+
+def test_a_model_without_a_window_says_how_far_it_is() -> None:
+    new = dataclasses.replace(
+        MODEL,
+        state=SeriesState.WARMING_UP,
+        windows_closed=0,
+        window_end_time=None,
+        pending=7,
+        estimates=(),
+        charts=(),
+        objectives=(),
+    )
+    text = read(of(new)).text
+    assert "warming up\nversion 7 · no window closed yet · 7 of 500 in the open window" in text
+    assert "|accuracy|" not in text
+
+
+def test_groups_follow_their_model_and_tasks_stand_apart() -> None:
+    series = [
+        dataclasses.replace(MODEL, group="region=eu"),
+        dataclasses.replace(MODEL, model="irm"),
+        dataclasses.replace(MODEL, task="spam"),
+        MODEL,
+    ]
+    names = re.findall(r"Task \w+|\n(?:erm|irm)(?: region=eu)?(?= out)", read(of(*series)).text)
+    assert names == ["Task toxicity", "\nerm", "\nerm region=eu", "\nirm", "Task spam", "\nerm"]
+
+
+@pytest.mark.parametrize("state", list(SeriesState))
+@pytest.mark.parametrize("objective", list(ObjectiveState))
+def test_every_state_has_its_word(state: SeriesState, objective: ObjectiveState) -> None:
+    one = dataclasses.replace(
+        MODEL, state=state, objectives=(ObjectiveView("accuracy", 0.9, True, objective),)
+    )
+    text = read(of(one)).text
+    assert f"erm {state.value.replace('_', ' ')}\nversion" in text
+    assert f"at least 90.0 %\n{objective.value.replace('_', ' ')}" in text
+
+
+def test_a_number_that_is_none_is_never_shown() -> None:
+    wrong = MetricEstimate("accuracy", "average_confidence", Estimate(math.nan, 0.0, 1.0, 0.95, 3))
+    text = read(of(dataclasses.replace(MODEL, estimates=(wrong,)))).text
+    assert "average confidence: unknown, not a number" in text
+    assert "nan" not in text
+
+
+def test_the_agents_own_troubles_are_told() -> None:
+    troubled = AgentView(
+        ready=False,
+        healthy=False,
+        reasons=("Source a is not connected.", "The engine has not moved for 60 s."),
+        reload_successful=False,
+        reports_lost=1200,
+        sinks=(SinkView("reports_topic", trouble="no broker answers"), SinkView("rejects_file")),
+    )
+    text = read(troubled).text
+    assert (
+        "The agent is not healthy, not ready, the new configuration could not be read; the old one is kept, "
+        "windows missing in a sink of reports: 1,200.\nSource a is not connected.\nThe engine has not moved"
+    ) in text
+    assert "reports_topic: no broker answers." in text
+    assert "rejects_file:" not in text
+    assert "The agent is healthy, ready." in read(of()).text
+
+
+def test_sources_rejects_and_labels_are_counted() -> None:
+    engine = EngineView(
+        received={"kafka": 12345},
+        shed={"kafka": 6},
+        rejected={("kafka", "malformed"): 3, ("kafka", "bad_id"): 40, ("kafka", "logits"): 0},
+        labels={("toxicity", LabelOutcome.MATCHED): 1800},
+        labels_waiting={"toxicity": 5},
+        label_lag_seconds={"toxicity": 5400.0},
+    )
+    sources = (SourceView("kafka", True, 1042), SourceView("stdin", False, None))
+    text = read(AgentView(engine=engine, sources=sources)).text
+    assert "|kafka|connected|1,042|12,345|43|6" in text
+    assert "|stdin|not connected|not known|0|0|0" in text
+    assert "|kafka|bad id|40\n|kafka|malformed|3" in text
+    assert "logits" not in text
+    assert "|Task|Matched|Duplicate|Conflicting|Expired|Rejected|Shed|Waiting|Median delay" in text
+    assert "|toxicity|1,800|0|0|0|0|0|5|90.0 min" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.25, "0.2 s"), (119.0, "119.0 s"), (120.0, "2.0 min"), (7200, "2.0 h"), (259200, "3.0 days")],
+)
+def test_delays_have_a_fitting_unit(seconds: float, said: str) -> None:
+    engine = EngineView(labels_waiting={"toxicity": 0}, label_lag_seconds={"toxicity": seconds})
+    assert f"|{said}" in read(AgentView(engine=engine)).text
+
+
+def test_the_audit_of_the_intervals_stands_beside_the_model_with_the_labels_it_rests_on() -> None:
+    assert "confidences as they are" not in read(of(MODEL)).text
+    text = read(of(dataclasses.replace(MODEL, coverage=Coverage(0.855, 6000, 0.95)))).text
+    assert "confidences as they are held 85.5 % (of 95.0 %) of batches of 30, 6,000 labels" in text
+
+
+def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refused() -> None:
+    refits = {
+        "toxicity": RefitView(
+            number=9,
+            under_way=True,
+            success_time=1795169251.0,
+            rows=1020,
+            labelled=51,
+            failures=2,
+            refused="took <too> long",
+        ),
+        "spam": RefitView(),
+    }
+    said = read(AgentView(engine=EngineView(refits=refits))).text
+    assert "published 2026-11-20 10:07:31 UTC" in said
+    assert "the newest was refused: took <too> long; another is under way" in said
+    assert "none yet" in said
+    assert "Refits" not in read(AgentView()).text
+
+
+def test_recalibrations_are_counted_by_model_with_the_reason_of_the_last_refusal() -> None:
+    refused = RecalibrationsView({"taken": 1234, "kept": 7, "refused": 2}, "all of <one> class")
+    under_way = RecalibrationsView({"taken": 0, "kept": 0, "refused": 0}, under_way=True)
+    models = [
+        dataclasses.replace(MODEL, model=name, recalibrations=view)
+        for name, view in (("a", refused), ("b", under_way), ("c", None))
+    ]
+    said = read(of(*models)).text
+    assert "|Model|Newest|Taken|Kept|Refused" in said
+    assert "|toxicity a|the newest was refused: all of <one> class|1,234|7|2" in said
+    assert "|toxicity b|one is under way|0|0|0" in said
+    assert "toxicity c" not in said.partition("fitted again on labels")[2]
+    assert "fitted again" not in read(of(models[2])).text
+
+
+def test_an_agent_that_has_seen_nothing_says_so() -> None:
+    text = read(AgentView()).text
+    assert "No answer has come yet." in text
+    assert f"Blindsight {__version__}" in text
+
+
+def test_a_long_list_is_cut_and_says_where_the_rest_is() -> None:
+    crowd = [dataclasses.replace(MODEL, model=f"m{n}") for n in range(MOST_SERIES + 1234)]
+    text = read(of(*crowd, series_dropped=2)).text
+    assert text.count("out of control\nversion") == MOST_SERIES
+    assert "1,234 more models and groups: see metrics." in text
+    assert "Models and groups beyond the cap, not watched: 2." in text
+
+
+def test_text_from_outside_cannot_become_markup() -> None:
+    evil = "\"><script>alert('x')</script>&"
+    one = dataclasses.replace(
+        MODEL,
+        task=evil,
+        model=evil,
+        group=evil,
+        version=evil,
+        calibration=CalibrationView(evil, 0, False, None),
+        estimates=(MetricEstimate(evil, evil, Unknown(evil)),),
+        charts=(ChartView(evil, Verdict(0.9, 0.8, 1.0, (evil,), False)),),
+    )
+    engine = EngineView(
+        series=(one,), rejected={(evil, evil): 1}, labels_waiting={evil: 1}, label_lag_seconds={evil: 1.0}
+    )
+    page = read(AgentView(engine=engine, sources=(SourceView(evil, True, 1),), reasons=(evil,)))
+    ours = [attrs.get("src", "") or "" for tag, attrs in page.tags if tag == "script"]
+    assert [src.partition("?")[0] for src in ours] == ["assets/uPlot.iife.min.js", "assets/page.js"]
+    # The reason; task, model, group of what to look at first; task; the groups' model;
+    # model, group, version, calibration; the caption's model and group;
+    # metric, estimator, unknown, rule; the figure's model, group, metric; the source; the reject's source
+    # and reason; the labels' task.
+    assert page.text.count(evil) == 23
+    assert "<script>" not in render_page(AgentView(engine=engine, sources=(SourceView(evil, True, 1),)))
+
+
+def test_nothing_is_asked_for_from_elsewhere_and_no_script_or_style_stands_in_the_page() -> None:
+    page = read(of(MODEL))
+    links = {
+        str(value)
+        for _, attrs in page.tags
+        for name, value in attrs.items()
+        if name in {"href", "src", "action", "data-history"}
+    }
+    ours = re.compile(
+        r"data:,|metrics|-/(healthy|ready)|#\w+|assets/[\w.]+\?[0-9a-f]{12}|(history|chart.svg)\?task=.*"
+    )
+    assert {link for link in links if not ours.fullmatch(link)} == set()
+    assert {tag for tag, _ in page.tags} & {"iframe", "form", "object", "style"} == set()
+    assert all(attrs.get("src") for tag, attrs in page.tags if tag == "script"), "no inline script"
+    assert not any(name.startswith("on") or name == "style" for _, attrs in page.tags for name in attrs)
+    assert '<noscript><meta http-equiv="refresh" content="15"></noscript>' in render_page(of(MODEL))
+
+
+def test_what_wants_looking_at_stands_first_the_worst_before_the_others() -> None:
+    since = dataclasses.replace(MODEL, alarmed_since={"accuracy": 1795168800.0})
+    untrusted = dataclasses.replace(MODEL, model="irm", state=SeriesState.UNTRUSTED, charts=())
+    breached = ObjectiveView("accuracy", 0.9, True, ObjectiveState.BREACHED)
+    fine = dataclasses.replace(
+        MODEL, model="good", state=SeriesState.IN_CONTROL, charts=(), objectives=(breached,)
+    )
+    text = read(of(fine, since, untrusted)).text
+    assert "3 models: 1 untrusted, 1 out of control, 1 in control." in text
+    first = text.partition("Look at these first")[2].partition("Task toxicity")[0].split("\n")
+    assert first[1:-1] == [
+        "toxicity irm: untrusted; objective for accuracy of 90.0 % at risk",
+        "toxicity erm: accuracy out of control since 2026-11-20 10:00:00 UTC; "
+        "objective for accuracy of 90.0 % at risk",
+        "toxicity good: objective for accuracy below 90.0 % breached",
+    ]
+    quiet = dataclasses.replace(fine, objectives=())
+    assert "Look at these first" not in read(of(quiet)).text
+
+
+def test_each_thing_that_wants_looking_at_leads_to_its_place() -> None:
+    page = read(of(MODEL, dataclasses.replace(MODEL, group="region=eu")))
+    links = [str(attrs["href"]) for tag, attrs in page.tags if tag == "a"]
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(set(ids)) == len(ids)
+    inside = [link[1:] for link in links if link.startswith("#")]
+    assert len(inside) == 3
+    assert set(inside) <= set(ids)
+
+
+def test_groups_are_folded_away_unless_one_is_out_of_control() -> None:
+    group = dataclasses.replace(MODEL, group="region=eu")
+    calm = dataclasses.replace(group, state=SeriesState.IN_CONTROL)
+    page = read(of(MODEL, group, dataclasses.replace(group, group="region=us", state=SeriesState.SILENT)))
+    assert "Groups of erm: 2, 1 out of control" in page.text
+    assert [("open" in attrs) for tag, attrs in page.tags if tag == "details"] == [True]
+    page = read(of(MODEL, calm))
+    assert "Groups of erm: 1\n" in page.text
+    assert [("open" in attrs) for tag, attrs in page.tags if tag == "details"] == [False]
+
+
+def test_tables_have_captions_and_headings_descend_one_by_one() -> None:
+    page = read(
+        dataclasses.replace(
+            of(MODEL, dataclasses.replace(MODEL, group="region=eu")), sources=(SourceView("a", True, 1),)
+        )
+    )
+    tags = [tag for tag, _ in page.tags]
+    assert tags.count("table") == tags.count("caption") == 3
+    levels = [int(tag[1]) for tag in tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert page.tags[0] == ("html", {"lang": "en"})
+
+
+def test_a_chart_is_asked_for_by_names_that_cannot_break_out_of_the_address() -> None:
+    odd = dataclasses.replace(MODEL, model='a&b"c', group="region=é")
+    (figure,) = [attrs for tag, attrs in read(of(odd)).tags if tag == "figure"]
+    assert (
+        figure["data-history"]
+        == "history?task=toxicity&model=a%26b%22c&group=region%3D%C3%A9&metric=accuracy"
+    )
+
+
+def test_outputs_are_told_with_what_they_lost() -> None:
+    failing = SinkView("reports_file", 3, 1200, 4, trouble="the disk is full", failing_since=1795168800.0)
+    text = read(AgentView(sinks=(failing, SinkView("metrics", delivered=9)))).text
+    assert "|reports_file|failing since 2026-11-20 10:00:00 UTC|3|1,200|4" in text
+    assert "|metrics|fine|0|9|0" in text

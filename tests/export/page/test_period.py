@@ -1,0 +1,182 @@
+"""The report of a period: what a store or a replay says, in one file that asks for nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from monitor.base.state_changes import Changes
+from monitor.export.charts.pictures import MOST_KEPT
+from monitor.export.page.period import Period
+from monitor.reports.window_report import WindowReport
+from monitor.store import Store
+from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.services.browser import Browser
+from tests.streams import Rig, answers, task
+
+WORSE = (0.5, 0.4, 0.1)
+
+
+def shifted() -> list[WindowReport]:
+    """Ten windows as in the baseline from 2023-11-14 22:13 on, then ten worse ones, each also of a group."""
+    settings = task(
+        reference={"first_windows": 5},
+        chart={"sigmas": 3},
+        objective={"accuracy": {"min": 0.9}},
+        groups=["region"],
+    )
+    rig, rng = Rig(settings), np.random.default_rng(11)
+    more = {"labelled": True, "groups": {"region": "eu"}}
+    good = rig.feed(answers(rng, 1000, **more))
+    return good + rig.feed(answers(rng, 1000, weights=WORSE, start=1.7e9 + 1000, **more))
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[WindowReport]:
+    return shifted()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, reports: list[WindowReport]) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    opened = Store(folder)
+    opened.commit(Changes({}, []), reports)
+    opened.close()
+    return folder
+
+
+def page_of(reports: list[WindowReport], **period: float) -> str:
+    found = Period({}, **period)
+    found.add(reports)
+    return found.html({})
+
+
+def words(page: str) -> str:
+    """Its text, without the charts and the style."""
+    page = re.sub(r"<svg xmlns.*?</figure>|<style>.*?</style>", "", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def test_a_report_says_how_the_models_stood_at_the_end(reports: list[WindowReport]) -> None:
+    said = words(page_of(reports))
+    assert "40 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:46:39 UTC." in said
+    assert "1 model: 1 out of control ." in said
+    assert "t erm : accuracy out of control since 2023-11-14 22:31:39 UTC" in said
+    assert "20 windows, 2023-11-14 22:13:20 UTC to 2023-11-14 22:46:39 UTC · alarms of accuracy: 1 · " in said
+    assert "Groups of erm: 1, 1 out of control" in said
+    assert "not answer" not in said
+
+
+def test_a_period_is_cut_by_the_ends_of_its_windows(reports: list[WindowReport]) -> None:
+    good = words(page_of(reports, until=1.7e9 + 1000))
+    assert "20 windows from 2023-11-14 22:13:20 UTC until 2023-11-14 22:30:00 UTC." in good
+    assert "1 model: 1 in control ." in good
+    late = words(page_of(reports, since=1.7e9 + 1399))
+    assert "14 windows from 2023-11-14 22:36:39 UTC until" in late, (
+        "the window that ends at this moment counts"
+    )
+    assert "accuracy out of control ;" in late, "since when is not known: the alarm may be older"
+    assert "No window closed in this period." in words(page_of(reports, since=2e9))
+
+
+def test_windows_from_before_a_new_beginning_are_left_out_and_counted(reports: list[WindowReport]) -> None:
+    again = [*reports, *(replace(report, version="2") for report in reports[:6])]
+    said = words(page_of(again))
+    assert "version 2 · 3 windows," in said
+    assert "20 from before it was begun anew are left out" in said
+
+
+def test_a_revision_counts_instead_of_its_window(reports: list[WindowReport]) -> None:
+    last = [report for report in reports if not report.group][-1]
+    said = words(page_of([*reports, replace(last, revision=1, version="late")]))
+    assert "version late · 20 windows" in said
+
+
+def test_a_long_history_is_thinned_and_says_so(reports: list[WindowReport]) -> None:
+    sample = next(report for report in reports if not report.group)
+    few = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(MOST_KEPT)])
+    many = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(3 * MOST_KEPT)])
+    said = "More windows than pixels: of those in a pixel column the lowest and highest are drawn"
+    assert said in many
+    assert said not in few
+    assert len(many) < 1.5 * len(few)
+
+
+def test_the_file_asks_for_nothing_and_runs_nothing(reports: list[WindowReport]) -> None:
+    evil = replace(reports[0], model="<script>alert(1)</script>", version="<img src=x>")
+    page = page_of([*reports, evil])
+    assert re.findall(r"<(script|img|link rel=.stylesheet|iframe|object)", page) == []
+    assert {target for target in re.findall(r'(?:href|src)="([^"]*)"', page) if target[0] != "#"} == {
+        "data:,"
+    }
+    assert "default-src 'none'" in page
+    assert page.count("<svg xmlns") == 3
+
+
+def test_the_command_writes_it_from_a_store_that_is_in_use(store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    holder = Store(store)
+    try:
+        done = command("report", store, "--out", out, "--until", "2023-11-14T23:00:00+01:00")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "No window closed in this period." in out.read_text()
+        done = command("report", store, "--out", out, "--since", "2023-11-14", "--until", "2023-11-15")
+        assert done.stdout.split() == [str(out) + ":", "from", "40", "lines", "of", "the", "store."]
+    finally:
+        holder.close()
+    assert "40 windows from 2023-11-14 00:00:00 UTC until 2023-11-15 00:00:00 UTC." in words(out.read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--since", "yesterday"], 2, "--since: expected a date or a time such as 2026-11-20 or"),
+        (["--since", "2026-11-20", "--until", "2026-11-20"], 2, "--until: '2026-11-20' is not after --since"),
+    ],
+)
+def test_a_period_that_is_none_is_refused(
+    store: Path, tmp_path: Path, arguments: list[str], code: int, said: str
+) -> None:
+    done = command("report", store, "--out", tmp_path / "report.html", *arguments)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_store_that_is_not_there_and_a_file_that_cannot_be_written_are_said(
+    store: Path, tmp_path: Path
+) -> None:
+    done = command("report", tmp_path / "nowhere", "--out", tmp_path / "report.html")
+    assert (done.returncode, "there is no store there" in done.stderr) == (1, True)
+    done = command("report", store, "--out", tmp_path)
+    assert (done.returncode, str(tmp_path) in done.stderr) == (1, True)
+
+
+def test_a_replay_writes_it_too_with_what_its_labels_said(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 1200, labelled=True)))
+    config = write_configuration(tmp_path, configuration())
+    done = command("replay", config, tmp_path / "in.ndjson", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "12 windows from 2023-11-14 22:13:20 UTC" in words(page)
+    (chart,) = re.findall(r"<svg xmlns.*?</figure>", page, flags=re.DOTALL)
+    assert (tmp_path / "out" / "t-erm.svg").read_text(encoding="utf-8") in chart
+    assert "realised, 95 % interval" in chart
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_opens_the_file_alone_and_its_charts_follow_the_scheme(
+    browser: Browser, reports: list[WindowReport], tmp_path: Path, scheme: str
+) -> None:
+    (tmp_path / "report.html").write_text(page_of(reports), encoding="utf-8")
+    with browser.tab("file://", color_scheme=scheme, viewport={"width": 360, "height": 740}) as tab:
+        tab.page.goto((tmp_path / "report.html").as_uri())
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 360
+        fill = "getComputedStyle(document.querySelector('svg > rect')).fill"
+        paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[scheme]
+        assert tab.page.evaluate(fill) == paper
+        assert (tab.complaints, tab.elsewhere) == ([], [])

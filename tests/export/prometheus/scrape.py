@@ -1,0 +1,238 @@
+"""Views with everything in them, and what a scrape of a view gives."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from prometheus_client import CollectorRegistry
+
+from monitor.base.durations import RefitDurations
+from monitor.base.results import Estimate, Reason, TooFew, Unknown
+from monitor.export.prometheus.collector import BlindsightCollector
+from monitor.reports.trust import Bias, Trust
+from monitor.reports.views import (
+    AgentView,
+    ArenaView,
+    CalibrationView,
+    ChartView,
+    ClassEstimate,
+    Coverage,
+    EngineView,
+    LabelOutcome,
+    MetricEstimate,
+    ObjectiveState,
+    ObjectiveView,
+    RecalibrationsView,
+    RefitView,
+    SeriesState,
+    SeriesView,
+    SinkView,
+    SourceCounts,
+    SourceView,
+)
+from monitor.stats.charts.base import Verdict
+from monitor.stats.histograms import CalibrationCurve, ConfidenceHistogram, Distributions
+from monitor.stats.labelled import RankInterval
+from monitor.stats.pairwise.standing import ModelStanding, Standing
+
+ERM = {"task": "toxicity", "model": "erm"}
+
+
+WATCHED = SeriesView(
+    task="toxicity",
+    model="erm",
+    group="",
+    version="2026-11",
+    state=SeriesState.OUT_OF_CONTROL,
+    window_size=500,
+    windows_closed=18,
+    predictions=9000,
+    duplicates=3,
+    pending=120,
+    window_end_time=1795169251.002,
+    calibration=CalibrationView("isotonic", 1, False, 1795000000.0),
+    estimates=(
+        MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
+        MetricEstimate("accuracy", "realised", Unknown(Reason.NO_LABELS)),
+        MetricEstimate("ece", "average_confidence", Estimate(0.021, 0.0, 0.043, 0.95, 500)),
+    ),
+    charts=(
+        ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1",), True)),
+        ChartView("ece", Verdict(0.02, 0.0, 0.05, (), False)),
+    ),
+    objectives=(
+        ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),
+        ObjectiveView("ece", 0.05, False, None),
+    ),
+    violations={("accuracy", "we1"): 2, ("accuracy", "we2"): 0, ("ece", "we1"): 0, ("ece", "we2"): 0},
+    classes=(
+        ClassEstimate("recall", "average_confidence", "ok", Estimate(0.9, 0.85, 0.95, 0.95, 500)),
+        ClassEstimate("recall", "average_confidence", 'to "xic"', Unknown(Reason.ONE_CLASS)),
+    ),
+    coverage=Coverage(ratio=0.975, rows=1200, level=0.95),
+    trust=Trust(False, 23.5, 1200, Bias(-0.052, -0.081, -0.024, 0.95, 310)),
+    recalibrations=RecalibrationsView({"taken": 2, "kept": 9, "refused": 1}),
+    distributions=Distributions(
+        ConfidenceHistogram((0, 1, 40, 59, 400, 500, 1000, 2000, 3000, 2000), 7875.5),
+        CalibrationCurve(
+            (0, 0, 0, 2, 8, 10, 20, 40, 60, 40),
+            (0, 0, 0, 1, 5, 7, 17, 37, 58, 40),
+            (0.0, 0.0, 0.0, 1.125, 5.25, 7.5, 17.0, 37.125, 58.25, 39.875),
+        ),
+    ),
+)
+
+
+NEW = SeriesView(
+    task="toxicity",
+    model='a "b" \\ c\nd é',
+    group="",
+    version="",
+    state=SeriesState.WARMING_UP,
+    window_size=500,
+    windows_closed=0,
+    predictions=0,
+    duplicates=0,
+    pending=7,
+    window_end_time=None,
+    calibration=CalibrationView("none", 0, True, None),
+    estimates=(),
+    charts=(),
+    objectives=(),
+    violations={},
+)
+
+
+GROUP = dataclasses.replace(
+    WATCHED,
+    group="region=eu",
+    state=SeriesState.IN_CONTROL,
+    predictions=500,
+    pending=11,
+    coverage=None,
+    trust=None,
+    recalibrations=None,
+    distributions=None,
+)
+
+
+# labels: received 190 = matched 180 + expired 4 + waiting 6
+# received 9676 = used 9000 + pending 127 + duplicate 3 + rejected 20 + shed 5
+#     + compared 500 + pending 20 + duplicate 1
+CHAT = ArenaView(
+    task="chat",
+    window_size=500,
+    windows_closed=1,
+    comparisons=500,
+    duplicates=1,
+    pending=20,
+    window_end_time=1795168900.25,
+    standing=Standing(
+        models=(
+            ModelStanding(
+                "alpha", Estimate(0.0, 0.0, 0.0, 0.95, 120), RankInterval(2, 2), RankInterval(1, 2)
+            ),
+            ModelStanding(
+                'be"ta', Estimate(0.75, 0.25, 1.25, 0.95, 130), RankInterval(1, 1), RankInterval(1, 2)
+            ),
+            ModelStanding("gamma", TooFew(Reason.TOO_FEW_COMPARISONS, 7)),
+        ),
+        reference="alpha",
+        comparisons={"human": 10, "judge": 350, "both": 120, "none": 20},
+        judge_weight=0.625,
+        effective_comparisons=210.5,
+    ),
+)
+
+
+RICH = AgentView(
+    engine=EngineView(
+        series=(GROUP, WATCHED, NEW),
+        labels={("toxicity", LabelOutcome.MATCHED): 180, ("toxicity", LabelOutcome.EXPIRED): 4},
+        labels_waiting={"toxicity": 6},
+        labels_unrevised={"toxicity": 9},
+        answers_forgotten={"toxicity": 21},
+        label_lag_seconds={"toxicity": 5400.5},
+        received={"predictions": 9676, "stdin": 0},
+        labels_received={"predictions": 190},
+        shed={"predictions": 5},
+        rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
+        series_dropped=2,
+        arenas=(CHAT, ArenaView("music", 100)),
+        refits={
+            "toxicity": RefitView(
+                number=4,
+                success_time=1795169000.5,
+                rows=1020,
+                pool_rows=2_000_000,
+                drawn=50,
+                missing_draws=2,
+                widening=0.02,
+                labelled=51,
+                effective_labels=40.25,
+                prevalence={"ok": 0.75, "toxic": 0.25},
+                converged=True,
+                failures=1,
+                refused="the refit took too long",
+                without_id=30,
+            ),
+            "spam": RefitView(),
+        },
+    ),
+    sources=(
+        SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
+        SourceView("stdin", False, None),
+        SourceView("http", True, 0, refused={400: 2, 429: 0}, ignored=12),
+    ),
+    ready=True,
+    reload_time=1795100000.0,
+    reports_lost=1,
+    store_failures=2,
+    checkpoint_time=1_763_632_815.0,
+    refit_durations={"toxicity": RefitDurations().plus(0.2).plus(0.25).plus(45.0).plus(1000.0)},
+    sinks=(
+        SinkView("reports_file", waiting=0, delivered=18, lost=1),
+        SinkView("reports_topic", 7, 11, 0, "no Kafka broker answers", 1_763_632_700.5),
+    ),
+)
+
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def exposed(view: AgentView, max_series: int = 10_000) -> CollectorRegistry:
+    found = CollectorRegistry()
+    found.register(BlindsightCollector(lambda: view, max_series))
+    return found
+
+
+def samples(view: AgentView, max_series: int = 10_000) -> Samples:
+    return samples_of(exposed(view, max_series))
+
+
+def samples_of(found: CollectorRegistry) -> Samples:
+    families = found.collect()
+    rows = [(s.name, frozenset(s.labels.items()), s.value) for f in families for s in f.samples]
+    assert len({row[:2] for row in rows}) == len(rows), "one series twice in one scrape"
+    return {(name, labels): value for name, labels, value in rows}
+
+
+def named(found: Samples, name: str) -> list[float]:
+    return [value for (key, _), value in found.items() if key == name]
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    return found.get((name, frozenset(labels.items())))
+
+
+# --- the cap -------------------------------------------------------------------------------------------
+
+
+def crowd(models: int, groups: int) -> AgentView:
+    """Models m0…, each with groups region=0…, the groups first: their order of appearance is the worst."""
+    series = []
+    for m in range(models):
+        series += [dataclasses.replace(WATCHED, model=f"m{m}", group=f"region={g}") for g in range(groups)]
+        series.append(dataclasses.replace(WATCHED, model=f"m{m}"))
+    engine = dataclasses.replace(RICH.engine, series=tuple(series), arenas=())
+    return dataclasses.replace(RICH, engine=engine)

@@ -1,0 +1,110 @@
+"""The two texts: byte for byte those of prometheus_client, whatever is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, Summary
+from prometheus_client.core import Exemplar, Metric, Timestamp
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.registry import Collector
+
+from monitor.export.prometheus.exposition import openmetrics, text
+from monitor.reports.views import AgentView
+from tests.export.prometheus.scrape import RICH, crowd, exposed
+
+
+class Given(Collector):
+    def __init__(self, *metrics: Metric) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return iter(self._metrics)
+
+
+def registered(*metrics: Metric) -> CollectorRegistry:
+    found = CollectorRegistry()
+    found.register(Given(*metrics))
+    return found
+
+
+def same(found: CollectorRegistry) -> bytes:
+    assert text(found) == generate_latest(found)
+    assert openmetrics(found) == generate_openmetrics(found)
+    return text(found)
+
+
+@pytest.mark.parametrize("view", [RICH, AgentView(), crowd(3, 2)], ids=["rich", "empty", "crowd"])
+def test_every_family_of_ours_is_the_clients_text(view: AgentView) -> None:
+    same(exposed(view))
+
+
+def test_the_rich_view_has_every_escape() -> None:
+    assert rb'model="a \"b\" \\ c\nd ' + "é".encode() in same(exposed(RICH))
+
+
+@given(
+    labels=st.dictionaries(st.sampled_from(["b", "a", "le", "_x", "A"]), st.text()),
+    value=st.one_of(st.floats(), st.integers(-(2**60), 2**60)),
+    described=st.text(),
+)
+def test_any_label_value_number_and_help(labels: dict[str, str], value: float, described: str) -> None:
+    metric = Metric("m", described, "gauge", "")
+    metric.add_sample("m", labels, value)
+    metric.add_sample("m", dict(labels), -0.0)
+    same(registered(metric))
+
+
+@pytest.mark.parametrize("kind", ["counter", "gauge", "info", "histogram", "unknown", "summary", "stateset"])
+def test_every_kind_with_a_unit_and_without(kind: str) -> None:
+    for unit in ("", "seconds"):
+        metric = Metric("m", 'back \\ slash\nand "quotes"', kind, unit)
+        metric.add_sample(metric.name, {"b": "2", "a": "1"}, 1e21)
+        assert b'{a="1",b="2"} 1e+21' in same(registered(metric))
+
+
+def test_what_is_not_plain_is_still_the_clients_text() -> None:
+    dated, shown = Metric("dated", "", "gauge"), Metric("shown", "", "counter")
+    dated.add_sample("dated", {}, 1.0, timestamp=Timestamp(1795000000, 5))
+    shown.add_sample("shown_total", {"a": "b"}, 2.0, exemplar=Exemplar({"trace": "x"}, 0.5))
+    shown.add_sample("shown_created", {"a": "b"}, 3.0)
+    odd = Metric("odd", "", "gauge")
+    odd.add_sample("odd.name", {"la.bel": "v"}, 4.0)
+    found = registered(dated, shown, odd)
+    assert b"dated 1.0 1795000000000" in same(found)
+    assert b'# {trace="x"} 0.5' in openmetrics(found)
+
+
+def test_a_timestamp_of_zero_is_one() -> None:
+    metric = Metric("m", "", "gauge")
+    metric.add_sample("m", {}, 1.0, timestamp=0)
+    assert same(registered(metric)).endswith(b"m 1.0 0\n")
+
+
+def test_the_clients_own_instruments() -> None:
+    found = CollectorRegistry()
+    Counter("c", "h", ["a"], registry=found).labels(a='"').inc()
+    Gauge("g", "h", registry=found).set(float("nan"))
+    Histogram("h", "h", registry=found).observe(2.0)
+    Summary("s", "h", registry=found).observe(2.0)
+    Info("i", "h", registry=found).info({"v": "1\n2"})
+    assert b"# TYPE c_created gauge" in same(found)
+
+
+def test_labels_made_for_one_sample_and_dropped_are_not_mistaken_for_the_next() -> None:
+    class Fleeting(Collector):
+        def collect(self) -> Iterable[Metric]:
+            for number in range(200):
+                metric = Metric(f"m{number}", "", "gauge")
+                metric.add_sample(metric.name, {"n": str(number)}, 1.0)
+                yield metric
+                metric.samples.clear()
+
+    found = CollectorRegistry()
+    found.register(Fleeting())
+    lines = same(found).decode().splitlines()
+    assert [line for line in lines if line[0] != "#"] == [f'm{n}{{n="{n}"}} 1.0' for n in range(200)]

@@ -1,0 +1,356 @@
+"""Alert by alert: what makes it fire, how soon, and how short a blip must not. Times are in minutes."""
+
+from __future__ import annotations
+
+from tests.export.rules.alert_timelines import (
+    Case,
+    Values,
+    counter,
+    gauge,
+    only_healthy,
+    piling,
+    states,
+    stopped_clock,
+)
+from tests.export.rules.arena_alert_cases import ARENA_CASES
+
+AGENT = 'job="blindsight",instance="agent:9109"'
+MODEL = f'{AGENT},task="toxicity",model="erm"'
+ACCURACY = f'{MODEL},metric="accuracy"'
+
+
+OBJECTIVE = {
+    f"blindsight_objective_ratio{{{ACCURACY}}}": gauge(0.9, 0.9),
+    f'blindsight_estimate_ratio{{{ACCURACY},estimator="average_confidence"}}': gauge(0.93, 0.851),
+    f'blindsight_estimate_ratio{{{ACCURACY},estimator="realised"}}': gauge(0.93, 0.842),
+}
+IN_CONTROL = states("blindsight_state", MODEL, "in_control", "in_control", "warming_up", "silent")
+EU = f'{AGENT},task="toxicity",model="erm",group="region=eu"'
+LABELS = f'{AGENT},task="toxicity"'
+WHO = {"task": "toxicity", "model": "erm", "metric": "accuracy"}
+FEED = f'{AGENT},source="answers"'
+
+
+def balance(received: float, predictions: Values) -> dict[str, Values]:
+    """The answers' accounts, which agree as long as `predictions` are `received`."""
+    nothing = {
+        f"blindsight_answers_pending{{{MODEL}}}": gauge(0, 0),
+        f"blindsight_duplicates_total{{{MODEL}}}": gauge(0, 0),
+        f'blindsight_rejected_total{{{FEED},reason="malformed"}}': gauge(0, 0),
+        f"blindsight_shed_total{{{FEED}}}": gauge(0, 0),
+        f"blindsight_series_dropped_total{{{AGENT}}}": gauge(0, 0),
+    }
+    counted = {
+        f"blindsight_answers_received_total{{{FEED}}}": gauge(received, received),
+        f"blindsight_predictions_total{{{MODEL}}}": predictions,
+    }
+    return counted | nothing
+
+
+CASES = [
+    Case(
+        "BlindsightObjectiveBreached",
+        "critical",
+        WHO,
+        "accuracy of model erm, task toxicity is on the wrong side of its objective (90%) with its whole "
+        "interval, pooled over the last windows. Estimates of the last window: average_confidence 85.1% "
+        "realised 84.2%.",
+        states("blindsight_objective_state", ACCURACY, "met", "breached", "at_risk") | IN_CONTROL | OBJECTIVE,
+        healthy=60,
+        fires=31,
+        blip=25,
+        recovers=32,
+        lives_on=40,
+        ends=50,
+    ),
+    Case(
+        "BlindsightObjectiveAtRisk",
+        "warning",
+        WHO,
+        "accuracy of model erm, task toxicity may be on the wrong side of its objective (90%): the interval, "
+        "pooled over the last windows, reaches there.",
+        states("blindsight_objective_state", ACCURACY, "met", "at_risk", "breached") | IN_CONTROL | OBJECTIVE,
+        healthy=60,
+        fires=31,
+        blip=25,
+        recovers=32,
+        lives_on=40,
+        ends=50,
+    ),
+    Case(
+        "BlindsightObjectiveAtRisk",
+        "warning",
+        {**WHO, "group": "region=eu"},
+        "accuracy of model erm, task toxicity, group region=eu may be on the wrong side of its objective "
+        "(90%): the interval, pooled over the last windows, reaches there.",
+        states("blindsight_group_objective_state", f'{EU},metric="accuracy"', "met", "breached", "at_risk")
+        | states("blindsight_group_state", EU, "in_control", "in_control", "warming_up", "silent")
+        | OBJECTIVE,
+        healthy=60,
+        fires=31,
+        blip=25,
+        recovers=32,
+        lives_on=40,
+        ends=50,
+    ),
+    Case(
+        "BlindsightOutOfControl",
+        "warning",
+        {**WHO, "rule": "we1"},
+        "accuracy of model erm, task toxicity is out of control by rule we1, which about 31 windows of the "
+        "last 1d broke. The alarm is latched until eight windows in a row are in control.",
+        {
+            f"blindsight_out_of_control{{{ACCURACY}}}": gauge(0, 1),
+            f'blindsight_control_violations_total{{{ACCURACY},rule="we1"}}': counter(0, 1),
+            f'blindsight_control_violations_total{{{ACCURACY},rule="we4"}}': counter(0, 0),
+        },
+        healthy=60,
+        fires=31,
+        blip=25,
+        recovers=32,
+        lives_on=40,
+        ends=50,
+    ),
+    Case(
+        "BlindsightOutOfControl",
+        "warning",
+        {**WHO, "rule": "we1", "group": "region=eu"},
+        "accuracy of model erm, task toxicity, group region=eu is out of control by rule we1, which about 31 "
+        "windows of the last 1d broke. The alarm is latched until eight windows in a row are in control.",
+        {
+            f'blindsight_group_out_of_control{{{EU},metric="accuracy"}}': gauge(0, 1),
+            f'blindsight_group_control_violations_total{{{EU},metric="accuracy",rule="we1"}}': counter(0, 1),
+        },
+        healthy=60,
+        fires=31,
+        blip=25,
+        recovers=32,
+        lives_on=40,
+        ends=50,
+    ),
+    Case(
+        "BlindsightEstimateUntrusted",
+        "warning",
+        WHO,
+        "accuracy of model erm, task toxicity is not what the estimate says: the share of labelled answers "
+        "that were right, less what was promised for them: -5.2%. Go by the realised values until it is "
+        "calibrated anew.",
+        {
+            f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 0),
+            f"blindsight_estimate_bias_ratio{{{ACCURACY}}}": gauge(None, -0.052),
+        }
+        | IN_CONTROL,
+        healthy=60,
+        fires=31,
+        blip=25,
+        recovers=32,
+        lives_on=40,
+        ends=50,
+    ),
+    Case(
+        "BlindsightAgentDown",
+        "critical",
+        {},
+        "No agent of job blindsight could be scraped for five minutes: nobody watches its models, and what "
+        "their alerts say is old.",
+        {f"up{{{AGENT}}}": gauge(1, 0)},
+        healthy=30,
+        fires=6,
+        blip=4,
+        recovers=6,
+        lives_on=120,
+        ends=None,
+        scrapes=False,
+    ),
+    Case(
+        "BlindsightAgentDown",
+        "warning",
+        {"instance": "agent:9109"},
+        "agent:9109 of job blindsight could not be scraped for five minutes.",
+        {f"up{{{AGENT}}}": gauge(1, 0), 'up{job="blindsight",instance="other:9109"}': gauge(1, 1)},
+        healthy=30,
+        fires=6,
+        blip=4,
+        recovers=6,
+        lives_on=6,
+        ends=9,
+        scrapes=False,
+    ),
+    Case(
+        "BlindsightNoWindowClosed",
+        "warning",
+        {"task": "toxicity", "model": "erm"},
+        "Model erm, task toxicity: no window has closed for twice as long as one takes at most. What is "
+        "shown is old.",
+        {f"blindsight_windows_closed_total{{{MODEL}}}": counter(1, 0)},
+        healthy=90,
+        fires=35,
+        blip=32,
+        recovers=17,
+        lives_on=30,
+        ends=60,
+    ),
+    Case(
+        "BlindsightNoWindowClosed",
+        "warning",
+        {},
+        "Any model: no window has closed for twice as long as one takes at most. What is shown is old.",
+        {
+            f'blindsight_build_info{{{AGENT},version="1"}}': gauge(1, 1),
+            f"blindsight_windows_closed_total{{{MODEL}}}": only_healthy(counter(1, 1)),
+        },
+        healthy=60,
+        fires=21,
+        blip=17,
+        recovers=17,
+        lives_on=14,
+        ends=22,
+    ),
+    Case(
+        "BlindsightLagGrowing",
+        "warning",
+        {"instance": "agent:9109", "source": "answers"},
+        "Source answers of agent:9109: 6.05k records wait, more than half an hour ago.",
+        {f"blindsight_source_lag_records{{{FEED}}}": piling(50, 500)},
+        healthy=60,
+        fires=22,
+        blip=9,
+        recovers=27,
+        lives_on=20,
+        ends=30,
+    ),
+    Case(
+        "BlindsightLabelJoinCollapsed",
+        "warning",
+        {"task": "toxicity"},
+        "Task toxicity: 23.33% of the last hour's labels found their prediction, less than half of what did "
+        "the day before.",
+        {
+            f'blindsight_labels_total{{{LABELS},outcome="matched"}}': counter(2, 0),
+            f'blindsight_labels_total{{{LABELS},outcome="expired"}}': counter(0, 0),
+            f"blindsight_labels_waiting{{{LABELS}}}": piling(5, 2),
+        },
+        healthy=240,
+        fires=46,
+        blip=25,
+        recovers=60,
+        lives_on=20,
+        ends=80,
+    ),
+    Case(
+        "BlindsightAnswersRejected",
+        "warning",
+        {"source": "answers"},
+        "Source answers: 5% of the last ten minutes' answers were rejected; the rejects sink and the log say "
+        "why.",
+        {
+            f'blindsight_rejected_total{{{FEED},reason="malformed"}}': counter(0, 3),
+            f'blindsight_rejected_total{{{FEED},reason="logits"}}': counter(0, 2),
+            f"blindsight_answers_received_total{{{FEED}}}": counter(100, 100),
+        },
+        healthy=60,
+        fires=18,
+        blip=3,
+        recovers=30,
+        lives_on=20,
+        ends=30,
+    ),
+    Case(
+        "BlindsightAnswersShed",
+        "warning",
+        {"source": "answers"},
+        "Source answers: about 15 answers or labels were dropped within five minutes, because there was no "
+        "room for them.",
+        {f"blindsight_shed_total{{{FEED}}}": counter(0, 3)},
+        healthy=60,
+        fires=11,
+        blip=3,
+        recovers=22,
+        lives_on=15,
+        ends=22,
+    ),
+    Case(
+        "BlindsightAnswersShed",
+        "warning",
+        {"task": "toxicity"},
+        "Task toxicity: about 15 answers or labels were dropped within five minutes, because there was no "
+        "room for them.",
+        {f'blindsight_labels_total{{{LABELS},outcome="shed"}}': counter(0, 3)},
+        healthy=60,
+        fires=11,
+        blip=3,
+        recovers=22,
+        lives_on=15,
+        ends=22,
+    ),
+    Case(
+        "BlindsightRefitFailing",
+        "warning",
+        {"task": "toxicity"},
+        "Task toxicity: about 15 refits failed and none brought anything to publish. The last good one "
+        "holds, and grows old.",
+        {
+            f"blindsight_refit_failures_total{{{LABELS}}}": counter(0, 1 / 60),
+            f"blindsight_refit_last_success_timestamp_seconds{{{LABELS}}}": stopped_clock,
+        },
+        healthy=60,
+        fires=905,
+        blip=70,
+        recovers=17,
+        lives_on=25,
+        ends=35,
+    ),
+    Case(
+        "BlindsightAccountingBroken",
+        "warning",
+        {"instance": "agent:9109"},
+        "agent:9109: 1 more answers or labels were received than were used, kept, or counted as not used. "
+        "That is a fault of the agent.",
+        balance(1000, gauge(1000, 999)),
+        healthy=60,
+        fires=11,
+        blip=8,
+        recovers=17,
+        lives_on=17,
+        ends=22,
+    ),
+    Case(
+        "BlindsightAccountingBroken",
+        "warning",
+        {"instance": "agent:9109"},
+        "agent:9109: 3 more answers or labels were received than were used, kept, or counted as not used. "
+        "That is a fault of the agent.",
+        balance(1030, gauge(1000, 1000))
+        | {
+            f"blindsight_comparisons_total{{{LABELS}}}": gauge(20, 17),
+            f"blindsight_comparisons_pending{{{LABELS}}}": gauge(8, 8),
+            f"blindsight_comparison_duplicates_total{{{LABELS}}}": gauge(2, 2),
+        },
+        healthy=60,
+        fires=11,
+        blip=8,
+        recovers=17,
+        lives_on=17,
+        ends=22,
+    ),
+    Case(
+        "BlindsightAccountingBroken",
+        "warning",
+        {"instance": "agent:9109"},
+        "agent:9109: 2 more answers or labels were received than were used, kept, or counted as not used. "
+        "That is a fault of the agent.",
+        {
+            f"blindsight_labels_received_total{{{FEED}}}": gauge(50, 50),
+            f'blindsight_labels_total{{{LABELS},outcome="matched"}}': gauge(40, 40),
+            f"blindsight_labels_waiting{{{LABELS}}}": gauge(10, 8),
+        },
+        healthy=60,
+        fires=11,
+        blip=8,
+        recovers=17,
+        lives_on=17,
+        ends=22,
+    ),
+    *ARENA_CASES,
+]
+"""At least one for every alert and every cause that it has."""

@@ -1,0 +1,289 @@
+"""Every alert through the real promtool: when it fires and when not, what it survives, and when it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from monitor.export.rules import Format, RuleSettings, rendered, rule_groups
+from tests.export.rules.alert_cases import ACCURACY, CASES, IN_CONTROL, MODEL, OBJECTIVE, WHO, balance
+from tests.export.rules.alert_timelines import (
+    Case,
+    Values,
+    asked,
+    begun_anew,
+    firing,
+    gauge,
+    judged,
+    samples,
+    states,
+)
+from tests.services.process import ServiceUnavailable
+from tests.services.prometheus_server import binary, promtool_check_rules
+
+DEPLOY = Path(__file__).parents[3] / "deploy" / "prometheus"
+SHIPPED = (DEPLOY / Format.PROMETHEUS.file).read_text(encoding="utf-8")
+HOUR = 60
+
+pytestmark = pytest.mark.prometheus
+each = pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+
+
+@pytest.fixture(autouse=True)
+def _promtool() -> None:
+    try:
+        binary("promtool")
+    except ServiceUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+def never(case: Case, until: int) -> dict[str, object]:
+    """No alert of its name and severity has fired by then, whatever its labels."""
+    chosen = f'alertname="{case.alert}",severity="{case.severity}",alertstate="firing"'
+    return asked(f"max_over_time(ALERTS{{{chosen}}}[2d])", until)
+
+
+def fires(case: Case, minute: int) -> dict[str, object]:
+    series = firing(case.alert, case.identity())
+    return asked(series, minute, series)
+
+
+def silent(case: Case, minute: int) -> dict[str, object]:
+    return asked(firing(case.alert, case.identity()), minute)
+
+
+def verdict(case: Case, timeline: str, *expected: dict[str, object]) -> list[str]:
+    return judged(alone(case.alert), samples(case, timeline), {"promql_expr_test": list(expected)})
+
+
+@cache
+def alone(alert: str) -> str:
+    """The shipped rules of one name: with all of them every test would take ten times as long."""
+    groups = yaml.safe_load(SHIPPED)["groups"]
+    rules = [rule for group in groups for rule in group["rules"] if rule["alert"] == alert]
+    return yaml.safe_dump({"groups": [{"name": "one", "rules": rules}]})
+
+
+@each
+def test_it_fires_in_time_and_says_what_is_wrong(case: Case) -> None:
+    at = case.healthy + case.fires - 1
+    timeline = "H" * case.healthy + "S" * case.fires
+    said = {
+        "summary": next(
+            alert.summary
+            for group in rule_groups(RuleSettings())
+            for alert in group.alerts
+            if (alert.name, alert.severity) == (case.alert, case.severity)
+        ),
+        "description": case.description,
+        "runbook_url": f"deploy/runbooks/{case.alert}.md",
+    }
+    expected = [{"exp_labels": case.identity(), "exp_annotations": said}]
+    if case.alert == "BlindsightAgentDown":  # both severities have one name, and one agent is all of them
+        expected += _other_severity(case)
+    told = {"eval_time": f"{at}m", "alertname": case.alert, "exp_alerts": expected}
+    checks = {"promql_expr_test": [never(case, at - 1), fires(case, at)], "alert_rule_test": [told]}
+    found = judged(alone(case.alert), samples(case, timeline), checks)
+    assert found == [], "\n".join(found)
+
+
+def _other_severity(case: Case) -> list[dict[str, object]]:
+    if case.severity == "warning":
+        return []  # the other agent still answers
+    identity = {"severity": "warning", "job": "blindsight", "instance": "agent:9109"}
+    said = {
+        "summary": "A Blindsight agent does not answer.",
+        "description": "agent:9109 of job blindsight could not be scraped for five minutes.",
+        "runbook_url": "deploy/runbooks/BlindsightAgentDown.md",
+    }
+    return [{"exp_labels": identity, "exp_annotations": said}]
+
+
+@each
+def test_it_does_not_fire_in_health(case: Case) -> None:
+    assert verdict(case, "H" * (case.healthy + 3 * HOUR), never(case, case.healthy + 3 * HOUR - 1)) == []
+
+
+@each
+def test_it_does_not_fire_on_a_blip(case: Case) -> None:
+    timeline = "H" * case.healthy + "S" * case.blip + "H" * 3 * HOUR
+    assert verdict(case, timeline, never(case, len(timeline) - 1)) == []
+
+
+@each
+def test_blips_that_come_and_go_do_not_add_up(case: Case) -> None:
+    healthy = max(case.healthy, 2 * HOUR)
+    timeline = ("H" * healthy + "S" * case.blip) * 3 + "H" * HOUR
+    assert verdict(case, timeline, never(case, len(timeline) - 1)) == []
+
+
+@each
+def test_a_missed_scrape_neither_delays_nor_ends_it(case: Case) -> None:
+    sick = list("S" * (case.fires + 30))
+    missed = "x" if case.scrapes else "."
+    # One scrape in seven fails, but for the newest: a target that has just come back is all there is to see.
+    sick[5 : case.fires - 2 : 7] = missed * len(sick[5 : case.fires - 2 : 7])
+    sick[case.fires + 3 :: 7] = missed * len(sick[case.fires + 3 :: 7])
+    timeline = "H" * case.healthy + "".join(sick)
+    start = case.healthy + case.fires
+    checks = [fires(case, minute) for minute in range(start, start + 30)]
+    assert verdict(case, timeline, never(case, case.healthy + case.fires - 2), *checks) == []
+
+
+@each
+def test_missing_data_does_not_resolve_it(case: Case) -> None:
+    end = case.healthy + case.fires + 5
+    timeline = "H" * case.healthy + "S" * (case.fires + 5) + "x" + "." * (case.lives_on + 1)
+    checks = [fires(case, end + minute) for minute in range(case.lives_on + 1)]
+    assert verdict(case, timeline, *checks) == []
+
+
+@each
+def test_a_stale_series_ends_it_in_the_end(case: Case) -> None:
+    """A model that was taken away must not fire for ever; but an agent that was taken away must."""
+    end = case.healthy + case.fires + 5
+    lasts = case.ends or 5 * HOUR
+    timeline = "H" * case.healthy + "S" * (case.fires + 5) + "x" + "." * (lasts + 1)
+    last = fires(case, end + lasts) if case.ends is None else silent(case, end + lasts)
+    assert verdict(case, timeline, fires(case, end), last) == []
+
+
+@each
+def test_recovery_ends_it_and_it_does_not_come_back(case: Case) -> None:
+    assert case.recovers is not None
+    end = case.healthy + case.fires + 5
+    timeline = "H" * case.healthy + "S" * (case.fires + 5) + "H" * (case.recovers + HOUR)
+    checks = [silent(case, end + case.recovers + minute) for minute in range(0, HOUR, 7)]
+    assert verdict(case, timeline, fires(case, end), *checks) == []
+
+
+counting = pytest.mark.parametrize(
+    # The accounts begin anew together with what is pending, which is no counter: they agree as before.
+    "case",
+    [case for case in CASES if case.alert != "BlindsightAccountingBroken"],
+    ids=lambda case: case.id,
+)
+
+
+def begun_at(case: Case, minute: int) -> Case:
+    """The same with an agent that starts in that minute without what it had counted."""
+    series = {
+        selector: begun_anew(values, minute) if "_total{" in selector else values
+        for selector, values in case.series.items()
+    }
+    return replace(case, series=series)
+
+
+@counting
+def test_counters_that_begin_anew_raise_nothing(case: Case) -> None:
+    timeline = "H" * (case.healthy + 3 * HOUR)
+    assert verdict(begun_at(case, case.healthy), timeline, never(case, len(timeline) - 1)) == []
+
+
+@counting
+def test_counters_that_begin_anew_do_not_end_it(case: Case) -> None:
+    anew = case.healthy + case.fires + 5
+    checks = [fires(case, minute) for minute in range(anew - 1, anew + 30)]
+    assert verdict(begun_at(case, anew), "H" * case.healthy + "S" * (case.fires + 35), *checks) == []
+
+
+def test_every_alert_has_a_case() -> None:
+    known = {(a.name, a.severity) for group in rule_groups(RuleSettings()) for a in group.alerts}
+    assert {(case.alert, case.severity) for case in CASES} == known
+
+
+@pytest.mark.parametrize("selector", ['job="blindsight"', 'job=~"models/.*",cluster="eu"'])
+@pytest.mark.parametrize("scale", [1.0, 0.001])
+def test_promtool_finds_no_fault_in_the_rules(selector: str, scale: float) -> None:
+    settings = RuleSettings(selector, scale=scale, dashboard="https://grafana.example/d/model")
+    assert promtool_check_rules(rendered(rule_groups(settings), settings, Format.PROMETHEUS)) == []
+
+
+# ── who pages, and who does not ──
+
+BREACHED = CASES[0]
+
+
+def of_model(series: dict[str, Values]) -> Case:
+    return Case(
+        **{name: getattr(BREACHED, name) for name in BREACHED.__dataclass_fields__} | {"series": series}
+    )
+
+
+def objective(who: str = ACCURACY) -> dict[str, Values]:
+    return states("blindsight_objective_state", who, "met", "breached", "at_risk")
+
+
+def test_a_model_that_is_warming_up_never_fires() -> None:
+    warming = states("blindsight_state", MODEL, "warming_up", "warming_up", "in_control", "silent")
+    case = of_model(objective() | warming | OBJECTIVE)
+    assert verdict(case, "S" * 3 * HOUR, never(case, 3 * HOUR - 1)) == []
+
+
+def test_a_model_that_fell_silent_while_warming_up_never_fires() -> None:
+    silent_now = states("blindsight_state", MODEL, "warming_up", "silent", "in_control")
+    case = of_model(objective() | silent_now | OBJECTIVE)
+    assert verdict(case, "H" * HOUR + "S" * 3 * HOUR, never(case, 4 * HOUR - 1)) == []
+
+
+def test_a_model_that_fell_silent_later_goes_on_firing() -> None:
+    silent_now = states("blindsight_state", MODEL, "silent", "silent", "in_control", "warming_up")
+    charted: dict[str, Values] = {f"blindsight_out_of_control{{{ACCURACY}}}": gauge(1, 1)}
+    case = of_model(objective() | silent_now | charted | OBJECTIVE)
+    assert verdict(case, "H" * HOUR + "S" * 3 * HOUR, fires(case, HOUR + 30), fires(case, 4 * HOUR - 1)) == []
+
+
+def test_a_replica_that_is_warming_up_does_not_silence_the_others() -> None:
+    fresh = MODEL.replace("agent", "fresh")
+    warming = states("blindsight_state", fresh, "warming_up", "warming_up", "in_control", "silent")
+    met = states("blindsight_objective_state", f'{fresh},metric="accuracy"', "met", "met", "breached")
+    case = of_model(objective() | IN_CONTROL | warming | met | OBJECTIVE)
+    assert verdict(case, "H" * HOUR + "S" * HOUR, fires(case, 2 * HOUR - 1)) == []
+
+
+def test_a_rolled_over_pod_is_the_same_alert() -> None:
+    """The first pod ends at the 100th minute and another one takes its place: one alert, never resolved."""
+
+    def only(first: int, last: int, values: Values) -> Values:
+        return lambda letters: [
+            value if first <= minute < last else None for minute, value in enumerate(values(letters))
+        ]
+
+    old, new = ('pod="a"', 0, 100), ('pod="b"', 110, 10_000)
+    series = {
+        selector.replace("task=", f"{pod},task=", 1): only(first, last, values)
+        for pod, first, last in (old, new)
+        for selector, values in (objective() | IN_CONTROL).items()
+    }
+    case = of_model(series)
+    checks = [fires(case, minute) for minute in range(HOUR + 30, 4 * HOUR, 5)]
+    assert verdict(case, "H" * HOUR + "S" * 3 * HOUR, *checks) == []
+
+
+def test_accounts_do_not_count_where_series_were_cut() -> None:
+    broken = next(case for case in CASES if case.alert == "BlindsightAccountingBroken")
+    cut = {name: gauge(1, 1) if "series_dropped" in name else v for name, v in broken.series.items()}
+    case = Case(**{n: getattr(broken, n) for n in broken.__dataclass_fields__} | {"series": cut})
+    assert verdict(case, "H" * HOUR + "S" * HOUR, never(case, 2 * HOUR - 1)) == []
+    assert set(balance(1000, gauge(1000, 999))) == set(cut)
+
+
+def test_rules_of_one_task_leave_the_others_alone() -> None:
+    from monitor.export.rules import Pace
+
+    settings = RuleSettings(paces=(Pace("toxicity", 300.0), Pace("spam", 3600.0, 3600.0)))
+    rules = rendered(rule_groups(settings), settings, Format.PROMETHEUS)
+    assert promtool_check_rules(rules) == []
+    spam = {name.replace("toxicity", "spam"): values for name, values in BREACHED.series.items()}
+    both = of_model({**BREACHED.series, **spam})
+    mine = firing(BREACHED.alert, {"severity": "critical", "job": "blindsight", **WHO})
+    other = mine.replace("toxicity", "spam")
+    found = 'sum without (none) (ALERTS{alertname="BlindsightObjectiveBreached",alertstate="firing"})'
+    label = [each.removeprefix("ALERTS") for each in (mine, other)]
+    checks = [asked(found, HOUR + 11, label[0]), asked(found, HOUR + 121, label[0], label[1])]
+    timeline = "H" * HOUR + "S" * 3 * HOUR
+    assert judged(rules, samples(both, timeline), {"promql_expr_test": checks}) == []

@@ -1,0 +1,382 @@
+"""What every chart in CHARTS keeps, whatever it computes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monitor.base.errors import ConfigError
+from monitor.config.root import ChartConfig
+from monitor.stats.charts import CHARTS, Baseline, Ewma, Shewhart, Verdict, chart_for, chart_from_config
+from monitor.stats.charts.detectors import best_weight
+from monitor.stats.charts.latch import RELEASE_WINDOWS, Latch, LatchedLogic
+from monitor.stats.charts.rules import WESTERN_ELECTRIC
+from monitor.stats.charts.settings import LimitsAndRules
+
+SIZE = 400
+KINDS = pytest.mark.parametrize("kind", sorted(CHARTS))
+RULED = sorted(kind for kind, chart in CHARTS.items() if issubclass(chart, LimitsAndRules))
+"""Those with run rules; the others add up or average windows, and name the one rule that they are."""
+
+
+def ruled(kind: str, *rules: str) -> dict[str, Any]:
+    """The rules as a setting, for a chart that has them."""
+    return {"rules": rules} if kind in RULED else {}
+
+
+def limit_rule(kind: str) -> str:
+    return "we1" if kind in RULED else kind
+
+
+def reference(m: int = 20, seed: int = 1, mean: float = 0.9) -> Baseline:
+    """Windows of a process whose rows have the binomial's own variance, right for both charts."""
+    row_sd = math.sqrt(mean * (1 - mean))
+    values = np.random.default_rng(seed).normal(mean, row_sd / math.sqrt(SIZE), m)
+    return Baseline(values, np.full(m, float(SIZE)), row_sd)
+
+
+def logic_of(kind: str, baseline: Baseline | None = None, **settings: Any) -> LatchedLogic:
+    logic = CHARTS[kind](**settings).build(baseline or reference())
+    assert isinstance(logic, LatchedLogic)
+    return logic
+
+
+def stream(n: int = 120, seed: int = 2) -> list[tuple[float, int]]:
+    """In control, then shifted, then in control again, with sizes that vary."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(50, 800, n)
+    mean = np.where((np.arange(n) > 40) & (np.arange(n) < 70), 0.84, 0.9)
+    values = np.clip(rng.normal(mean, 0.3 / np.sqrt(sizes)), 0, 1)
+    return [(float(v), int(s)) for v, s in zip(values, sizes, strict=True)]
+
+
+def test_the_table_names_each_chart_by_its_kind() -> None:
+    assert CHARTS
+    assert all(chart.kind == kind for kind, chart in CHARTS.items())
+    allowed = ChartConfig.model_fields["kind"].annotation
+    assert set(CHARTS) == set(allowed.__args__)  # type: ignore[union-attr]
+
+
+@KINDS
+def test_a_section_of_the_configuration_becomes_its_chart(kind: str) -> None:
+    settings = ruled(kind, "we1", "we3")
+    chart = chart_from_config(ChartConfig(kind=kind, arl0=50, **settings))  # type: ignore[arg-type]
+    assert chart == CHARTS[kind](arl0=50, **settings)
+    plain = chart_from_config(ChartConfig(kind=kind, sigmas=2.5))  # type: ignore[arg-type]
+    assert plain == CHARTS[kind](sigmas=2.5)
+    default = chart_from_config(ChartConfig(kind=kind))  # type: ignore[arg-type]
+    assert (default.arl0, default.sigmas, default.detector.rules) == (370.0, None, (limit_rule(kind),))
+    assert default == CHARTS[kind]()
+
+
+@KINDS
+def test_settings_are_frozen_and_checked(kind: str) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CHARTS[kind]().arl0 = 5  # type: ignore[misc]
+    with pytest.raises(ConfigError, match="give one of them"):
+        CHARTS[kind](arl0=370, sigmas=3.0)
+    with pytest.raises(ConfigError, match="sigmas: got 11; allowed is a number above 0, up to 10"):
+        CHARTS[kind](sigmas=11.0)
+    if kind in RULED:
+        with pytest.raises(ConfigError, match="rules: got 'we7'"):
+            CHARTS[kind](rules=("we7",))
+
+
+@pytest.mark.parametrize("kind", ["ewma", "cusum"])
+def test_what_a_sum_or_an_average_is_tuned_to_is_checked_and_changes_its_limits(kind: str) -> None:
+    for wrong in (0.0, 0.2, 5.1, math.nan):
+        with pytest.raises(ConfigError, match=r"shift: got .*; allowed is 0.25 to 5 standard deviations of"):
+            CHARTS[kind](shift=wrong)
+    multipliers = {logic_of(kind, shift=shift).multiplier for shift in (0.5, 1.0, 2.0)}
+    assert len(multipliers) == 3
+
+
+def test_the_weight_is_checked_and_stands_over_the_shift() -> None:
+    for wrong in (0.0, 0.04, 1.1, math.nan):
+        with pytest.raises(ConfigError, match=r"weight: got .*; allowed is 0.05 to 1"):
+            Ewma(weight=wrong)
+    assert Ewma(shift=2.0).detector.weight == best_weight(2.0) == 0.38
+    assert Ewma(shift=2.0, weight=0.2).detector == Ewma(weight=0.2).detector
+
+
+def test_an_average_of_one_window_is_the_shewhart_chart() -> None:
+    ewma, plain = (logic_of(kind, **own) for kind, own in (("ewma", {"weight": 1.0}), ("shewhart", {})))
+    assert ewma.multiplier == pytest.approx(plain.multiplier, rel=1e-4)
+    for value, size in stream():
+        one, other = ewma.update(value, size), plain.update(value, size)
+        assert bool(one.rules) == bool(other.rules)
+        assert one.lower == pytest.approx(other.lower, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["shewhart_p", "shewhart_np", "laney"])
+def test_charts_of_counts_are_of_the_accuracy_only(kind: str) -> None:
+    config = ChartConfig(kind=kind, arl0=100, rules=("we1", "we2"))  # type: ignore[arg-type]
+    assert chart_for(config, "accuracy") == CHARTS[kind](arl0=100, rules=("we1", "we2"))
+    assert chart_for(config, "ece") == Shewhart(arl0=100, rules=("we1", "we2"))
+    assert chart_for(ChartConfig(kind="cusum"), "ece") == CHARTS["cusum"]()
+
+
+@KINDS
+def test_every_setting_changes_a_verdict(kind: str) -> None:
+    def verdicts(**settings: Any) -> list[Verdict]:
+        logic = logic_of(kind, **settings)
+        return [logic.update(*window) for window in stream()]
+
+    default = verdicts()
+    assert verdicts(arl0=370) == default
+    assert verdicts(arl0=20) != default
+    assert verdicts(sigmas=2.0) != default
+    if kind in RULED:
+        assert verdicts(arl0=50, rules=("we1", "we2")) != verdicts(arl0=50)
+
+
+@KINDS
+def test_the_baseline_is_left_as_it_was_and_may_be_read_only(kind: str) -> None:
+    baseline = reference()
+    before = (baseline.values.copy(), baseline.sizes.copy(), baseline.row_sd)
+    baseline.values.flags.writeable = baseline.sizes.flags.writeable = False
+    logic = CHARTS[kind]().build(baseline)
+    logic.update(0.7, 10)
+    np.testing.assert_array_equal(baseline.values, before[0])
+    np.testing.assert_array_equal(baseline.sizes, before[1])
+    assert baseline.row_sd == before[2]
+
+
+@KINDS
+def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> None:
+    settings = ruled(kind, *WESTERN_ELECTRIC, "nelson3", "nelson4", "nelson7", "nelson8")
+    chart, baseline, windows = CHARTS[kind](arl0=40, **settings), reference(50), stream()
+    logic = chart.build(baseline)
+    whole = [logic.update(*window) for window in windows]
+    assert {v.out_of_control for v in whole} == {True, False}
+    for cut in range(0, len(windows), 7):
+        first = chart.build(baseline)
+        for window in windows[:cut]:
+            first.update(*window)
+        state: Mapping[str, Any] = json.loads(json.dumps(first.snapshot(), allow_nan=False))
+        second = chart.build(baseline, state)
+        assert [second.update(*window) for window in windows[cut:]] == whole[cut:]
+
+
+@KINDS
+def test_a_snapshot_is_not_changed_by_what_follows(kind: str) -> None:
+    logic = logic_of(kind)
+    logic.update(0.5, 400)
+    state = logic.snapshot()
+    kept = json.dumps(state)
+    for window in stream():
+        logic.update(*window)
+    assert json.dumps(state) == kept
+
+
+@KINDS
+def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
+    own = next(key for key in logic_of(kind).snapshot() if key != "quiet_windows")
+    for wrong in ({}, {own: []}, {own: [], "quiet_windows": None, "more": 1}, {"x": [], "quiet_windows": 1}):
+        with pytest.raises(ValueError, match="resume must hold quiet_windows and one of recent, ewma and cu"):
+            CHARTS[kind]().build(reference(), wrong)
+    with pytest.raises(ValueError, match="quiet_windows must be None or 0 to 7, got 9"):
+        CHARTS[kind]().build(reference(), {**logic_of(kind).snapshot(), "quiet_windows": 9})
+    with pytest.raises(ValueError, match=f"{own} must hold .* numbers, got"):
+        CHARTS[kind]().build(reference(), {own: [math.nan] * 2, "quiet_windows": None})
+
+
+@KINDS
+@pytest.mark.parametrize("before", ["shewhart", "ewma", "cusum"])
+def test_a_chart_that_follows_one_of_another_kind_takes_over_the_alarm_only(kind: str, before: str) -> None:
+    # the configuration changed while the agent was down: no reason to fail, nor to read one state as another
+    first = logic_of(before)
+    assert first.update(0.5, SIZE).out_of_control
+    second = CHARTS[kind]().build(reference(), first.snapshot())
+    assert second.update(0.9, SIZE).out_of_control
+    same_state = kind == before or {kind, before} <= set(RULED)
+    fresh = logic_of(kind).snapshot()
+    fresh_key = next(key for key in fresh if key != "quiet_windows")
+    if not same_state:
+        again = CHARTS[kind]().build(reference(), first.snapshot())
+        assert again.snapshot()[fresh_key] == fresh[fresh_key]
+
+
+@KINDS
+def test_a_constant_stream_at_the_centre_never_alarms(kind: str) -> None:
+    logic = logic_of(kind, arl0=40, baseline=reference(50), **ruled(kind, *WESTERN_ELECTRIC, "nelson7"))
+    for _ in range(50):
+        verdict = logic.update(logic.center, SIZE)
+        assert (verdict.rules, verdict.out_of_control) == ((), False)
+
+
+@KINDS
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_reference_without_variance_takes_its_own_value_and_no_other(kind: str, value: float) -> None:
+    baseline = Baseline(np.full(7, value), np.full(7, 500.0), row_sd=0.0)
+    logic = logic_of(kind, baseline)
+    same = logic.update(value, 500)
+    assert same == Verdict(value, value, value, (), False)
+    assert logic.update(abs(value - 1e-12), 500).rules == ()
+    other = logic.update(0.5, 500)
+    assert other == Verdict(value, value, value, (limit_rule(kind),), True)
+    json.dumps(logic.snapshot(), allow_nan=False)
+
+
+def test_equal_confidences_of_any_value_are_no_variance_despite_rounding() -> None:
+    # the standard deviation of equal numbers comes out near 1e-17, and their means differ in the last digit
+    values = np.array([np.full(n, 0.9).mean() for n in (101, 333, 500, 777, 997)])
+    baseline = Baseline(values, np.array([101.0, 333.0, 500.0, 777.0, 997.0]), float(np.full(500, 0.9).std()))
+    logic = logic_of("shewhart", baseline)
+    for n in (50, 123, 499, 1001):
+        assert logic.update(float(np.full(n, 0.9).mean()), n).rules == ()
+    assert logic.update(0.9001, 500).rules == ("we1",)
+
+
+def test_equal_reference_windows_leave_the_rows_own_variance() -> None:
+    logic = logic_of("shewhart", Baseline(np.full(20, 0.9), np.full(20, 400.0), row_sd=0.2), sigmas=3.0)
+    verdict = logic.update(0.9, 400)
+    assert (verdict.lower, verdict.upper) == pytest.approx((0.87, 0.93))
+
+
+@KINDS
+def test_limits_follow_the_windows_size_and_stay_within_0_and_1(kind: str) -> None:
+    logic = logic_of(kind, sigmas=1.5)
+    small, large, one = (logic.update(logic.center, size) for size in (100, 400, 1))
+    assert small.center - small.lower == pytest.approx(2 * (large.center - large.lower))
+    assert one.upper == 1.0
+    for value in (0.0, 1.0):
+        for size in (1, 10, SIZE):
+            verdict = logic.update(value, size)
+            assert 0.0 <= verdict.lower <= verdict.center <= verdict.upper <= 1.0
+    assert logic.update(0.0, SIZE).rules == (limit_rule(kind),)
+
+
+@KINDS
+def test_a_window_breaks_its_limits_just_where_it_leaves_those_that_are_shown(kind: str) -> None:
+    logic, was_on = logic_of(kind, sigmas=2.0), False
+    for value, size in stream():
+        verdict = logic.update(value, size)
+        if kind in RULED or not was_on:  # while the alarm is on, an average may be out wherever a window lies
+            assert bool(verdict.rules) == (not verdict.lower <= value <= verdict.upper)
+        was_on = verdict.out_of_control
+
+
+@KINDS
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.01, 1.01])
+def test_a_value_that_is_no_ratio_is_refused_and_changes_nothing(kind: str, value: float) -> None:
+    logic = logic_of(kind)
+    logic.update(0.5, 400)
+    before = json.dumps(logic.snapshot())
+    with pytest.raises(ValueError, match=r"value: got .*; a chart takes an estimate from 0 to 1, and no"):
+        logic.update(value, 400)
+    with pytest.raises(ValueError, match=r"size: got 0; a window has at least 1 row"):
+        logic.update(0.9, 0)
+    assert json.dumps(logic.snapshot()) == before
+
+
+@KINDS
+def test_one_lasting_shift_is_one_alarm(kind: str) -> None:
+    # a shift of 3 sigma breaks we1 in half of its windows only: without the latch it would flicker
+    logic = logic_of(kind, reference(100), arl0=370 if kind in RULED else 2000)
+    sigma = 0.3 / math.sqrt(SIZE)
+    rng = np.random.default_rng(9)
+    values = [*rng.normal(0.9, sigma / 2, 30), *rng.normal(0.9 - 3 * sigma, sigma, 60)]
+    verdicts = [logic.update(float(v), SIZE) for v in values]
+    states = [v.out_of_control for v in verdicts]
+    assert not any(states[:30])
+    assert sum(after and not before for before, after in itertools.pairwise(states)) == 1
+    assert all(states[40:])
+    assert kind not in RULED or any(not v.rules for v in verdicts[40:])
+
+
+@pytest.mark.parametrize("kind", ["ewma", "cusum"])
+def test_a_shift_that_such_a_chart_is_tuned_to_is_one_alarm_and_ends_soon_after_it(kind: str) -> None:
+    # 1 sigma for 80 windows, each of 100 charts with known limits: seen by nearly all, and rarely twice
+    rng = np.random.default_rng(10)
+    onsets = lasting = 0
+    for _ in range(100):
+        logic = LatchedLogic(0.9, 0.09, 4.77 if kind == "cusum" else 2.78, CHARTS[kind]().detector)
+        z = np.concatenate([rng.normal(1.0, 1.0, 80), rng.normal(0.0, 1.0, 60)])
+        states = [False] + [logic.update(0.9 + 0.3 * float(x) / 20, SIZE).out_of_control for x in z]
+        onsets += sum(b and not a for a, b in itertools.pairwise(states[:81]))
+        lasting += all(states[81:])
+    assert 98 <= onsets <= 106
+    assert lasting <= 3
+
+
+@KINDS
+def test_eight_windows_in_control_release_the_alarm_and_seven_do_not(kind: str) -> None:
+    logic = logic_of(kind)
+    assert logic.update(0.5, SIZE).out_of_control
+    settle(logic)
+    assert all(logic.update(logic.center, SIZE).out_of_control for _ in range(RELEASE_WINDOWS - 1))
+    assert logic.update(0.5, SIZE).out_of_control  # starts the count again
+    settle(logic)
+    assert all(logic.update(logic.center, SIZE).out_of_control for _ in range(RELEASE_WINDOWS - 1))
+    assert not logic.update(logic.center, SIZE).out_of_control
+    assert logic.update(0.5, SIZE).out_of_control  # a later shift is a new alarm
+
+
+def settle(logic: LatchedLogic) -> None:
+    """Windows at the centre until the last one that breaks a rule: sums take a while to come back."""
+    for _ in range(40):
+        ahead = LatchedLogic(
+            logic.center, logic.row_variance, logic.multiplier, logic.detector, logic.snapshot()
+        )
+        ahead.update(logic.center, SIZE)
+        if ahead.snapshot()["quiet_windows"]:
+            return
+        logic.update(logic.center, SIZE)
+    raise AssertionError("an alarm outlasts its shift by 40 windows")
+
+
+@KINDS
+def test_a_new_baseline_starts_with_the_alarm_off(kind: str) -> None:
+    chart = CHARTS[kind]()
+    logic = chart.build(reference())
+    assert logic.update(0.6, SIZE).out_of_control
+    again = chart.build(reference(mean=0.6))
+    assert not again.update(0.6, SIZE).out_of_control
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("baseline", "message"),
+    [
+        (
+            Baseline(np.full(5, 0.9), np.full(4, 100.0), 0.1),
+            r"values and sizes must be \(m,\) alike",
+        ),
+        (Baseline(np.full((5, 1), 0.9), np.full((5, 1), 9.0), 0.1), r"values and sizes must be \(m,\) alike"),
+        (
+            Baseline(np.array([0.9, math.nan] * 3), np.full(6, 9.0), 0.1),
+            r"baseline.values\[1\]: got nan",
+        ),
+        (
+            Baseline(np.array([0.9, 1.2] * 3), np.full(6, 9.0), 0.1),
+            r"baseline.values\[1\]: got 1.2; allowed",
+        ),
+        (
+            Baseline(np.full(5, 0.9), np.array([9.0, 9, 0, 9, 9]), 0.1),
+            r"baseline.sizes\[2\]: got 0.0",
+        ),
+        (Baseline(np.full(5, 0.9), np.full(5, math.inf), 0.1), r"baseline.sizes\[0\]: got inf"),
+        (
+            Baseline(np.full(5, 0.9), np.full(5, 9.0), math.nan),
+            r"baseline.row_sd: got nan; allowed is",
+        ),
+        (Baseline(np.full(5, 0.9), np.full(5, 9.0), -1.0), r"baseline.row_sd: got -1.0; allowed is"),
+    ],
+)
+def test_a_baseline_that_is_none_is_refused(kind: str, baseline: Baseline, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        CHARTS[kind]().build(baseline)
+
+
+def test_the_latch_refuses_a_state_that_it_cannot_be_in() -> None:
+    with pytest.raises(ValueError, match="quiet_windows must be None or 0 to 7, got -1"):
+        Latch(-1)
+    assert Latch(7).update(broken=False) is False

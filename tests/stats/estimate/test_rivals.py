@@ -1,0 +1,115 @@
+"""DoC-Feat, ATC and NannyML's band: what they are fitted to, and where they fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from monitor import Estimate, Unknown
+from monitor.stats.estimate import ATC, DoCFeat, average_confidence, cbpe_sem, classification_details
+from tests.fidelity.simulated import ORIGINAL, SHIFTED, confidences, outcomes
+
+N = 20_000
+
+
+def reference(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Confidences, and outcomes with `scale` times the chance that they state."""
+    rng = np.random.default_rng(1)
+    confidence = confidences(rng, ORIGINAL, (N,))
+    return confidence, outcomes(rng, confidence * scale)
+
+
+@pytest.mark.parametrize("estimator", [ATC, DoCFeat])
+def test_the_reference_itself_is_estimated_exactly(estimator: type[ATC] | type[DoCFeat]) -> None:
+    confidence, correct = reference(0.9)
+    found = estimator.fit(confidence, correct).estimate(confidence)
+    assert isinstance(found, Estimate)
+    assert found.value == pytest.approx(correct.mean(), abs=1e-12)
+    assert found.n == N
+    ends = binom.ppf([0.025, 0.975], N, correct.mean()) / N
+    assert (found.lower, found.upper) == pytest.approx(tuple(ends))
+
+
+def test_doc_is_average_confidence_less_the_bias_of_the_reference() -> None:
+    confidence, correct = reference(0.9)
+    shifted = confidences(np.random.default_rng(2), SHIFTED, (500,))
+    found, mean = DoCFeat.fit(confidence, correct).estimate(shifted), average_confidence(shifted)
+    assert isinstance(found, Estimate)
+    assert isinstance(mean, Estimate)
+    assert found.value - mean.value == pytest.approx(correct.mean() - confidence.mean())
+
+
+def test_atc_reads_too_low_under_the_papers_shift_though_the_confidences_are_calibrated() -> None:
+    shifted = confidences(np.random.default_rng(3), SHIFTED, (N,))
+    found = ATC.fit(*reference()).estimate(shifted)
+    assert isinstance(found, Estimate)
+    assert found.value < shifted.mean() - 0.02
+
+
+@pytest.mark.parametrize("estimator", [ATC, DoCFeat])
+def test_no_rows_certain_references_and_widening(estimator: type[ATC] | type[DoCFeat]) -> None:
+    assert estimator.fit([0.5], [True]).estimate([]) == Unknown("no rows")
+    perfect = estimator.fit([0.7, 0.9], [True, True]).estimate([0.95, 1.0])
+    assert isinstance(perfect, Estimate)
+    assert (perfect.lower, perfect.value, perfect.upper) == (1.0, 1.0, 1.0)
+    nothing_right = estimator.fit([0.7, 0.9], [False, False]).estimate([0.1, 0.2])
+    assert isinstance(nothing_right, Estimate)
+    assert nothing_right.value == 0.0
+    fitted = estimator.fit(*reference())
+    window = confidences(np.random.default_rng(4), ORIGINAL, (100,))
+    widths = []
+    for level in (0.5, 0.8, 0.95):
+        found = fitted.estimate(window, level)
+        assert isinstance(found, Estimate)
+        assert 0.0 <= found.lower <= found.value <= found.upper <= 1.0
+        widths.append(found.upper - found.lower)
+    assert widths == sorted(widths)
+    assert fitted.estimate(window[::-1]) == fitted.estimate(window)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([0.5, 0.6], [True], r"correct must have the shape \(2,\), one entry a confidence, got \(1,\)"),
+        ([], [], "the reference has no labelled rows to fit on; give some"),
+        ([0.5], [2], "correct must hold true and false, or 1 and 0, only"),
+        ([1.5], [1], r"confidence\[0\] must be a probability from 0 to 1, got 1.5"),
+    ],
+)
+@pytest.mark.parametrize("estimator", [ATC, DoCFeat])
+def test_a_reference_that_cannot_be_fitted_on_is_refused(
+    estimator: type[ATC] | type[DoCFeat], confidence: list[float], correct: list[int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(confidence, correct)
+    with pytest.raises(ValueError, match="bias must be a difference of two shares, from -1 to 1, got 2"):
+        DoCFeat(2.0)
+
+
+def test_the_band_is_three_standard_errors_of_labelled_rows_for_the_accuracy_and_precision() -> None:
+    rng = np.random.default_rng(5)
+    chance = rng.random(4000)
+    label, acted = (rng.random(4000) < chance).astype(int), (chance > 0.5).astype(int)
+    labelled = classification_details(np.eye(2)[label], acted, ["accuracy", "precision"])
+    right, among = label == acted, label[acted == 1]
+    assert labelled["accuracy"].row_sd == pytest.approx(right.std())
+    # NannyML's standard error of the precision: that of the labels among the predicted positives.
+    precision_error = among.std() / np.sqrt(len(among) * 500 / 4000)
+    assert labelled["precision"].row_sd == pytest.approx(precision_error * np.sqrt(500))
+    window = Estimate(0.8, 0.7, 0.9, 0.95, 500)
+    band = cbpe_sem(window, labelled["precision"].row_sd or 0.0)
+    assert isinstance(band, Estimate)
+    assert (band.upper - band.value, band.value) == pytest.approx((3 * precision_error, 0.8))
+    assert cbpe_sem(Unknown("no rows"), 0.1) == Unknown("no rows")
+    wide = cbpe_sem(window, 30.0)
+    assert isinstance(wide, Estimate)
+    assert (wide.lower, wide.upper) == (0.0, 1.0)
+
+
+def test_the_band_refuses_what_is_no_spread() -> None:
+    window = Estimate(0.8, 0.7, 0.9, 0.95, 500)
+    with pytest.raises(ValueError, match="row_sd must be a number of 0 or more, got -1"):
+        cbpe_sem(window, -1.0)
+    with pytest.raises(ValueError, match=r"standard_errors must be above 0 \(3 is NannyML's\), got 0"):
+        cbpe_sem(window, 0.1, 0.0)

@@ -1,0 +1,116 @@
+"""LURE weights against enumeration and simulation, the acquisitions, and covariate-shift weights."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from monitor import Estimate
+from monitor.stats.labelled.active_testing import (
+    ActiveTesting,
+    expected_error,
+    lure_weights,
+    surrogate_mean,
+    weighted_disagreement,
+)
+from monitor.stats.labelled.shift import shift_weights
+
+
+def test_the_weighted_mean_is_unbiased_over_all_orders_of_draws() -> None:
+    """The slow witness: every way to draw 3 of 5 rows without replacement, with its probability."""
+    score, loss = np.array([0.05, 0.1, 0.2, 0.3, 0.35]), np.array([1.0, 0.0, 0.3, 0.8, 0.1])
+    expectation = total = 0.0
+    for drawn in permutations(range(5), 3):
+        q = [score[row] / (score.sum() - score[list(drawn[:m])].sum()) for m, row in enumerate(drawn)]
+        chance = float(np.prod(q))
+        expectation += chance * float((lure_weights(q, 5) * loss[list(drawn)]).mean())
+        total += chance
+    assert total == pytest.approx(1.0)
+    assert expectation == pytest.approx(loss.mean(), abs=1e-12)
+
+
+def test_uniform_draws_weigh_one_and_so_do_all_rows() -> None:
+    q = 1 / np.arange(10, 4, -1)
+    np.testing.assert_allclose(lure_weights(q, 10), 1.0)
+    np.testing.assert_array_equal(lure_weights([0.9, 0.2], 2), [1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "message"),
+    [
+        ([0.0], 5, "draw_probabilities must be a list of numbers above 0 and up to 1, one a draw"),
+        ([0.5, 0.5], 1, "rows must be at least the number of draws, 2, got 1"),
+    ],
+)
+def test_wrong_draws_are_named(given, rows: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lure_weights(given, rows)
+
+
+def test_the_interval_holds_the_truth_where_errors_are_drawn_more_often() -> None:
+    # 300 trials: three binomial errors at 0.95 are 3.8 points.
+    inside, errors = 0, []
+    for seed in range(300):
+        rng = np.random.default_rng([8, seed])
+        chance = rng.beta(5, 1, 1000)
+        right = rng.random(1000) < chance
+        scores = np.stack([1 - np.maximum(chance, 0.5), np.maximum(chance, 0.5)], axis=1)[:, None]
+        q = expected_error(np.stack([1 - chance, chance], axis=1), np.ones(1000, dtype=int), uniform=0.5)
+        left, labels = np.ones(1000, dtype=bool), np.full(1000, -1)
+        drawn, weights = np.full(1000, -1), np.ones(1000)
+        for m in range(60):
+            now = np.where(left, q, 0.0) / q[left].sum()
+            row = rng.choice(1000, p=now)
+            left[row], labels[row], drawn[row], weights[row] = False, int(right[row]), m, 1 / now[row]
+        found = ActiveTesting().fit(scores, labels, weights=weights, acquisition=drawn).estimate("accuracy")
+        assert isinstance(found, Estimate)
+        inside += found.lower <= right.mean() <= found.upper
+        errors.append(found.value - right.mean())
+    assert inside / 300 >= 0.95 - 0.038
+    assert np.mean(errors) == pytest.approx(0.0, abs=4 * np.std(errors) / np.sqrt(300))
+
+
+def test_rows_that_are_all_right_are_all_right_whatever_they_weigh() -> None:
+    """As in the paper the errors are weighed: a mean over the right rows would be that of their weights."""
+    scores = np.tile([[[0.1, 0.9]]], (100, 1, 1))
+    drawn = np.where(np.arange(100) < 10, np.arange(100), -1)
+    found = ActiveTesting().fit(
+        scores, np.where(drawn < 0, -1, 1), weights=np.where(drawn == 3, 400.0, 20.0), acquisition=drawn
+    )
+    answer = found.estimate("accuracy")
+    assert isinstance(answer, Estimate)
+    assert answer.value == 1.0
+    assert answer.lower < 0.95
+
+
+def test_acquisitions_are_chances_and_know_what_the_surrogate_does_not() -> None:
+    rng = np.random.default_rng(0)
+    drawn = rng.dirichlet([1.0, 1.0], size=(4, 30))
+    acted = rng.integers(0, 2, 30)
+    for chances in (expected_error(drawn[0], acted), weighted_disagreement(drawn, acted)):
+        assert chances.sum() == pytest.approx(1.0)
+        assert chances.min() >= 0.1 / 30
+    np.testing.assert_allclose(weighted_disagreement(drawn[:1].repeat(3, axis=0), acted), 1 / 30)
+    np.testing.assert_allclose(expected_error(np.eye(2)[acted], acted), 1 / 30)
+    assert surrogate_mean(np.eye(2)[acted], acted) == 1.0
+    with pytest.raises(ValueError, match="uniform must be a share from 0 to 1, got 2"):
+        expected_error(drawn[0], acted, uniform=2)
+
+
+def test_estimated_shift_weights_follow_the_known_ratio() -> None:
+    rng = np.random.default_rng(2)
+    own, fresh = rng.beta(4, 2, 3000), rng.beta(2, 4, 6000)
+    known = ((1 - own) / own) ** 2
+    weight = shift_weights(own, fresh)
+    inner = (own > 0.2) & (own < 0.9)
+    assert np.corrcoef(np.log(weight[inner]), np.log(known[inner]))[0, 1] > 0.99
+    assert float((weight * own).mean()) == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_shift_weights_need_rows_on_both_sides() -> None:
+    with pytest.raises(ValueError, match="must each have at least one row, and as many columns"):
+        shift_weights([], [0.5])
+    with pytest.raises(ValueError, match="must each have at least one row, and as many columns"):
+        shift_weights([[0.5, 0.5]], [0.5])
