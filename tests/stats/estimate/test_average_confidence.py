@@ -17,6 +17,7 @@ from monitor.stats.estimate import (
     average_confidence_many,
     average_confidence_windows,
 )
+from tests.nearly import nearly
 
 CONFIDENCES = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0))
 
@@ -25,7 +26,7 @@ def test_the_estimate_is_the_mean_and_the_interval_the_exact_quantiles() -> None
     confidence = np.random.default_rng(0).beta(20, 1, 500)
     found = average_confidence(confidence)
     low, high = PoissonBinomial(confidence).interval(0.95)
-    assert found == Estimate(float(confidence.mean()), low / 500, high / 500, 0.95, 500)
+    assert found == nearly(Estimate(float(confidence.mean()), low / 500, high / 500, 0.95, 500))
 
 
 def test_no_rows_is_unknown() -> None:
@@ -53,22 +54,19 @@ def test_many_windows_are_what_each_is_alone() -> None:
     for row, window in zip(found[::97], confidence[::97], strict=True):
         alone = average_confidence(window, 0.9)
         assert isinstance(alone, Estimate)
-        assert row.tolist() == [alone.value, alone.lower, alone.upper]
+        assert row.tolist() == nearly([alone.value, alone.lower, alone.upper])
 
 
 def test_many_windows_may_be_strided() -> None:
     confidence = np.random.default_rng(4).random((30, 6))
-    assert (
-        average_confidence_many(confidence.T).tolist()
-        == average_confidence_many(confidence.T.copy()).tolist()
-    )
+    assert average_confidence_many(confidence.T) == nearly(average_confidence_many(confidence.T.copy()))
 
 
 def test_windows_of_many_sizes_keep_their_order_and_their_distribution() -> None:
     rng = np.random.default_rng(2)
     windows = [rng.beta(9, 1, n) for n in (500, 3, 500, 0, 77, 3, 3000)]
     for window, (result, pmf) in zip(windows, average_confidence_windows(windows, 0.9), strict=True):
-        assert result == average_confidence(window, 0.9)
+        assert result == nearly(average_confidence(window, 0.9))
         if pmf is None:
             assert len(window) == 0
         else:
