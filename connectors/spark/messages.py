@@ -18,8 +18,9 @@ from connectors.spark.job import BLOCKS, Block, Facts, Kind, as_arrow, packed
 from connectors.spark.partitioning import Share, Sharing
 from connectors.spark.reading import note, note_share
 from monitor.base.records import Chunk, Floats, Ints
+from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSource
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 
 MESSAGES = (
     "concat(topic, '-', partition) AS partition",

@@ -18,7 +18,7 @@ from connectors.spark.partitioning import Share, Sharing
 from connectors.spark.splits import Split
 from monitor.base.errors import SourceError
 from monitor.base.records import Batch, Chunk
-from monitor.engine.engine import layouts
+from monitor.config.layouts import layouts
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows
 _BYTES_AT_ONCE = 8 << 20

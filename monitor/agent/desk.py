@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from monitor.agent.delivery import Delivery
-from monitor.agent.requests import Answer, Request, RequestFolder
+from monitor.agent.requests import Request, RequestFolder
 from monitor.base.errors import RequestError
+from monitor.base.results import Outcome
 from monitor.config.messages import nearest
 from monitor.engine.engine import Engine
 
@@ -80,38 +81,38 @@ class Desk:
                 request = self._folder.read(number)
             except RequestError as error:
                 log.warning("A request was refused: %s", _sentence(error))
-                self._folder.answer(number, Answer(False, _sentence(error)))
+                self._folder.answer(number, Outcome(False, _sentence(error)))
                 self._folder.put_aside(number)
                 continue
             engine.answered[number] = self._act(engine, request)
             self._unsaved.add(number)
             delivery.after_save(partial(self._saved, number, engine.answered[number]))
 
-    def _act(self, engine: Engine, request: Request) -> Answer:
+    def _act(self, engine: Engine, request: Request) -> Outcome:
         try:
             handler = self._handlers.get(request.kind)
             if handler is None:
                 raise RequestError(_unknown(request.kind, list(self._handlers)))
-            answer = Answer(True, handler(engine, request))
+            answer = Outcome(True, handler(engine, request))
         except RequestError as error:
-            answer = Answer(False, _sentence(error))
+            answer = Outcome(False, _sentence(error))
         except Exception as error:  # a request must not end the agent
             log.exception("Request %s (%s) has failed.", request.id, request.kind)
-            answer = Answer(False, f"It failed with {error!r}; the agent's log has the details.")
+            answer = Outcome(False, f"It failed with {error!r}; the agent's log has the details.")
         if answer.done:
             log.info("Asked for %s: %s", request.kind, answer.text)
         else:
             log.warning("Asked for %s, refused: %s", request.kind, answer.text)
         return answer
 
-    def _saved(self, number: str, answer: Answer) -> None:
+    def _saved(self, number: str, answer: Outcome) -> None:
         self._unsaved.discard(number)
         try:
             self._close(number, answer)
         except OSError as error:  # the next look tries again
             self._complain(f"{self._folder.path} cannot be used: {error.strerror or error}")
 
-    def _close(self, number: str, answer: Answer) -> None:
+    def _close(self, number: str, answer: Outcome) -> None:
         self._folder.answer(number, answer)
         self._folder.remove(number)
 

@@ -24,6 +24,7 @@ import msgspec
 
 from monitor.base.errors import RequestError
 from monitor.base.files import put, sync_folder
+from monitor.base.results import Outcome
 
 FOLDER = "requests"
 MOST_BYTES = 1 << 20
@@ -56,14 +57,6 @@ class Request:
     body: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a request: done or refused, in one sentence."""
-
-    done: bool
-    text: str
-
-
 class _Written(msgspec.Struct, forbid_unknown_fields=True):
     """A request as its file holds it."""
 
@@ -87,10 +80,10 @@ class RequestFolder:
     >>> asked = folder.place("rebaseline", {"metric": "accuracy"}, now=1.7e9)
     >>> folder.waiting() == [asked], folder.read(asked).body
     (True, {'metric': 'accuracy'})
-    >>> folder.answer(asked, Answer(True, "Done."))
+    >>> folder.answer(asked, Outcome(True, "Done."))
     >>> folder.remove(asked)
     >>> folder.collect(asked, timeout_seconds=1.0), folder.waiting()
-    (Answer(done=True, text='Done.'), [])
+    (Outcome(done=True, text='Done.'), [])
     """
 
     def __init__(self, store: Path) -> None:
@@ -160,7 +153,7 @@ class RequestFolder:
             ) from error
         return Request(number, found.kind, found.time, found.body)
 
-    def answer(self, number: str, answer: Answer) -> None:
+    def answer(self, number: str, answer: Outcome) -> None:
         """Leave an answer for the command that waits, and drop answers that nobody came for."""
         put(self._of(number, "done"), msgspec.json.encode({"done": answer.done, "text": answer.text}))
         self._bound("*.done")
@@ -177,13 +170,13 @@ class RequestFolder:
             self._of(number, "json").replace(self._of(number, "refused"))
         self._bound("*.refused")
 
-    def collect(self, number: str, timeout_seconds: float) -> Answer | None:
+    def collect(self, number: str, timeout_seconds: float) -> Outcome | None:
         """Wait for an answer and take it away; None where none came in time."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             with suppress(FileNotFoundError):
                 path = self._of(number, "done")
-                found = msgspec.json.decode(path.read_bytes(), type=Answer)
+                found = msgspec.json.decode(path.read_bytes(), type=Outcome)
                 path.unlink()
                 return found
             if time.monotonic() >= deadline:

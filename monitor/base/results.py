@@ -94,3 +94,11 @@ class TooFew(Unknown):
 
 Result = Estimate | Unknown
 """What every estimator returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an operator's request: done or refused, in one sentence."""
+
+    done: bool
+    text: str

@@ -2,7 +2,7 @@
 
 A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
 ``arena/chat``; a ring ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assembled` makes a
-snapshot of them again, from which `without_baseline` takes what is to be learnt anew.
+snapshot of them again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 from monitor.base.records import Keys
-from monitor.engine.label_checks import checks_begun_anew
-from monitor.engine.refit.due import recalibration_begun_anew
 
 _BEYOND_EVERY_ROW = 1 << 62
 ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
@@ -120,32 +118,3 @@ def pieces_of(task: str, parts: Mapping[str, Any]) -> list[str]:
     own = [name for name in parts if name in whole or name.split("/", 2)[2:] == [task]]
     kinds = ("answers", "labels", POOL, DRAWS, *ARENA_RINGS.values())
     return [*own, *(f"{kind}/{task}" for kind in kinds)]
-
-
-def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives, checks."""
-    learnt = ("judge", "calibration")
-    series = []
-    for model, group, saved in state["series"]:
-        kept = {key: value for key, value in saved.items() if key not in learnt}
-        kept |= checks_begun_anew(saved, saved["windows"]["number"])
-        if saved.get("recalibration"):
-            kept["recalibration"] = recalibration_begun_anew(
-                saved["recalibration"], saved["windows"]["number"]
-            )
-        if saved["last"] is not None:
-            kept["last"] = saved["last"] | {"charts": []}
-        series.append([model, group, kept])
-    refits = {"refits": due_anew(state["refits"])} if "refits" in state else {}
-    return {**state, "series": series, **refits}
-
-
-def due_anew(refits: Mapping[str, Any]) -> dict[str, Any]:
-    """A task's saved refits with one due at once: what the last one brought is forgotten.
-
-    Examples
-    --------
-    >>> due_anew({"schedule": {"due": False, "number": 3}})["schedule"]
-    {'due': True, 'number': 3}
-    """
-    return {**refits, "schedule": {**refits["schedule"], "due": True}}

@@ -20,9 +20,9 @@ from monitor.agent.rebaseline import not_there
 from monitor.base.errors import ConfigError
 from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
 from monitor.config.file import load_config
+from monitor.config.layouts import layouts
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import InForce
-from monitor.engine.engine import layouts
 from monitor.engine.reference import Reference
 
 _READ_SECONDS = 0.2  # a file is always ready

@@ -12,8 +12,8 @@ from monitor.cli.check.intervals import interval_sentences
 from monitor.cli.check.text import render
 from monitor.cli.daemon import engine_settings, reference_windows
 from monitor.config.file import load_config
+from monitor.config.layouts import layouts
 from monitor.config.root import Config
-from monitor.engine.engine import layouts
 from monitor.export.sinks.reports import why_not_writable
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from connectors.build import build_inputs, read_references
+from connectors.build import build_inputs
 from monitor.agent.agent import Agent
 from monitor.agent.refit_process import Limits, RefitWorker
 from monitor.agent.refits import Refitter
@@ -22,6 +22,7 @@ from monitor.cli.check.intervals import interval_sentences
 from monitor.cli.journal import Journal, JournalSinks
 from monitor.cli.outputs import alert_pushers, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads
+from monitor.cli.references import read_references
 from monitor.cli.state import open_state
 from monitor.cli.tried import Stamp, Tried, reference_stamps, try_references
 from monitor.config.file import load_config

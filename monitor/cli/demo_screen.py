@@ -24,12 +24,12 @@ from monitor.cli.demo.summary import WHY, ModelSummary, alarms_of_truth, metric_
 from monitor.cli.demo.trust import TRUST_WHY, TrustStories, trust_sentences
 from monitor.config.file import load_config
 from monitor.config.root import Config, FileSource, Task, listen_address
+from monitor.engine.judge import chart_for
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import stacked_svg
 from monitor.export.sinks.reports import cannot_write
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import WindowReport
-from monitor.stats.charts import chart_for
 
 PICTURES = {"accuracy": "control-charts.svg", "ece": "control-charts-ece.svg"}
 _FRAME_SECONDS = 0.25

@@ -12,8 +12,8 @@ from connectors.formats.wires.choice import columns_of, wire_of
 from monitor.base.errors import BlindsightError, ConfigError, SourceError
 from monitor.cli.examine import examine
 from monitor.config.file import load_config
+from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSource, SourceConfig
-from monitor.engine.engine import layouts
 
 RECORDS = 100
 """Looked at in each source."""

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from connectors.build import read_references
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.cli.answered import Answered, Place, chosen, in_force, left_out, opened, texts_of
 from monitor.cli.labels_ask import ask
+from monitor.cli.references import read_references
 from monitor.cli.rounds import Begun, read_rounds
 from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Chunk, Reject
 from monitor.base.results import Estimate
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports.trust import sentence
 from monitor.reports.views import ChartView, EngineView, ObjectiveState, ObjectiveView

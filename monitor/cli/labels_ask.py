@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from connectors.build import read_references
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.base.results import Estimate
 from monitor.cli.answered import Place, chosen, in_force, left_out, opened, texts_of
+from monitor.cli.references import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import InForce
 from monitor.export.sinks.reports import cannot_write

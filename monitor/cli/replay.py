@@ -19,8 +19,8 @@ from monitor.base.records import Chunk
 from monitor.cli.daemon import engine_settings
 from monitor.cli.reporting import write_report
 from monitor.config.file import load_config
+from monitor.config.layouts import layouts
 from monitor.config.root import Config
-from monitor.engine.engine import layouts
 from monitor.export.charts.pictures import Alarm
 from monitor.export.charts.svg import stacked_svg
 from monitor.export.page.period import Period

@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from monitor.base.errors import SourceError
+from monitor.base.names import BATCH_ROWS
 from monitor.cli import series_table
 from monitor.cli.replay import REPORTS, Replayed, replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
-from monitor.engine.labels.audit import BATCH_ROWS
 from monitor.reports.views import ObjectiveState
 from monitor.reports.window_report import rfc3339
 

@@ -13,8 +13,8 @@ from monitor.cli.inputs import open_inputs
 from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
+from monitor.config.layouts import layouts
 from monitor.engine.comparators import RIVALS
-from monitor.engine.engine import layouts
 from monitor.store.history import History
 
 _RIVALS = " and ".join([", ".join(RIVALS[:-1]), RIVALS[-1]])

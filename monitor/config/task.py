@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
+from monitor.base.names import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
 from monitor.config.estimators import REFITTED, companions, realised_companions
 from monitor.config.labels import Ssme, WeightedLabels, unread_weights
@@ -26,7 +27,7 @@ Metric = Literal[
 ]
 WITHOUT_CLASSES = ("accuracy", "ece")
 """Metrics of models that give a confidence only."""
-REALISED = ("realised", "realised_cohort", "realised_horizon")
+REALISED_ESTIMATORS = (REALISED, REALISED_COHORT, REALISED_HORIZON)
 """The tags of the estimators that count labelled rows."""
 EstimatorTag = Literal[
     "average_confidence",
@@ -275,7 +276,7 @@ class Task(Section):
     def realised_estimators(self) -> tuple[str, ...]:
         """Those that count labels; `ssme` never stands without the newest labelled cohort."""
         named = {*self.estimators, *realised_companions(self.estimators)}
-        return tuple(tag for tag in REALISED if tag in named)
+        return tuple(tag for tag in REALISED_ESTIMATORS if tag in named)
 
     @property
     def refits(self) -> bool:

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from monitor.agent.requests import Answer
 from monitor.base.records import Chunk, Ints, Keys
-from monitor.base.state_changes import Changes, without_baseline
+from monitor.base.results import Outcome
+from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts as layouts
 from monitor.config.root import Arena, Task
 from monitor.engine.arena.arenas import Arenas
@@ -34,6 +34,7 @@ from monitor.engine.refit.wire import Job, JobResult
 from monitor.engine.report_order import Line, Place, Stage
 from monitor.engine.reporting import lines_of
 from monitor.engine.series import Series
+from monitor.engine.snapshot import without_baseline
 from monitor.engine.steps import Closed, timed
 from monitor.engine.task import TaskEngine, TaskSettings
 from monitor.engine.windows import LAST
@@ -117,8 +118,8 @@ class Engine:
             # An older state does not say whence; where there was one source there is no question.
             source = next(iter(self._received)) if len(self._received) == 1 else ""
             self._labels_received[source] = self._labels_accounted()
-        self.answered: dict[str, Answer] = {
-            number: Answer(*answer) for number, answer in state.get("answered", {}).items()
+        self.answered: dict[str, Outcome] = {
+            number: Outcome(*answer) for number, answer in state.get("answered", {}).items()
         }
         """By id, requests that were acted on and whose files may still be there, with their answers."""
 

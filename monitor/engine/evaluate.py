@@ -40,8 +40,6 @@ from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 from monitor.stats.estimate.predictive import Placed, Predictive
 from monitor.stats.estimate.shared_error import Exposure, by_confidence
 
-AVERAGE_CONFIDENCE = "average_confidence"
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

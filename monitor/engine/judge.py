@@ -10,13 +10,14 @@ from typing import Any
 
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.results import Estimate
-from monitor.config.root import Task
+from monitor.config.root import ChartConfig, Task
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.objective import Draws, Objective, ObjectiveLogic, Poolable
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
-from monitor.stats.charts import LimitChart, chart_for
+from monitor.stats.charts import CHARTS, LimitChart, Shewhart
 from monitor.stats.charts.base import Baseline, ChartLogic
+from monitor.stats.charts.settings import LimitsAndRules
 from monitor.stats.estimate.filtered import LabelsSay
 
 log = logging.getLogger("blindsight")
@@ -305,3 +306,53 @@ def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
     if not trusted:
         return SeriesState.UNTRUSTED
     return SeriesState.OUT_OF_CONTROL if judge.out_of_control else SeriesState.IN_CONTROL
+
+
+def chart_from_config(config: ChartConfig) -> LimitChart:
+    """The chart that a section of the configuration describes.
+
+    A budget in place of a number of windows is shared out before: `monitor.config.root.Task.charting`.
+
+    Raises
+    ------
+    ConfigError
+        Settings that cannot be.
+
+    Examples
+    --------
+    >>> chart_from_config(ChartConfig(rules=("we1", "we2")))
+    Shewhart(arl0=370.0, sigmas=None, rules=('we1', 'we2'))
+    >>> chart_from_config(ChartConfig(kind="ewma", arl0=500, weight=0.2))
+    Ewma(arl0=500.0, sigmas=None, shift=1.0, weight=0.2)
+    """
+    kind = CHARTS[config.kind]
+    settings: dict[str, Any] = {"arl0": config.windows, "sigmas": config.sigmas}
+    if issubclass(kind, LimitsAndRules):
+        settings["rules"] = config.rules
+    else:
+        settings |= {
+            key: getattr(config, key) for key in _OWN[config.kind] if getattr(config, key) is not None
+        }
+    return kind(**settings)
+
+
+_OWN = {"ewma": ("shift", "weight"), "cusum": ("shift",)}
+
+
+def chart_for(config: ChartConfig, metric: str) -> LimitChart:
+    """The chart of one metric: the configured kind, but `shewhart` where that is of counts and this is none.
+
+    Raises
+    ------
+    ConfigError
+        Settings that cannot be.
+
+    Examples
+    --------
+    >>> chart_for(ChartConfig(kind="laney", arl0=100), "ece")
+    Shewhart(arl0=100.0, sigmas=None, rules=('we1',))
+    """
+    chart = chart_from_config(config)
+    if metric == "accuracy" or not chart.of_counts:
+        return chart
+    return Shewhart(arl0=chart.arl0, sigmas=chart.sigmas, rules=config.rules)

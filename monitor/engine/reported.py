@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Reason, Result, Unknown
 from monitor.config.root import Task
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE, Evaluation
-from monitor.engine.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON, Tally
+from monitor.engine.evaluate import Evaluation
+from monitor.engine.labels.tally import Tally
 from monitor.engine.last_window import LastWindow, estimates_from, plain_estimates
 from monitor.reports.views import ClassEstimate, MetricEstimate
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from monitor.base.names import ClosedBy
 from monitor.base.records import Floats, Ints
 
 LAST = 2**62
 """A sequence after every row's."""
 
 _FIRST_ROOM = 16  # rows
-
-ClosedBy = Literal["size", "age", "version", "end"]
 
 
 @dataclass(frozen=True, slots=True)

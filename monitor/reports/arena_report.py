@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.engine.windows import ClosedBy
+from monitor.base.names import ClosedBy
 from monitor.reports.views import CalibrationView, MetricEstimate
 from monitor.reports.window_report import WindowReport, encoded, estimate_fields, rfc3339, rounded
 from monitor.stats.pairwise.standing import ModelStanding, Standing

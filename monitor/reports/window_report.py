@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from monitor.base.names import ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.results import Estimate, Result, TooFew, Unknown
-from monitor.engine.windows import ClosedBy
 from monitor.reports.trust import Trust, untrusted
 from monitor.reports.views import (
     CalibrationView,

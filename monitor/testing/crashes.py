@@ -15,7 +15,8 @@ from monitor.agent.checkpoints import Keeper
 from monitor.agent.feeder import Input
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.state_changes import Changes
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import EngineSettings
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.export.sinks.rotation import rotate

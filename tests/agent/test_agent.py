@@ -19,7 +19,8 @@ from monitor.agent import feeder as feeder_module
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk
 from monitor.cli import daemon as daemon_module
-from monitor.engine.engine import Engine, EngineSettings, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import Engine, EngineSettings
 from monitor.testing import ListSource, Marker
 from tests.agents import TASKS, Broken, Counting, Gated, Rigged, Stumbling, records, until
 from tests.daemon import ROOT, configuration, ndjson, write_configuration

@@ -12,7 +12,8 @@ from monitor.agent import agent as agent_module
 from monitor.agent.agent import Agent
 from monitor.agent.clock import SteadyClock
 from monitor.agent.feeder import Input
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import EngineSettings
 from monitor.testing import HandClock, ListSinks, ListSource
 from tests.services.process import wait_until
 from tests.streams import answers, task

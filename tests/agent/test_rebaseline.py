@@ -13,7 +13,8 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.agent.rebaseline import KIND, rebaseline
 from monitor.agent.requests import Request
 from monitor.base.errors import RequestError
-from monitor.engine.engine import Engine, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import Engine
 from monitor.engine.reference import split_by_model
 from monitor.reports.views import Rebaselined
 from monitor.reports.window_report import WindowReport, to_json

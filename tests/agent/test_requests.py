@@ -18,10 +18,12 @@ from monitor.agent.agent import Agent, Kept
 from monitor.agent.checkpoints import Keeper
 from monitor.agent.desk import Desk
 from monitor.agent.feeder import Input
-from monitor.agent.requests import MOST_BYTES, Answer, Request, RequestFolder
+from monitor.agent.requests import MOST_BYTES, Request, RequestFolder
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import RequestError
-from monitor.engine.engine import Engine, layouts
+from monitor.base.results import Outcome
+from monitor.config.layouts import layouts
+from monitor.engine.engine import Engine
 from monitor.store import Store
 from monitor.testing import ListSinks, ListSource
 from tests.services.process import wait_until
@@ -140,9 +142,9 @@ def test_neither_a_link_nor_a_pipe_nor_a_folder_is_read(folder: RequestFolder, t
 def test_answers_that_nobody_collects_are_bounded(folder: RequestFolder) -> None:
     folder.path.mkdir()
     for i in range(103):
-        folder.answer(f"{i:020d}-00000000", Answer(True, str(i)))
+        folder.answer(f"{i:020d}-00000000", Outcome(True, str(i)))
     assert len(list(folder.path.glob("*.done"))) == 100
-    assert folder.collect(f"{102:020d}-00000000", 0) == Answer(True, "102")
+    assert folder.collect(f"{102:020d}-00000000", 0) == Outcome(True, "102")
     assert folder.collect(f"{2:020d}-00000000", 0) is None
 
 
@@ -150,7 +152,7 @@ def test_an_agent_acts_once_saves_answers_and_clears_up(tmp_path: Path, folder: 
     with Running(tmp_path) as running:
         numbers = [folder.place("count", {"what": i}) for i in range(3)]
         found = [folder.collect(number, SECONDS) for number in numbers]
-        assert found == [Answer(True, f"Counted {i}.") for i in range(3)]
+        assert found == [Outcome(True, f"Counted {i}.") for i in range(3)]
         wait_until(lambda: not folder.waiting(), SECONDS, "the requests are removed")
         assert running.agent.view().healthy
     assert counted(tmp_path)[0] == 3
@@ -172,7 +174,7 @@ def test_refusals_failures_and_unknown_kinds_are_answered_and_stop_nothing(
         "kind: 'zap' is not known to this agent; known are count. Use the command of the agent's own "
         "version.",
     ]
-    assert found[4] == Answer(True, "Counted .")
+    assert found[4] == Outcome(True, "Counted .")
     assert "Asked for count, refused: it may not be." in caplog.text
 
 
@@ -185,7 +187,7 @@ def test_damaged_and_misnamed_files_are_put_aside(
     (folder.path / "notes.txt").write_bytes(b"not ours")
     with Running(tmp_path):
         damaged = folder.collect(AN_ID, SECONDS)
-        assert folder.collect(folder.place("count", {}), SECONDS) == Answer(True, "Counted .")
+        assert folder.collect(folder.place("count", {}), SECONDS) == Outcome(True, "Counted .")
     assert damaged is not None
     assert not damaged.done
     assert f"request {AN_ID} is damaged: Input data was truncated; ask again" in damaged.text
@@ -209,7 +211,7 @@ def test_requests_wait_while_nothing_can_be_saved(tmp_path: Path, folder: Reques
         assert folder.collect(number, 0.3) is None, "what is not saved is not said to be done"
         running.keeper._store.commit = commit
         running.agent.stop()  # which saves
-        assert folder.collect(number, SECONDS) == Answer(True, "Counted .")
+        assert folder.collect(number, SECONDS) == Outcome(True, "Counted .")
     assert counted(tmp_path)[0] == 1
 
 
@@ -245,7 +247,7 @@ def test_a_kill_around_any_step_does_it_once(
     arguments = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), step, when]
     assert subprocess.run(arguments, check=False, timeout=60).returncode == 137
     with Running(tmp_path):
-        assert folder.collect(number, SECONDS) == Answer(True, "Counted .")
+        assert folder.collect(number, SECONDS) == Outcome(True, "Counted .")
         wait_until(lambda: not folder.waiting(), SECONDS, "the request is removed")
         time.sleep(1.2)  # another look: nothing is done again
     assert counted(tmp_path)[0] == 1

@@ -22,7 +22,8 @@ from monitor.base.records import Chunk
 from monitor.cli import daemon as daemon_module
 from monitor.cli.daemon import Daemon
 from monitor.config.file import load_config
-from monitor.engine.engine import Engine, EngineSettings, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import Engine, EngineSettings
 from monitor.reports.window_report import WindowReport
 from monitor.testing import HandClock, ListSinks, ListSource
 from tests.daemon import configuration, ndjson, write_configuration

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from connectors.base import Raw, RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.cli.process import tune_collector
+from monitor.config.layouts import layouts
 from monitor.config.root import Calibration, Task
 from monitor.config.root import KafkaSource as KafkaSettings
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from tests.services.kafka_reading import DRIVERS, Driver, make_source
 
 with warnings.catch_warnings():

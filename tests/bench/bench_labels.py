@@ -29,8 +29,9 @@ import numpy as np
 
 from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.config.layouts import layouts
 from monitor.config.root import Task
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from monitor.engine.reference import Reference
 from monitor.engine.series import Series
 from monitor.reports.views import LabelOutcome

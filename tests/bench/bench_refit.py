@@ -28,8 +28,9 @@ from monitor.agent.refit_process import Limits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.base.records import Floats
 from monitor.cli.process import tune_collector
+from monitor.config.layouts import layouts
 from monitor.config.root import Task
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from monitor.engine.refit.job import RefitJob, RefitResult
 
 OUTPUT = Path(__file__).parent / "output" / "refit.txt"

@@ -39,7 +39,7 @@ from monitor.cli.daemon import engine_settings, run
 from monitor.cli.process import tune_collector
 from monitor.cli.replay import replay
 from monitor.config.file import load_config
-from monitor.engine.engine import layouts
+from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json
 from tests.streams import confidences
 

@@ -35,9 +35,10 @@ from connectors.http.messages import Answer, Request
 from connectors.http.spool import Spool
 from monitor.agent.agent import Agent
 from monitor.agent.feeder import Input
+from monitor.config.layouts import layouts
 from monitor.config.root import HttpSource as HttpSettings
 from monitor.config.root import Task
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up
 from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate

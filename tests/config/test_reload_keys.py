@@ -15,9 +15,9 @@ from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.cli.check.check import check
 from monitor.config.file import schema
+from monitor.config.layouts import layouts
 from monitor.config.reload import Consequence, classify, consequence
 from monitor.config.root import Config, Metric
-from monitor.engine.engine import layouts
 from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.refit.job import RefitJob
 from monitor.reports.window_report import WindowReport

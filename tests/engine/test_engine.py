@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.results import Estimate, Unknown
-from monitor.engine.engine import SNAPSHOT_FORMAT, layouts
+from monitor.config.layouts import layouts
+from monitor.engine.engine import SNAPSHOT_FORMAT
 from monitor.engine.reference import split_by_model
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
 from monitor.stats.estimate.hajek import WeightedCounts

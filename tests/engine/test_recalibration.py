@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitor.base.state_changes import without_baseline
 from monitor.config.root import Task
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult, recalibrate
+from monitor.engine.snapshot import without_baseline
 from monitor.reports.views import SeriesState
 from monitor.reports.window_report import WindowReport, to_json
 from tests.engine.labels.test_audit import labels_of

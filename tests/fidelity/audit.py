@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.engine.labels.audit import BATCH_ROWS, BATCHES_KEPT, covered
+from monitor.base.names import BATCH_ROWS
+from monitor.engine.labels.audit import BATCHES_KEPT, covered
 from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, confidences
 

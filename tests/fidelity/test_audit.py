@@ -7,7 +7,7 @@ from math import sqrt
 
 import pytest
 
-from monitor.engine.labels.audit import BATCH_ROWS
+from monitor.base.names import BATCH_ROWS
 from tests.fidelity.audit import OUTPUT, coverage_of
 
 ERROR = sqrt(0.95 * 0.05 / 2000)  # of the trials

@@ -18,7 +18,7 @@ from monitor.agent.checkpoints import Keeper
 from monitor.agent.feeder import Input
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import StoreError
-from monitor.engine.engine import layouts
+from monitor.config.layouts import layouts
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store, StoreReader

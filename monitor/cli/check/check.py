@@ -20,8 +20,8 @@ from monitor.cli.check.warnings import (
 from monitor.config.root import Config, FalseAlarmBudget, Task
 from monitor.config.traffic import charted_metrics, charted_windows_per_week, window_rows
 from monitor.engine.comparators import RIVALS
-from monitor.engine.judge import STREAM_BASELINE_WINDOWS
-from monitor.stats.charts import chart_for, false_alarm_rate
+from monitor.engine.judge import STREAM_BASELINE_WINDOWS, chart_for
+from monitor.stats.charts import false_alarm_rate
 from monitor.stats.charts.limits import DEFAULT_ARL0, limits
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Ints
 from monitor.cli.verify.rows import Rows
 from monitor.config.root import Task
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE, Request, calibrate, evaluate
+from monitor.engine.evaluate import Request, calibrate, evaluate
 from monitor.engine.series import SeriesSettings
 from monitor.reports.views import CalibrationView, MetricEstimate
 from monitor.reports.window_report import WindowReport, rfc3339, to_json

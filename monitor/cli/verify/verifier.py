@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Batch, Chunk, Ints
 from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
 from monitor.engine.comparators import RIVALS
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE
 from monitor.store.history import History, Line
 
 _SHOWN = 10

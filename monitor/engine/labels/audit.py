@@ -36,13 +36,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.names import BATCH_ROWS
 from monitor.base.records import Floats, Ints
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.average_confidence import average_confidence_many
-
-BATCH_ROWS = 30
-"""Labelled rows a batch: with fewer, a batch hardly ever contradicts anything."""
 
 BATCHES_KEPT = 200
 """The newest, on which the share rests: 6,000 labelled rows, and a binomial error of 1.5 points."""

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from monitor.base.names import REALISED
 from monitor.base.results import Result
 from monitor.engine.labels.cells import Cell, Cells
-from monitor.engine.labels.tally import REALISED
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, revised, to_json
 

@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from monitor.base.results import Reason, Result, TooFew
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, hajek
 
-REALISED = "realised"
-REALISED_COHORT = "realised_cohort"
-REALISED_HORIZON = "realised_horizon"
 FEWEST_IN_COHORT = 200
 """Labelled rows without which the newest cohort says nothing: a 95 % interval of ±4 points at 0.9."""
 

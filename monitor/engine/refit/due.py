@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.base.names import OUTCOMES
 from monitor.reports.views import RecalibrationsView
-
-OUTCOMES = ("taken", "kept", "refused")
-"""The new calibration holds; the one in force stays, as the labels do not favour the new one; no fit."""
 
 _SHARE = 4  # at least this part of the rows is new in each fit
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.names import AVERAGE_CONFIDENCE, REALISED
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE
-from monitor.engine.labels.tally import REALISED
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.window_report import WindowReport
 from monitor.stats.estimate.hajek import WeightedCounts, hajek

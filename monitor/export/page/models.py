@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from monitor.base.names import BATCH_ROWS, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate
-from monitor.engine.labels.audit import BATCH_ROWS
-from monitor.engine.labels.tally import REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.export.page.confidences import confidences
 from monitor.export.page.words import moment, percent, rank_words, said, table, text, word
 from monitor.reports.trust import sentence

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from monitor.base.errors import StoreError
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.export.charts.svg import control_chart_svg
 from monitor.export.http.packing import encodings_of, packed
 from monitor.export.page import assets

@@ -20,9 +20,9 @@ from prometheus_client.samples import Sample
 
 from monitor import __version__
 from monitor.base.durations import BUCKETS_SECONDS, RefitDurations
+from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
 from monitor.base.results import Result, Unknown
-from monitor.engine.evaluate import AVERAGE_CONFIDENCE
 from monitor.export.prometheus.arena_rows import arena_rows
 from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES

@@ -10,8 +10,8 @@ from monitor.cli.check.text import render
 from monitor.config.file import config_from, load_config
 from monitor.config.root import ChartConfig, Config, Task
 from monitor.config.traffic import charted_metrics, window_rows
-from monitor.engine.judge import Judge, JudgeSettings
-from monitor.stats.charts import Shewhart, chart_from_config, false_alarm_rate
+from monitor.engine.judge import Judge, JudgeSettings, chart_from_config
+from monitor.stats.charts import Shewhart, false_alarm_rate
 
 STDIN = [{"kind": "stdin"}]
 QUIET = {"reference": {"path": "r.csv"}, "labels": {"max_answers": 500_000_000}}

@@ -12,8 +12,9 @@ import pytest
 
 from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.config.layouts import layouts
 from monitor.config.root import Config
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
 from tests.cli.verify.test_verify import clean, counts, verify

@@ -17,8 +17,9 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
 from monitor.agent.feeder import Feeder, Input
 from monitor.base.errors import SourceError
+from monitor.config.layouts import layouts
 from monitor.config.root import Config
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.views import AgentView
 from tests.posting import HAM, SPAM, Posted, label, ndjson, posting, rest_of, row

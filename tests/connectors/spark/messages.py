@@ -12,7 +12,7 @@ from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.cli.daemon import engine_settings
 from monitor.config.file import load_config
-from monitor.engine.engine import layouts
+from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json
 from tests.connectors.spark.streams import TASKS
 

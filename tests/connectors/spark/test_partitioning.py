@@ -15,8 +15,9 @@ from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.spark.partitioning import Begin, Share, Sharing, Stretch, begins, joined
 from monitor.base.records import Chunk
+from monitor.config.layouts import layouts
 from monitor.config.root import Task
-from monitor.engine.engine import EngineSettings, layouts
+from monitor.engine.engine import EngineSettings
 from monitor.engine.refit.recalibration import recalibrate
 from monitor.engine.report_order import Line, Stage
 from monitor.reports.window_report import to_json

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import poisson_binom
 
-from monitor.engine.labels.audit import BATCH_ROWS, BATCHES_KEPT, IntervalAudit, covered
+from monitor.base.names import BATCH_ROWS
+from monitor.engine.labels.audit import BATCHES_KEPT, IntervalAudit, covered
 from monitor.engine.labels.columns import Matches
 from monitor.reports.views import Coverage
 from tests.engine.labels.test_revisions import mixed, small_rig

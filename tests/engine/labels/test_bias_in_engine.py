@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from monitor.base.results import Estimate
-from monitor.base.state_changes import without_baseline
 from monitor.config.root import Bound
 from monitor.engine.labels.follow import BiasFollower
 from monitor.engine.objective import Objective
+from monitor.engine.snapshot import without_baseline
 from monitor.engine.task_refits import Published
 from monitor.reports.reader import from_json
 from monitor.reports.views import ObjectiveState

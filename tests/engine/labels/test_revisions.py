@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monitor.base.names import REALISED
 from monitor.base.results import Estimate, Unknown
 from monitor.base.state_changes import assembled
 from monitor.engine.labels.revisions import Revisions
-from monitor.engine.labels.tally import REALISED
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import to_json
 from monitor.store import Store

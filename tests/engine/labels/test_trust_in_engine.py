@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from monitor.base.state_changes import without_baseline
 from monitor.cli.journal import Journal
 from monitor.engine.labels.trust import ALARM
+from monitor.engine.snapshot import without_baseline
 from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
 from monitor.reports.reader import from_json

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.base.state_changes import without_baseline
+from monitor.engine.snapshot import without_baseline
 from monitor.stats.histograms import BIN_ENDS, BIN_NAMES, CalibrationCurve, ConfidenceHistogram, Distributions
 from tests.streams import CLASSES, Record, Rig, answers, task
 

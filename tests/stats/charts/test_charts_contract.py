@@ -14,7 +14,8 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.config.root import ChartConfig
-from monitor.stats.charts import CHARTS, Baseline, Ewma, Shewhart, Verdict, chart_for, chart_from_config
+from monitor.engine.judge import chart_for, chart_from_config
+from monitor.stats.charts import CHARTS, Baseline, Ewma, Shewhart, Verdict
 from monitor.stats.charts.detectors import best_weight
 from monitor.stats.charts.latch import RELEASE_WINDOWS, Latch, LatchedLogic
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
