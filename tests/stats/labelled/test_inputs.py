@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from monitor.stats.labelled.inputs import LabelledScores, checked_input, checked_scores, mean_of_models
+from tests.nearly import nearly
 
 GOOD = np.array([[[0.2, 0.8], [0.6, 0.4]], [[0.9, 0.1], [0.5, 0.5]], [[0.3, 0.7], [1.0, 0.0]]])
 LABELS = np.array([1, -1, 0])
@@ -138,7 +139,7 @@ def test_the_mean_of_the_models_is_over_those_that_answered() -> None:
     scores = changed((0, 1), np.nan)
     scores[2] = np.nan
     mean = mean_of_models(scores)
-    assert mean[0].tolist() == [0.2, 0.8]
+    assert mean[0] == nearly(np.array([0.2, 0.8]))
     assert mean[1] == pytest.approx([0.7, 0.3])
     assert mean[2] == pytest.approx((mean[0] + mean[1]) / 2)  # no answer at all: the mean of the other rows
     assert mean_of_models(np.full((2, 3, 4), np.nan)).tolist() == [[0.25] * 4] * 2
