@@ -10,7 +10,7 @@ from typing import Any
 from connectors.spark.job import ENDED_UNIT, LINES, Computing, Job, LineRow, Unit, as_arrow, packed, unpacked
 from connectors.spark.partitioning import Begin, Share, joined
 from monitor.engine.engine import Engine, EngineSettings
-from monitor.engine.report_order import Line, Stage
+from monitor.engine.report_order import OrderedReport, Phase
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import to_json
 
@@ -119,16 +119,16 @@ def _steps(
         yield pending
 
 
-def _lines(engine: Engine, steps: Iterable[list[tuple[Share, Begin]]]) -> Iterator[Line]:
+def _lines(engine: Engine, steps: Iterable[list[tuple[Share, Begin]]]) -> Iterator[OrderedReport]:
     for step in steps:
         yield from engine.take(joined(step, "spark"), 0.0)
     yield from engine.end()
 
 
-def _row(line: Line, tasks: Sequence[str], number: int) -> LineRow:
-    place = line.place
-    ended = tasks.index(place.task) if place.stage == Stage.ENDED else 0
+def _row(line: OrderedReport, tasks: Sequence[str], number: int) -> LineRow:
+    place = line.position
+    ended = tasks.index(place.task) if place.phase == Phase.ENDED else 0
     names = place.task, place.model, place.group
     return LineRow(
-        place.sequence, int(place.stage), ended, place.closed_at, *names, number, to_json(line.report)
+        place.sequence, int(place.phase), ended, place.closed_at, *names, number, to_json(line.report)
     )

@@ -22,7 +22,7 @@ from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, Task
-from monitor.engine.calibration import InForce
+from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.reference import Reference
 
 _READ_SECONDS = 0.2  # a file is always ready
@@ -140,7 +140,7 @@ def chosen(pool: Answered, task: str, model: str) -> list[tuple[str, str]]:
     return [each for each in found if model in ("", each[1])]
 
 
-def in_force(name: str, task: Task, model: str, reference: Reference | None) -> InForce:
+def active_calibration(name: str, task: Task, model: str, reference: Reference | None) -> ActiveCalibration:
     """The calibration of a model by its reference.
 
     Raises
@@ -149,7 +149,7 @@ def in_force(name: str, task: Task, model: str, reference: Reference | None) -> 
         There cannot be one.
     """
     try:
-        return InForce.at_start(task, reference, 0)
+        return ActiveCalibration.at_start(task, reference, 0)
     except ValueError as error:
         raise ConfigError(f"tasks.{name}.reference, model {model}: {error}") from error
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
-from monitor.cli.answered import Answered, Place, chosen, in_force, left_out, opened, texts_of
+from monitor.cli.answered import Answered, Place, active_calibration, chosen, left_out, opened, texts_of
 from monitor.cli.labels_ask import ask
 from monitor.cli.references import read_references
 from monitor.cli.rounds import Begun, read_rounds
@@ -205,9 +205,9 @@ def _requests(
     for m, (who, rows) in enumerate(answers.items()):
         own = np.flatnonzero(np.isin(rows["key"], key))
         at = np.searchsorted(key, rows["key"][own])
-        force = in_force(name, task, who, references.get(who))
+        active = active_calibration(name, task, who, references.get(who))
         scores[at, m], predicted[at, m] = rows["scores"][own], rows["predicted"][own]
-        calibrated[at, m] = force.calibration.apply(rows["scores"][own])
+        calibrated[at, m] = active.calibration.apply(rows["scores"][own])
         file[at], position[at], time[at] = rows["file"][own], rows["position"][own], rows["time"][own]
     return _Requests(models, key, file, position, time, scores, calibrated, predicted)
 

@@ -13,10 +13,10 @@ import numpy as np
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.base.results import Estimate
-from monitor.cli.answered import Place, chosen, in_force, left_out, opened, texts_of
+from monitor.cli.answered import Place, active_calibration, chosen, left_out, opened, texts_of
 from monitor.cli.references import read_references
 from monitor.config.root import Config, Task
-from monitor.engine.calibration import InForce
+from monitor.engine.calibration import ActiveCalibration
 from monitor.export.sinks.reports import cannot_write
 from monitor.reports.window_report import rfc3339
 from monitor.stats.calibration.base import confidence_of
@@ -78,8 +78,10 @@ def ask(
     for number, (name, who) in enumerate(chosen(pool, task, model)):
         rows = pool.open_answers(name, who)
         if len(rows["key"]):
-            force = in_force(name, config.scored_tasks[name], who, references.get(name, {}).get(who))
-            drawn, sentence = _drawn(name, who, config.scored_tasks[name], force, rows, n, (seed, number))
+            active = active_calibration(
+                name, config.scored_tasks[name], who, references.get(name, {}).get(who)
+            )
+            drawn, sentence = _drawn(name, who, config.scored_tasks[name], active, rows, n, (seed, number))
             asked.append(drawn)
             said.append(sentence)
     if not asked:
@@ -114,13 +116,13 @@ def _drawn(
     name: str,
     model: str,
     task: Task,
-    force: InForce,
+    active: ActiveCalibration,
     rows: dict[str, np.ndarray],
     n: int,
     seed: tuple[int, int],
 ) -> tuple[_Asked, str]:
     """The answers of one model, and what their labels will bring."""
-    confidence = confidence_of(force.calibration.apply(rows["scores"]), rows["predicted"])
+    confidence = confidence_of(active.calibration.apply(rows["scores"]), rows["predicted"])
     probability = inclusion_probabilities(confidence, n)
     at = draw(probability, np.random.default_rng(seed))
     picked = {column: rows[column][at] for column in ("file", "position", "key", "time", "predicted")}
@@ -128,12 +130,14 @@ def _drawn(
     widths = expected_widths(confidence, probability, task.level)
     free = (
         average_confidence(confidence, task.level)
-        if force.predictive is None
-        else predictive_interval(confidence, force.predictive, task.level)
+        if active.predictive is None
+        else predictive_interval(confidence, active.predictive, task.level)
     )
     without = f"{free.upper - free.lower:.3f}" if isinstance(free, Estimate) else "unknown"
     raw = (
-        "" if force.view.version else " The confidences are not calibrated: all this is as right as they are."
+        ""
+        if active.view.version
+        else " The confidences are not calibrated: all this is as right as they are."
     )
     return asked, (
         f"{name}, {model}: {len(at):,} of {len(confidence):,} answers. Expected width of the realised "

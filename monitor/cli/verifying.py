@@ -14,10 +14,10 @@ from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
-from monitor.engine.comparators import RIVALS
+from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.store.history import History
 
-_RIVALS = " and ".join([", ".join(RIVALS[:-1]), RIVALS[-1]])
+_COMPARISONS = " and ".join([", ".join(COMPARISON_ESTIMATORS[:-1]), COMPARISON_ESTIMATORS[-1]])
 
 
 def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence[str]) -> Findings:
@@ -70,7 +70,7 @@ def told(found: Findings) -> str:
     lines.append(
         "Recomputed: size, times, positions and the estimates of average_confidence. Not: charts, objectives"
         + (f", the ends of {count(found.informed, 'interval')} that labels moved" if found.informed else "")
-        + (f", {count(found.rivals, 'estimate')} of {_RIVALS}" if found.rivals else "")
+        + (f", {count(found.rivals, 'estimate')} of {_COMPARISONS}" if found.rivals else "")
         + (f", {count(found.realised, 'estimate')} from labels." if found.realised else ".")
     )
     if not found.checked:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from monitor.config.root import Task
-from monitor.engine.evaluate import Request, calibrate
+from monitor.engine.evaluate import EstimationRequest, calibrate
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.views import CalibrationView
@@ -19,7 +19,7 @@ from monitor.stats.estimate.predictive import Predictive
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class ActiveCalibration:
     """A calibration in force.
 
     Parameters
@@ -36,7 +36,9 @@ class InForce:
     predictive: Predictive | None = None
 
     @classmethod
-    def at_start(cls, task: Task, reference: Reference | None, fits: int, group: str = "") -> InForce:
+    def at_start(
+        cls, task: Task, reference: Reference | None, fits: int, group: str = ""
+    ) -> ActiveCalibration:
         """The one fitted on the reference, or none where there is none.
 
         Parameters
@@ -74,7 +76,7 @@ class InForce:
         reference: Reference | None,
         fits: int,
         group: str = "",
-    ) -> InForce:
+    ) -> ActiveCalibration:
         """The one that was saved; `at_start` where none was."""
         if saved:
             return cls.from_snapshot(saved, task, reference, group)
@@ -83,7 +85,7 @@ class InForce:
     @classmethod
     def from_snapshot(
         cls, state: Mapping[str, Any], task: Task, reference: Reference | None, group: str = ""
-    ) -> InForce:
+    ) -> ActiveCalibration:
         """The one that a snapshot holds; what it lacks for the intervals of `task`, from the reference."""
         calibration = calibration_from_snapshot(state["fit"])
         view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
@@ -93,11 +95,11 @@ class InForce:
         kept = Predictive.from_snapshot(saved) if task.interval == PREDICTIVE else None
         return cls(calibration, view).with_predictive(kept)
 
-    def with_predictive(self, predictive: Predictive | None) -> InForce:
+    def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
         """The same calibration with these intervals."""
         short = None if predictive is None or predictive.components else predictive.rows
         interval = EXACT if predictive is None else PREDICTIVE
-        return InForce(
+        return ActiveCalibration(
             self.calibration, replace(self.view, interval=interval, short_reference=short), predictive
         )
 
@@ -112,9 +114,9 @@ class InForce:
             "predictive": None if self.predictive is None else self.predictive.snapshot(),
         }
 
-    def request(self, window: ClosedWindow, task: Task) -> Request:
+    def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
         """What is to be estimated of a window by this calibration."""
-        return Request(
+        return EstimationRequest(
             scores=window.scores,
             predicted=window.predicted,
             calibrated=calibrate(self.calibration, window.scores),
@@ -126,11 +128,11 @@ class InForce:
             predictive=self.predictive,
         )
 
-    def of_another_version(self) -> InForce:
+    def of_another_version(self) -> ActiveCalibration:
         """The same, flagged as fitted on answers of another version of the model, where it was fitted."""
         return replace(self, view=replace(self.view, foreign=True)) if self.view.version else self
 
-    def following(self, model: InForce) -> InForce:
+    def following(self, model: ActiveCalibration) -> ActiveCalibration:
         """A group's next: its model's calibration with its own intervals; itself where it has that one."""
         own, theirs = self.view, model.view
         if (own.version, own.fitted_time) == (theirs.version, theirs.fitted_time):
@@ -141,7 +143,7 @@ class InForce:
 
     def followed_by(
         self, calibration: Calibration, time: float, fits: int, rests_on: RestsOn | None = None
-    ) -> InForce:
+    ) -> ActiveCalibration:
         """The next fit.
 
         Parameters
@@ -159,7 +161,7 @@ class InForce:
         if predictive is not None and rests_on is not None and len(rests_on.predicted):
             confidence = confidence_of(calibration.apply(rests_on.scores), rests_on.predicted)
             predictive = predictive.refitted_on(confidence, rests_on.predicted, number=fits + 1)
-        return InForce(calibration, view).with_predictive(predictive)
+        return ActiveCalibration(calibration, view).with_predictive(predictive)
 
 
 def _learnt(task: Task, reference: Reference | None, group: str, number: int) -> Predictive | None:

@@ -25,12 +25,12 @@ from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
 from monitor.stats.estimate.doc import DoCFeat
 from monitor.stats.estimate.poisson_binomial import trim
 
-RIVALS = ("cbpe_sem", "doc", "atc")
+COMPARISON_ESTIMATORS = ("cbpe_sem", "doc", "atc")
 """The tags of the estimators that are fitted on labelled confidences, in the order of reports."""
 
 
 @dataclass(frozen=True, slots=True)
-class RivalFits:
+class ComparisonFits:
     """What a labelled reference taught.
 
     Parameters
@@ -47,7 +47,7 @@ class RivalFits:
     row_sd: Mapping[str, float]
 
     @classmethod
-    def of(cls, reference: Reference, calibration: Calibration, task: Task) -> RivalFits:
+    def of(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
         """Fitted on all labelled rows of a model, its groups' too.
 
         Their confidences are out of the fit wherever the calibration is the reference's own: by one fitted
@@ -67,12 +67,12 @@ class RivalFits:
         return {"bias": self.doc.bias, "threshold": self.atc.threshold, "row_sd": dict(self.row_sd)}
 
     @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> RivalFits:
+    def from_snapshot(cls, state: Mapping[str, Any]) -> ComparisonFits:
         """The fits that a snapshot holds."""
         return cls(DoCFeat(state["bias"]), ATC(state["threshold"]), dict(state["row_sd"]))
 
 
-class Rivals:
+class ComparisonEstimators:
     """The estimators of one series that its model's labelled reference is needed for.
 
     Without one each is unknown. They are fitted at the start, and again on the same rows where another
@@ -98,16 +98,16 @@ class Rivals:
         resume: Mapping[str, Any] | None = None,
     ) -> None:
         self._task, self._reference = task, reference
-        self._tags = tuple(tag for tag in RIVALS if tag in task.estimators)
+        self._tags = tuple(tag for tag in COMPARISON_ESTIMATORS if tag in task.estimators)
         saved = (resume or {}).get("rivals")
-        self._fits = RivalFits.from_snapshot(saved) if saved else None
+        self._fits = ComparisonFits.from_snapshot(saved) if saved else None
         if self._fits is None:
             self.recalibrated(calibration)
 
     def recalibrated(self, calibration: Calibration) -> None:
         """Another calibration is in force."""
         if self._tags and self._reference is not None:
-            self._fits = RivalFits.of(self._reference, calibration, self._task)
+            self._fits = ComparisonFits.of(self._reference, calibration, self._task)
 
     def of_window(self, evaluation: Evaluation) -> list[MetricEstimate]:
         """What they say of a window: DoC-Feat and ATC of the accuracy, the band of each metric it knows."""
@@ -124,7 +124,7 @@ class Rivals:
     def judged(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation as charts and objectives take it: with the accuracy of `chart.estimator`."""
         tag = self._task.chart.estimator
-        if tag not in RIVALS or "accuracy" not in evaluation.estimates:
+        if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:
             return evaluation
         result = self._estimate(tag, "accuracy", evaluation)
         row_sd, counts = dict(evaluation.row_sd), None

@@ -24,18 +24,18 @@ from monitor.config.root import Arena, Task
 from monitor.engine.arena.arenas import Arenas
 from monitor.engine.clock import EventClock
 from monitor.engine.engine_view import picture
-from monitor.engine.inline_refits import InTheFlow
+from monitor.engine.inline_refits import InlineRefits
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.labels.join import Matches
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import Job, JobResult
-from monitor.engine.report_order import Line, Place, Stage
+from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
 from monitor.engine.reporting import lines_of
 from monitor.engine.series import Series
 from monitor.engine.snapshot import without_baseline
-from monitor.engine.steps import Closed, timed
+from monitor.engine.steps import SeriesWindow, timed
 from monitor.engine.task import TaskEngine, TaskSettings
 from monitor.engine.windows import LAST
 from monitor.reports.views import EngineView
@@ -93,7 +93,7 @@ class Engine:
                 f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
             )
         self._event_time = settings.event_time
-        self._flow = InTheFlow(settings.refit, settings.recalibrate)
+        self._flow = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf
         self._tasks = {
             name: TaskSettings(name, task, settings.references.get(name, {})).build(
@@ -151,9 +151,9 @@ class Engine:
         """
         return [line.report for line in self.take(chunk, now)]
 
-    def take(self, chunk: Chunk, now: float) -> list[Line]:
+    def take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         """As `absorb`, with the place of each line in the stream."""
-        lines: list[Line] = []
+        lines: list[OrderedReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
             clock = self._clock.now if self._event_time else now
@@ -161,9 +161,9 @@ class Engine:
             lines += self._take_refitting(compared, now)
         return lines
 
-    def _take_refitting(self, chunk: Chunk, now: float) -> list[Line]:
+    def _take_refitting(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         """Take a chunk in pieces that end where a refit may be due."""
-        lines: list[Line] = []
+        lines: list[OrderedReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
             clock = self._clock.now if self._event_time else now
@@ -172,11 +172,11 @@ class Engine:
             self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
         return lines
 
-    def _take(self, chunk: Chunk, now: float) -> list[Line]:
+    def _take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         for partition in chunk.after_others:
             for series in (series for task in self._tasks.values() for series in task.series):
                 series.interrupt(partition)
-        closed: list[tuple[TaskEngine, Closed]] = []
+        closed: list[tuple[TaskEngine, SeriesWindow]] = []
         matches: list[tuple[TaskEngine, Matches]] = []
         batches, labels = timed(chunk, self._clock if self._event_time else None, now)
         self._now = self._clock.now if self._event_time else now
@@ -246,14 +246,14 @@ class Engine:
         """The input has ended: close every open window as incomplete, and tell what labels have changed."""
         return [line.report for line in self.end()]
 
-    def end(self) -> list[Line]:
+    def end(self) -> list[OrderedReport]:
         """As `finish`, with the place of each line in the stream."""
         closed = [(task, window) for task in self._tasks.values() for window in task.close()]
         lines = [*lines_of(closed, [], self._now), *self._arenas.close()]
         for task in self._tasks.values():
             for closed_at, report in task.revisions.finish():
                 names = report.task, report.model, report.group
-                lines.append(Line(Place(LAST, Stage.ENDED, closed_at, *names), report))
+                lines.append(OrderedReport(StreamPosition(LAST, Phase.ENDED, closed_at, *names), report))
         return lines
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:

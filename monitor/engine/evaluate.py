@@ -42,7 +42,7 @@ from monitor.stats.estimate.shared_error import Exposure, by_confidence
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class EstimationRequest:
     """One window to estimate.
 
     Parameters
@@ -126,7 +126,7 @@ def calibrate(calibration: Calibration, scores: Floats) -> Floats | None:
     return None if calibration.method == "none" else calibration.apply(scores)
 
 
-def evaluate(requests: Sequence[Request]) -> list[Evaluation]:
+def evaluate(requests: Sequence[EstimationRequest]) -> list[Evaluation]:
     """Estimate every requested metric of every window.
 
     Windows of one size share a vectorised call for the accuracy.
@@ -148,7 +148,9 @@ def evaluate(requests: Sequence[Request]) -> list[Evaluation]:
     ]
 
 
-def _assemble(request: Request, confidence: Floats, counts: tuple[float, TrimmedPmf] | None) -> Evaluation:
+def _assemble(
+    request: EstimationRequest, confidence: Floats, counts: tuple[float, TrimmedPmf] | None
+) -> Evaluation:
     estimates: dict[str, Result] = {}
     row_sd: dict[str, float] = {}
     errors: dict[str, CalibrationErrorEstimate] = {}
@@ -172,7 +174,7 @@ def _assemble(request: Request, confidence: Floats, counts: tuple[float, Trimmed
     return every if request.predictive is None else _widened(every, request)
 
 
-def _accuracy(request: Request, counts: tuple[float, TrimmedPmf] | None) -> Result:
+def _accuracy(request: EstimationRequest, counts: tuple[float, TrimmedPmf] | None) -> Result:
     """The accuracy with its exact interval, or with none where it is to be widened."""
     if counts is None:
         return Unknown(Reason.NO_ROWS)
@@ -190,7 +192,7 @@ def _standard_deviation(confidence: Floats) -> float:
     return math.sqrt(np.add.reduce(apart * apart) / len(confidence))
 
 
-def _widened(found: Evaluation, request: Request) -> Evaluation:
+def _widened(found: Evaluation, request: EstimationRequest) -> Evaluation:
     """The same with predictive intervals."""
     model, estimates, exposures = request.predictive, dict(found.estimates), {}
     if model is None or not len(found.confidence):
@@ -209,7 +211,7 @@ def _widened(found: Evaluation, request: Request) -> Evaluation:
 
 
 def _exposure(
-    metric: str, model: Predictive, rows: Placed, request: Request, found: Evaluation
+    metric: str, model: Predictive, rows: Placed, request: EstimationRequest, found: Evaluation
 ) -> Exposure | None:
     """None where the metric is unknown."""
     if metric in found.others:
@@ -224,12 +226,12 @@ def _exposure(
     return accuracy_exposure(model, rows) if metric == "accuracy" else None
 
 
-def _others(request: Request) -> dict[str, ClassificationEstimate]:
+def _others(request: EstimationRequest) -> dict[str, ClassificationEstimate]:
     """Precision and the like: of the positive of two classes, or the mean over more of them."""
     return _details(request, "micro" if request.average == "micro" else "macro")
 
 
-def _classes(request: Request, confidence: Floats) -> dict[tuple[str, int], Result]:
+def _classes(request: EstimationRequest, confidence: Floats) -> dict[tuple[str, int], Result]:
     """The same of each class by itself, of three or more, with the intervals asked for."""
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
@@ -251,7 +253,7 @@ def _of_class(found: ClassificationEstimate, model: Predictive, rows: Placed) ->
     return widened_result(found.result, model.variance_of([exposure]))
 
 
-def _details(request: Request, average: Average) -> dict[str, ClassificationEstimate]:
+def _details(request: EstimationRequest, average: Average) -> dict[str, ClassificationEstimate]:
     metrics = [m for m in request.metrics if m in CLASSIFICATION_METRICS and m != "accuracy"]
     if not metrics:
         return {}
@@ -267,7 +269,7 @@ def _details(request: Request, average: Average) -> dict[str, ClassificationEsti
     )
 
 
-def _error(metric: str, request: Request, confidence: Floats) -> CalibrationErrorEstimate:
+def _error(metric: str, request: EstimationRequest, confidence: Floats) -> CalibrationErrorEstimate:
     """The calibration error of the predicted class, or of the positive (or top) class.
 
     `confidence` is the calibrated one in the predicted class.
@@ -282,7 +284,7 @@ def _error(metric: str, request: Request, confidence: Floats) -> CalibrationErro
     return calibration_error(raw, calibrated, bins=bins, level=request.level, seed=request.seed)
 
 
-def _judged(metric: str, request: Request) -> tuple[Ints, int]:
+def _judged(metric: str, request: EstimationRequest) -> tuple[Ints, int]:
     """The class whose scores a calibration error is of, row by row, and its number of bins."""
     if metric == "ece":
         return request.predicted, ECE_BINS

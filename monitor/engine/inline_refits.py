@@ -14,7 +14,7 @@ from monitor.engine.task import TaskEngine
 
 
 @dataclass(frozen=True, slots=True)
-class InTheFlow:
+class InlineRefits:
     """What is done in the flow.
 
     Parameters

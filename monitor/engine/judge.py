@@ -12,7 +12,7 @@ from monitor.base.errors import ConfigError, RequestError
 from monitor.base.results import Estimate
 from monitor.config.root import ChartConfig, Task
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.objective import Draws, Objective, ObjectiveLogic, Poolable
+from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
 from monitor.stats.charts import CHARTS, LimitChart, Shewhart
@@ -286,11 +286,11 @@ class Judge:
             other = evaluation.others[metric]
             if other.counts is not None or other.draws is None or not isinstance(other.result, Estimate):
                 return other.counts
-            return Draws(other.result.value, other.draws, size)
+            return BootstrapDraws(other.result.value, other.draws, size)
         error = evaluation.errors.get(metric)
         if error is None or error.draws is None or not isinstance(error.result, Estimate):
             return None
-        return Draws(error.result.value, error.draws, size)
+        return BootstrapDraws(error.result.value, error.draws, size)
 
 
 def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:

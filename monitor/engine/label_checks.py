@@ -11,7 +11,7 @@ from typing import Any
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
-from monitor.engine.calibration import InForce
+from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.labels.audit import IntervalAudit, begun_anew, first_labels
 from monitor.engine.labels.columns import Matches
@@ -58,28 +58,28 @@ class LabelChecks:
         self.bias.add(*rows)
         self.curve.add(*rows)
 
-    def begin(self, in_force: InForce, window: int, confidence: Callable[[], Floats]) -> None:
+    def begin(self, active: ActiveCalibration, window: int, confidence: Callable[[], Floats]) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
 
         Parameters
         ----------
-        in_force : InForce
+        active : ActiveCalibration
         window : int
             The open one's number. A bias that was not followed so far is followed from there on.
         confidence : callable
             Those of the reference, (N,) float64, asked for only where they are needed.
         """
-        excused = self._excuses_nothing and in_force.view.version > 0
-        if in_force.predictive is None:
+        excused = self._excuses_nothing and active.view.version > 0
+        if active.predictive is None:
             self.bias.stop()
-        followed = in_force.predictive is not None and not self.bias.follows
+        followed = active.predictive is not None and not self.bias.follows
         if not excused and not followed:
             return
         known = confidence()
         if excused:
             self.test.recalibrated(0, epsilon_of(known))
-        if followed and in_force.predictive is not None:
-            self.bias.calibrated_on(known, in_force.predictive.components, window)
+        if followed and active.predictive is not None:
+            self.bias.calibrated_on(known, active.predictive.components, window)
 
     def with_labels(self, found: Evaluation, window: ClosedWindow) -> Evaluation:
         """A window's estimates with the accuracy's interval as the labels so far leave it.

@@ -12,11 +12,11 @@ import numpy as np
 
 from monitor.engine.labels.cells import Cells
 from monitor.engine.labels.join import Matches
-from monitor.engine.report_order import Line, Place, Stage
+from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
 from monitor.engine.task import TaskEngine
 
 
-class LateLabels:
+class LabelReplay:
     """The matches of a chunk, of all tasks.
 
     Parameters
@@ -31,7 +31,7 @@ class LateLabels:
         self._matches = [found.take(np.argsort(found.sequence, kind="stable")) for found in joined]
         self._taken = [0] * len(self._tasks)
 
-    def count_until(self, sequence: int) -> list[Line]:
+    def count_until(self, sequence: int) -> list[OrderedReport]:
         """Count what was known by then, that record included; return the lines that came due on the way."""
         waiting = self._take_until(sequence)
         if waiting is None:  # as before most windows
@@ -48,7 +48,7 @@ class LateLabels:
             self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
             report = self._tasks[k].revisions.revise(crossing.series, crossing.window)
             if report is not None:
-                lines.append(Line(Place(place, Stage.REACHED, 0, *names), report))
+                lines.append(OrderedReport(StreamPosition(place, Phase.REACHED, 0, *names), report))
         for task, found, rest in zip(self._tasks, waiting, cells, strict=True):
             for cell in rest:
                 task.count(rest, cell)

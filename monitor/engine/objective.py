@@ -40,7 +40,7 @@ class CountPmf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class BootstrapDraws:
     """A window's estimate with its bootstrap distribution, for metrics that are no counts (`ece`).
 
     Parameters
@@ -66,7 +66,7 @@ class Draws:
             raise ValueError(f"size must be 1 or more, got {self.size}")
 
 
-Poolable = CountPmf | CountRatio | Draws
+Poolable = CountPmf | CountRatio | BootstrapDraws
 """What one window gives to an objective."""
 
 
@@ -104,7 +104,7 @@ def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, flo
 
     Parameters
     ----------
-    items : sequence of CountPmf, or of Draws
+    items : sequence of CountPmf, or of BootstrapDraws
         At least one; all of one kind.
     level : float
         Share of the distribution inside, 0 to 1.
@@ -230,7 +230,7 @@ class ObjectiveLogic:
 
         Parameters
         ----------
-        item : CountPmf, CountRatio or Draws, or None
+        item : CountPmf, CountRatio or BootstrapDraws, or None
             Of chance alone. None where its estimate is unknown.
         exposure : Exposure, optional
             How far it moves with what its rows share.
@@ -255,14 +255,14 @@ class ObjectiveLogic:
     def _ends(
         self, total: Poolable, model: Predictive | None, labels: LabelsSay | None
     ) -> tuple[float, float]:
-        if labels is not None and not isinstance(total, Draws | CountRatio):
+        if labels is not None and not isinstance(total, BootstrapDraws | CountRatio):
             return labels.interval(TrimmedPmf(total.offset, total.mass, total.n), self._settings.level)
         known = [one for one in self._exposures if one is not None]
         level = self._settings.level
         if model is None or not known:
             return _interval(total, level)
         variance = model.variance_of(known)
-        if isinstance(total, Draws | CountRatio):
+        if isinstance(total, BootstrapDraws | CountRatio):
             lean = sum(one.lean for one in known) / sum(one.weight for one in known)
             lower, upper = widened_interval(total.value, *_interval(total, level), variance, level)
             return max(lower - lean, 0.0), upper
@@ -335,25 +335,27 @@ def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
     """Two windows as one; None adds nothing."""
     if one is None or other is None:
         return one if other is None else other
-    if isinstance(one, Draws) and isinstance(other, Draws):
+    if isinstance(one, BootstrapDraws) and isinstance(other, BootstrapDraws):
         return _weighted(one, other)
     if isinstance(one, CountRatio) and isinstance(other, CountRatio):
         return one.convolve(other)
-    if isinstance(one, Draws | CountRatio) or isinstance(other, Draws | CountRatio):
+    if isinstance(one, BootstrapDraws | CountRatio) or isinstance(other, BootstrapDraws | CountRatio):
         raise ValueError("items must be windows of one kind, got counts and draws")
     return one.convolve(other)
 
 
-def _weighted(one: Draws, other: Draws) -> Draws:
+def _weighted(one: BootstrapDraws, other: BootstrapDraws) -> BootstrapDraws:
     if len(one.draws) != len(other.draws):
         raise ValueError(f"draws must be as many in each window, got {len(one.draws)} and {len(other.draws)}")
     size = one.size + other.size
     share, rest = one.size / size, other.size / size
-    return Draws(share * one.value + rest * other.value, share * one.draws + rest * other.draws, size)
+    return BootstrapDraws(
+        share * one.value + rest * other.value, share * one.draws + rest * other.draws, size
+    )
 
 
 def _interval(total: Poolable, level: float) -> tuple[float, float]:
-    if isinstance(total, Draws):
+    if isinstance(total, BootstrapDraws):
         low, high = np.quantile(total.draws, [(1 - level) / 2, (1 + level) / 2])
         return float(low), float(high)
     if isinstance(total, CountRatio):
@@ -365,11 +367,11 @@ def _interval(total: Poolable, level: float) -> tuple[float, float]:
 def _rows(item: Poolable) -> int:
     if isinstance(item, CountRatio):
         return item.rows
-    return item.size if isinstance(item, Draws) else item.n
+    return item.size if isinstance(item, BootstrapDraws) else item.n
 
 
 def _stored(item: Poolable) -> dict[str, Any]:
-    if isinstance(item, Draws):
+    if isinstance(item, BootstrapDraws):
         return {"value": item.value, "draws": item.draws.tolist(), "size": item.size}
     if isinstance(item, CountRatio):
         numbers = {"weight": item.weight, "own": item.own, "fixed": item.fixed, "rows": item.rows}
@@ -381,7 +383,7 @@ def _restored(item: Mapping[str, Any] | None) -> Poolable | None:
     if item is None:
         return None
     if set(item) == {"value", "draws", "size"}:
-        return Draws(item["value"], np.array(item["draws"], dtype=np.float64), item["size"])
+        return BootstrapDraws(item["value"], np.array(item["draws"], dtype=np.float64), item["size"])
     if "hits" in item:
         counts = {
             name: TrimmedPmf(**{**item[name], "mass": np.array(item[name]["mass"], dtype=np.float64)})

@@ -11,7 +11,7 @@ import numpy as np
 from monitor.base.records import Batch, Floats, Ints
 from monitor.base.results import Estimate
 from monitor.config.root import Task
-from monitor.engine.evaluate import Evaluation, Request, evaluate
+from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.stats.calibration import CALIBRATORS, AutoCalibrator, Choice, choose
 from monitor.stats.calibration.base import Calibration, cross_fit_in_time
 from monitor.stats.charts.base import Baseline
@@ -168,7 +168,7 @@ def reference_windows(
     cuts = [rows[start : start + size] for start in range(0, len(rows) - size + 1, size)]
     return evaluate(
         [
-            Request(
+            EstimationRequest(
                 scores=reference.scores[cut],
                 predicted=reference.predicted[cut],
                 calibrated=None if calibrated is None else calibrated[cut],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from monitor.reports.window_report import WindowReport
 
 
-class Stage(IntEnum):
+class Phase(IntEnum):
     """What brings a line at a place in the stream, in the order in which lines come."""
 
     REACHED = 0
@@ -20,31 +20,31 @@ class Stage(IntEnum):
     """The input has ended: lines of windows that labels have changed since their last one."""
 
 
-class Place(NamedTuple):
+class StreamPosition(NamedTuple):
     """Where a line stands: lines of one stream, sorted by it, are in the order in which they are written.
 
     Lines with equal places are of one series, whose own order holds. Of several tasks, the lines of
-    `Stage.ENDED` are in the order of the configuration, which whoever sorts must know.
+    `Phase.ENDED` are in the order of the configuration, which whoever sorts must know.
 
     Parameters
     ----------
     sequence : int
         Of the record with which the line came about; `monitor.engine.windows.LAST` after the last one.
-    stage : Stage
+    phase : Phase
     closed_at : int
-        In `Stage.ENDED`, the sequence of the record that closed the window; else 0.
+        In `Phase.ENDED`, the sequence of the record that closed the window; else 0.
     task, model, group : str
         Of the window; of the last line of a window that is let go of, those of the window it goes for.
 
     Examples
     --------
-    >>> late, closing = Place(7, Stage.REACHED, 0, "t", "b", ""), Place(7, Stage.CLOSED, 0, "t", "a", "")
-    >>> late < closing
+    >>> late = StreamPosition(7, Phase.REACHED, 0, "t", "b", "")
+    >>> late < StreamPosition(7, Phase.CLOSED, 0, "t", "a", "")
     True
     """
 
     sequence: int
-    stage: Stage
+    phase: Phase
     closed_at: int
     task: str
     model: str
@@ -52,14 +52,14 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OrderedReport:
     """A report, and where it stands.
 
     Parameters
     ----------
-    place : Place
+    position : StreamPosition
     report : WindowReport
     """
 
-    place: Place
+    position: StreamPosition
     report: WindowReport

@@ -13,9 +13,9 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Result
 from monitor.config.root import Task
-from monitor.engine.calibration import InForce
-from monitor.engine.comparators import Rivals
-from monitor.engine.evaluate import Evaluation, Request, calibrate
+from monitor.engine.calibration import ActiveCalibration
+from monitor.engine.comparators import ComparisonEstimators
+from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
 from monitor.engine.judge import Judge, JudgeSettings, standing
 from monitor.engine.label_checks import LabelChecks
 from monitor.engine.labels.columns import Matches
@@ -27,7 +27,7 @@ from monitor.engine.refit.due import schedule_of
 from monitor.engine.reported import Reported
 from monitor.engine.task_refits import Published
 from monitor.engine.versions import VersionTracker
-from monitor.engine.windows import ClosedWindow, CountWindow, Rows, WindowLogic
+from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, WindowLogic
 from monitor.reports.views import SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import Calibration, confidence_of
@@ -111,14 +111,14 @@ class Series:
         self._reported = Reported(task, settings.model, settings.group, self.tally, state)
         self._confidences = ConfidenceHistogram.from_snapshot(state.get("confidences", {}))
         saved = state.get("calibration")
-        self.in_force = InForce.resumed(saved, task, reference, self._fits, settings.group)
-        self._rivals = Rivals(task, reference, self.in_force.calibration, state)
+        self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
+        self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state)
         self.recalibration = schedule_of(task.relabelled_every, settings.group, state)
         if saved is None and reference is not None:
             self._start(reference)
         if reference is not None and not settings.group:
             known = partial(self.confidence, reference.scores, reference.predicted)
-            self.checks.begin(self.in_force, self._windows.number, known)
+            self.checks.begin(self.active, self._windows.number, known)
 
     def _start(self, reference: Reference) -> None:
         """Draw the charts around the reference."""
@@ -128,9 +128,9 @@ class Series:
             self._versions = VersionTracker(task.window.min_size, seeded)
             self._judged_version = reference.version
         windows = reference_windows(
-            self.in_force.view.method, reference, self.settings.group, task, self.settings.positive
+            self.active.view.method, reference, self.settings.group, task, self.settings.positive
         )
-        found = baselines([self._rivals.judged(window) for window in windows])
+        found = baselines([self._comparisons.judged(window) for window in windows])
         try:
             self._judge.set_baseline(found)
         except ConfigError as error:
@@ -140,7 +140,7 @@ class Series:
             self.without_baseline = str(error)
 
     def push(
-        self, rows: Rows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
+        self, rows: AnswerRows, partitions: tuple[str, ...], version: Ints, names: tuple[str, ...]
     ) -> tuple[list[ClosedWindow], Ints]:
         """Add rows; return the windows that closed, and the number of the window of each row."""
         self.changed = True
@@ -237,12 +237,12 @@ class Series:
         -------
         (n,) float64
         """
-        calibrated = calibrate(self.in_force.calibration, scores)
+        calibrated = calibrate(self.active.calibration, scores)
         return confidence_of(scores if calibrated is None else calibrated, predicted)
 
-    def request(self, window: ClosedWindow) -> Request:
+    def request(self, window: ClosedWindow) -> EstimationRequest:
         """What is to be estimated of a window."""
-        return self.in_force.request(window, self.settings.task)
+        return self.active.request(window, self.settings.task)
 
     @property
     def open_window(self) -> tuple[WindowLogic, str]:
@@ -256,7 +256,7 @@ class Series:
         """
         self.changed = True
         self._reported.take(fit.estimates)
-        if fit.calibration is None or fit.calibration.snapshot() == self.in_force.calibration.snapshot():
+        if fit.calibration is None or fit.calibration.snapshot() == self.active.calibration.snapshot():
             return
         self.recalibrate(fit.calibration, fit.time, fit.rests_on)
 
@@ -264,19 +264,19 @@ class Series:
         self, calibration: Calibration, time: float, rows: RestsOn | None, epsilon: float | None = None
     ) -> None:
         """Take over one that rests on answers up to this time; `epsilon` as in `LabelChecks.recalibrated`."""
-        fits = max(self._fits, self.in_force.view.version)
-        self._take_over(self.in_force.followed_by(calibration, time, fits, rows), epsilon)
+        fits = max(self._fits, self.active.view.version)
+        self._take_over(self.active.followed_by(calibration, time, fits, rows), epsilon)
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has."""
-        if (found := self.in_force.following(model.in_force)) is not self.in_force:
+        if (found := self.active.following(model.active)) is not self.active:
             self._take_over(found)
 
-    def _take_over(self, found: InForce, epsilon: float | None = None) -> None:
+    def _take_over(self, found: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
-        first = self.in_force.view.method == "none"
-        self.in_force = found
-        self._rivals.recalibrated(found.calibration)
+        first = self.active.view.method == "none"
+        self.active = found
+        self._comparisons.recalibrated(found.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         if first:
             self._judge.begin_anew()
@@ -288,12 +288,14 @@ class Series:
         self.changed = True
         self._follow_version(window)
         evaluation = self.checks.with_labels(evaluation, window)
-        judged = self._rivals.judged(evaluation)
+        judged = self._comparisons.judged(evaluation)
         charts, objectives = self._judge.judge(judged, window.size, window.end_time)
         self._used += window.size
         self._confidences = self._confidences.plus(evaluation.confidence)
         self.tally.close(window.number, window.end_time)
-        estimates = self._reported.of_window(window.number, evaluation, self._rivals.of_window(evaluation))
+        estimates = self._reported.of_window(
+            window.number, evaluation, self._comparisons.of_window(evaluation)
+        )
         classes = self._reported.of_classes(evaluation)
         self._last = LastWindow(window.end_time, estimates, charts, classes)
         return WindowReport(
@@ -306,7 +308,7 @@ class Series:
             closed_by=window.closed_by,
             start_time=window.start_time,
             end_time=window.end_time,
-            calibration=self.in_force.view,
+            calibration=self.active.view,
             estimates=estimates,
             charts=charts,
             objectives=objectives,
@@ -329,7 +331,7 @@ class Series:
             self.checks.begin_anew(window.number)
             if self.recalibration is not None:
                 self.recalibration.begin_anew(window.number)
-            self.in_force = self.in_force.of_another_version()
+            self.active = self.active.of_another_version()
         self._judged_version = version
 
     def labelled(self, window: int) -> int:
@@ -355,7 +357,7 @@ class Series:
             duplicates=self.duplicates,
             pending=self._windows.pending,
             window_end_time=last.end_time if last else None,
-            calibration=self.in_force.view,
+            calibration=self.active.view,
             estimates=self._reported.current(last, self._windows.number),
             charts=last.charts if last else (),
             objectives=self._judge.objectives(),
@@ -388,10 +390,10 @@ class Series:
             "judged_version": self._judged_version,
             "confidences": self._confidences.snapshot(),
             **self._rebaselines.snapshot(),
-            "fits": max(self._fits, self.in_force.view.version),
+            "fits": max(self._fits, self.active.view.version),
             "last": self._last.snapshot() if self._last else None,
-            "calibration": self.in_force.snapshot(),
+            "calibration": self.active.snapshot(),
             "recalibration": None if self.recalibration is None else self.recalibration.snapshot(),
             **self._reported.snapshot(),
-            **self._rivals.snapshot(),
+            **self._comparisons.snapshot(),
         }

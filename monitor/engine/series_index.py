@@ -14,7 +14,7 @@ from monitor.base.records import Batch, Ints
 _DROPPED_NAMES_KEPT = 10_000  # a flood of names must not fill the memory: beyond, they are counted again
 
 
-class Watched:
+class SeriesIndex:
     """The series of a task by name, up to a cap; what is beyond it is counted.
 
     Parameters

@@ -15,7 +15,7 @@ _FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: ti
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class SeriesWindow:
     """A window that closed, and the series it belongs to."""
 
     series: int
@@ -23,7 +23,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedBatch:
     """Answers with the clock by which windows age.
 
     Parameters
@@ -38,24 +38,24 @@ class Timed:
     arrival: Floats
 
     @classmethod
-    def at(cls, batch: Batch, arrival: Floats) -> Timed:
+    def at(cls, batch: Batch, arrival: Floats) -> TimedBatch:
         """Answers that came then; one without a time, or with one a day ahead, gets that of its arrival."""
         wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
         return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TaskOutput:
     """What a chunk did to a task: windows that closed, labels that matched, answers that were shed."""
 
-    closed: list[Closed]
+    closed: list[SeriesWindow]
     matches: list[Matches]
     shed: int
 
 
 def timed(
     chunk: Chunk, clock: EventClock | None, now: float
-) -> tuple[dict[str, Timed], dict[str, LabelBatch]]:
+) -> tuple[dict[str, TimedBatch], dict[str, LabelBatch]]:
     """A chunk's answers with the clock by which windows age, its labels with a time each; both by task.
 
     Live, that clock is the time of arrival. In a replay it is read off the records, answers and labels of
@@ -74,7 +74,7 @@ def timed(
     marks = np.full(sum(map(len, records)), now) if clock is None else _read_clock(chunk, records, clock)
     marks[np.isneginf(marks)] = 0.0  # before the first record that names a time
     parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
-    batches = {b.task: Timed.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
+    batches = {b.task: TimedBatch.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
     labels = {
         found.task: replace(found, time=np.fmin(found.time, mark))
         for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)

@@ -20,17 +20,17 @@ from monitor.engine.labels.cells import Cell, Cells
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import JobResult
 from monitor.engine.series import Series, SeriesSettings
-from monitor.engine.series_index import Watched
-from monitor.engine.steps import Closed, Step, Timed
-from monitor.engine.task_recalibrations import Recalibrations
+from monitor.engine.series_index import SeriesIndex
+from monitor.engine.steps import SeriesWindow, TaskOutput, TimedBatch
+from monitor.engine.task_recalibrations import TaskRecalibrations
 from monitor.engine.task_refits import TaskRefits
-from monitor.engine.windows import Rows
+from monitor.engine.windows import AnswerRows
 from monitor.reports.views import LabelOutcome
 
 
@@ -86,22 +86,22 @@ class TaskEngine:
         if task.refits:
             answers = self.join.rings["answers"]
             self.refits = TaskRefits(settings.name, task, answers, settings.references, state.get("refits"))
-        self.recalibrations: Recalibrations | None = None
+        self.recalibrations: TaskRecalibrations | None = None
         if task.recalibrates:
             answers, saved = self.join.rings["answers"], state.get("recalibrations")
-            self.recalibrations = Recalibrations(settings.name, task, answers, settings.references, saved)
+            self.recalibrations = TaskRecalibrations(settings.name, task, answers, settings.references, saved)
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
         self.revisions: RevisionsLogic = settings.revisions.build(
             self._labelled, self._realised, state.get("revisions")
         )
         self.series: list[Series] = []
-        self._watched = Watched(task.max_series, self._add_series, state)
+        self._index = SeriesIndex(task.max_series, self._add_series, state)
         self._given: list[int] = []
         self._gave_revisions = False
         for model, group, saved in state.get("series", ()):
             self._add_series(model, group, saved)
         for model in task.models:
-            self._watched.series_of(model, "")  # one that never answers must show, as silent
+            self._index.series_of(model, "")  # one that never answers must show, as silent
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the task needs to go on from here, but its settings."""
@@ -117,15 +117,15 @@ class TaskEngine:
         refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
         if self.recalibrations is not None:
             refits["recalibrations"] = self.recalibrations.snapshot()
-        return {**self._watched.snapshot(), **refits, "ageing": self._ageing.snapshot()}
+        return {**self._index.snapshot(), **refits, "ageing": self._ageing.snapshot()}
 
     @property
     def dropped(self) -> int:
         """Models and groups beyond the cap."""
-        return self._watched.dropped
+        return self._index.dropped
 
     @property
-    def _rings(self) -> dict[str, KeyedRing]:
+    def _rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by kind."""
         return self.join.rings | ({} if self.refits is None else self.refits.rings)
 
@@ -174,11 +174,11 @@ class TaskEngine:
 
     def absorb(
         self,
-        answers: Timed | None,
+        answers: TimedBatch | None,
         labels: LabelBatch | None,
         partitions: tuple[str, ...],
         sequence: Ints,
-    ) -> Step:
+    ) -> TaskOutput:
         """Take the answers and labels that a chunk brought, in the order of their arrival.
 
         Parameters
@@ -190,10 +190,10 @@ class TaskEngine:
         sequence : (n,) int64
             By the chunk's order, the place of each record among all that were ever received.
         """
-        step = Step([], [], 0)
+        step = TaskOutput([], [], 0)
         if answers is not None:
             batch, arrival = answers.batch, answers.arrival
-            series = self._watched.models(batch)
+            series = self._index.models(batch)
             step = self._take_answers(answers, series, partitions, sequence[batch.order])
             shed = series < 0
             # A record of several models holds its label once: it counts where any of them is watched.
@@ -209,7 +209,9 @@ class TaskEngine:
             step.matches.append(self._take_labels(labels, sequence[labels.order]))
         return step
 
-    def _take_answers(self, timed: Timed, series: Ints, partitions: tuple[str, ...], sequence: Ints) -> Step:
+    def _take_answers(
+        self, timed: TimedBatch, series: Ints, partitions: tuple[str, ...], sequence: Ints
+    ) -> TaskOutput:
         batch, arrival = timed.batch, timed.arrival
         watched = series >= 0
         codes = np.array([model_code(name) for name in batch.models], dtype=np.int64)
@@ -218,11 +220,11 @@ class TaskEngine:
         time = np.minimum(batch.time, arrival)
         new = self.join.is_new(batch.key, model, time)
         kept = np.flatnonzero(watched & new)
-        groups = [self._watched.groups(batch, name, watched) for name in self._settings.task.groups]
+        groups = [self._index.groups(batch, name, watched) for name in self._settings.task.groups]
         memberships = [series, *groups]
         for member in memberships:
             self._count_duplicates(member[watched & ~new & (member >= 0)])
-        rows = Rows(
+        rows = AnswerRows(
             scores=batch.scores,
             predicted=batch.predicted,
             time=batch.time,
@@ -248,7 +250,7 @@ class TaskEngine:
         direct = match_directly(batch, kept, answers)
         without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
         self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
-        return Step(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
+        return TaskOutput(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
         codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
@@ -297,7 +299,7 @@ class TaskEngine:
         return None if self.refits is None else self.refits.begin(sequence, now)
 
     def begin_recalibration(self, among: Collection[int] | None = None) -> RecalibrationJob | None:
-        """See `Recalibrations.begin`."""
+        """See `TaskRecalibrations.begin`."""
         return None if self.recalibrations is None else self.recalibrations.begin(self.series, among)
 
     def publish(self, result: JobResult, now: float) -> bool:
@@ -331,28 +333,28 @@ class TaskEngine:
             self.refits.wipe(ids)
         return self.join.forget(ids, self.models)
 
-    def tick(self, now: float, live: bool = True) -> list[Closed]:
+    def tick(self, now: float, live: bool = True) -> list[SeriesWindow]:
         """Close the windows that have grown old; `live`, by the clock, let go of rows that have."""
         if live:
             self._ageing.step(now, self.join.expire)
         if self.refits is not None:
             self.refits.schedule.tick(now)
         found = [(i, series.tick(now)) for i, series in enumerate(self.series)]
-        return [Closed(i, window) for i, window in found if window]
+        return [SeriesWindow(i, window) for i, window in found if window]
 
-    def close(self) -> list[Closed]:
+    def close(self) -> list[SeriesWindow]:
         """Close every open window because the input has ended."""
         found = [(i, series.close()) for i, series in enumerate(self.series)]
-        return [Closed(i, window) for i, window in found if window]
+        return [SeriesWindow(i, window) for i, window in found if window]
 
     def _into_windows(
-        self, batch: Batch, rows: Rows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
-    ) -> tuple[list[Closed], list[Ints], Floats]:
+        self, batch: Batch, rows: AnswerRows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
+    ) -> tuple[list[SeriesWindow], list[Ints], Floats]:
         """Push the kept rows into each series that they belong to, first that of their model.
 
         Return the windows closed and joined, and each row's confidence by its model's calibration.
         """
-        closed: list[Closed] = []
+        closed: list[SeriesWindow] = []
         numbers: list[Ints] = []
         confidence = np.full(len(batch), np.nan)
         for membership in memberships:
@@ -364,7 +366,7 @@ class TaskEngine:
                 more, number[places] = self.series[series].push(
                     part, partitions, batch.version[places], batch.versions
                 )
-                closed += [Closed(series, window) for window in more]
+                closed += [SeriesWindow(series, window) for window in more]
             numbers.append(number[kept])
         return closed, numbers, confidence[kept]
 
@@ -379,7 +381,7 @@ class TaskEngine:
             self.refits.add_series(model, group)
         if self.recalibrations is not None:
             self.recalibrations.look(len(self.series) - 1, self.series[-1])
-        self._watched.note(model, group)
+        self._index.note(model, group)
         if group and saved is None:
             # A group that comes later has the calibration that its model has by then.
-            self.series[-1].follow(self.series[self._watched.series_of(model, "")])
+            self.series[-1].follow(self.series[self._index.series_of(model, "")])

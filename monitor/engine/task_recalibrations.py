@@ -10,7 +10,7 @@ import numpy as np
 from monitor.base.records import NO_ID, Ints
 from monitor.config.root import Task
 from monitor.engine.labels.columns import weights
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.series import Series
@@ -31,7 +31,7 @@ REFERENCE_ROWS = 5000
 fits on all of a large one would take seconds, and beside fresh labels it hardly ever counts in full."""
 
 
-class Recalibrations:
+class TaskRecalibrations:
     """The recalibrations of a task at work: one at a time, models in the order in which they came due.
 
     A fit rests on labelled answers of windows that are closed, in all series that they count in: so no
@@ -42,7 +42,7 @@ class Recalibrations:
     name : str
     task : Task
         One that recalibrates.
-    answers : KeyedRing
+    answers : BoundedTable
         Of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
@@ -54,7 +54,7 @@ class Recalibrations:
         self,
         name: str,
         task: Task,
-        answers: KeyedRing,
+        answers: BoundedTable,
         references: Mapping[str, Reference],
         resume: Mapping[str, Any] | None = None,
     ) -> None:
@@ -199,7 +199,7 @@ class Recalibrations:
             ),
             fresh=sequence > schedule.seen,
             reference=None if reference is None else thinned(reference),
-            in_force=series.in_force.calibration.snapshot(),
+            in_force=series.active.calibration.snapshot(),
             trusted=series.checks.trusted,
         )
 

@@ -14,7 +14,7 @@ from monitor.config.root import Task
 from monitor.engine.labels.columns import Answers, Matches
 from monitor.engine.labels.draws import Draws, Round
 from monitor.engine.labels.pool import PoolRows, ScorePool, ScorePoolSettings
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic
@@ -57,7 +57,7 @@ class TaskRefits:
     name : str
     task : Task
         One that refits something.
-    answers : KeyedRing
+    answers : BoundedTable
         Of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
@@ -69,7 +69,7 @@ class TaskRefits:
         self,
         name: str,
         task: Task,
-        answers: KeyedRing,
+        answers: BoundedTable,
         references: Mapping[str, Reference],
         resume: Mapping[str, Any] | None = None,
     ) -> None:
@@ -103,7 +103,7 @@ class TaskRefits:
         )
 
     @property
-    def rings(self) -> dict[str, KeyedRing]:
+    def rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by kind."""
         return {POOL: self.pool.labelled, DRAWS: self.draws.ring}
 

@@ -23,7 +23,7 @@ _FIRST_ROOM = 16  # rows
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AnswerRows:
     """Answers on their way into windows, n rows in order of arrival.
 
     Parameters
@@ -51,9 +51,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.time)
 
-    def take(self, index: Ints) -> Rows:
+    def take(self, index: Ints) -> AnswerRows:
         """The rows at these places."""
-        return Rows(
+        return AnswerRows(
             self.scores[index],
             self.predicted[index],
             self.time[index],
@@ -124,7 +124,8 @@ class CountWindow:
     --------
     >>> logic = CountWindow(size=2, min_size=1, max_age_seconds=60).build()
     >>> column = np.arange(5)
-    >>> rows = Rows(np.full((5, 2), 0.5), column, column * 1.0, column * 1.0, column, column * 0, column)
+    >>> times = column * 1.0
+    >>> rows = AnswerRows(np.full((5, 2), 0.5), column, times, times, column, column * 0, column)
     >>> closed, numbers = logic.push(rows, ("a.ndjson",))
     >>> [(w.number, w.size, w.closed_by) for w in closed], numbers.tolist(), logic.pending
     ([(0, 2, 'size'), (1, 2, 'size')], [0, 0, 1, 1, 2], 1)
@@ -218,7 +219,7 @@ class WindowLogic:
         return self._number
 
     def push(
-        self, rows: Rows, partitions: tuple[str, ...], version: str = ""
+        self, rows: AnswerRows, partitions: tuple[str, ...], version: str = ""
     ) -> tuple[list[ClosedWindow], Ints]:
         """Add rows; return the windows that closed, and the number of the window of each row.
 
@@ -338,7 +339,7 @@ class WindowLogic:
         on_time = start + int(np.searchsorted(arrival[start:full], deadline, side="right"))
         return min(full, max(on_time, start + self._settings.min_size - self._count, start + 1))
 
-    def _append(self, rows: Rows, start: int, stop: int, partitions: tuple[str, ...]) -> None:
+    def _append(self, rows: AnswerRows, start: int, stop: int, partitions: tuple[str, ...]) -> None:
         if not self._count:
             self._first_arrival = float(rows.arrival[start])
         self._keep()

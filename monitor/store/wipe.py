@@ -46,7 +46,7 @@ def _overwrite(connection: sqlite3.Connection, ring: str, first: int, keys: Keys
     if len(places):
         rows["keys"][places] = 0
         for column in rows["columns"].values():
-            column[places] = column.dtype == np.bool_  # as `KeyedRing.wipe` leaves them
+            column[places] = column.dtype == np.bool_  # as `BoundedTable.wipe` leaves them
         connection.execute(f"UPDATE ring_rows SET rows = ? {where}", (pack(rows), ring, first))
     return places
 

@@ -15,7 +15,7 @@ from time import perf_counter
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-from monitor.engine.evaluate import Request, evaluate
+from monitor.engine.evaluate import EstimationRequest, evaluate
 from monitor.engine.labels.follow import BiasFollower
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.estimate.bias_law import biased
@@ -60,7 +60,7 @@ def lines() -> list[str]:
             took = []
             for used in (None, model):
                 requests = [
-                    Request(s, p, calibration.apply(s), metrics, 1, 0.95, i, predictive=used)
+                    EstimationRequest(s, p, calibration.apply(s), metrics, 1, 0.95, i, predictive=used)
                     for i, (s, p) in enumerate(windows)
                 ]
                 took.append(best(lambda r=requests: evaluate(r), 5) / WINDOWS)  # type: ignore[misc]

@@ -24,7 +24,7 @@ import numpy as np
 from monitor.base.records import mix
 from monitor.engine.labels.columns import Matches, answer_columns, answer_keys, model_code
 from monitor.engine.labels.pool import ScorePool, ScorePoolSettings
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob
 from tests.streams import confidences
@@ -37,9 +37,9 @@ FIT_ROWS = 20_000
 BLOCK = 100_000
 
 
-def filled(requests: int) -> tuple[ScorePool, KeyedRing]:
+def filled(requests: int) -> tuple[ScorePool, BoundedTable]:
     """The pool over a join's answers, as they would stand there."""
-    ring = KeyedRing(answer_columns(1, len(MODELS)), requests * len(MODELS))
+    ring = BoundedTable(answer_columns(1, len(MODELS)), requests * len(MODELS))
     settings = ScorePoolSettings(MODELS, 2, requests, FIT_ROWS, LABELLED, horizon_days=30.0)
     rng = np.random.default_rng(0)
     for first in range(0, requests, BLOCK):

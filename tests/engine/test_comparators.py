@@ -12,7 +12,7 @@ import pytest
 from connectors.base import RawMessages
 from monitor.base.results import Estimate, Result, Unknown
 from monitor.config.root import Task
-from monitor.engine.comparators import RivalFits
+from monitor.engine.comparators import ComparisonFits
 from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
@@ -265,9 +265,9 @@ def test_estimators_of_confidences_alone_need_no_classes() -> None:
     right = np.where(rng.random(100) < confidence[:, 0], 0, 1)
     known = Reference(confidence, np.zeros(100, dtype=np.int64), right, np.arange(100.0), "", {})
     settings = Task(estimators=("average_confidence", "cbpe_sem"), metrics=("accuracy",))
-    fits = RivalFits.of(known, CALIBRATORS["none"]().fit(confidence, known.predicted, right), settings)
+    fits = ComparisonFits.of(known, CALIBRATORS["none"]().fit(confidence, known.predicted, right), settings)
     assert fits.row_sd == {"accuracy": pytest.approx((right == 0).std())}
-    assert RivalFits.from_snapshot(fits.snapshot()) == fits
+    assert ComparisonFits.from_snapshot(fits.snapshot()) == fits
 
 
 def test_a_reload_that_names_them_has_them_from_the_next_window_on() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from monitor.config.root import Bound
-from monitor.engine.objective import CountPmf, Draws, Objective, judge, pooled_interval
+from monitor.engine.objective import BootstrapDraws, CountPmf, Objective, judge, pooled_interval
 from monitor.reports.views import ObjectiveState
 from monitor.stats.estimate.poisson_binomial import PoissonBinomial, TrimmedPmf, trim
 
@@ -18,8 +18,8 @@ def window(p: float | np.ndarray, n: int = 500) -> TrimmedPmf:
     return trim(PoissonBinomial(np.full(n, p) if np.isscalar(p) else p).pmf)
 
 
-def draws(value: float, spread: float = 0.01, size: int = 500, seed: int = 0) -> Draws:
-    return Draws(value, value + spread * np.random.default_rng(seed).standard_normal(200), size)
+def draws(value: float, spread: float = 0.01, size: int = 500, seed: int = 0) -> BootstrapDraws:
+    return BootstrapDraws(value, value + spread * np.random.default_rng(seed).standard_normal(200), size)
 
 
 FLOOR, CEILING = Bound(min=0.9), Bound(max=0.05)
@@ -106,7 +106,7 @@ def test_an_unknown_window_adds_nothing_but_takes_its_place() -> None:
     assert (gone.state, gone.lower, gone.upper, gone.rows) == (None, None, None, 0)
 
 
-def stream(kind: str, n: int, seed: int = 3) -> list[TrimmedPmf | Draws | None]:
+def stream(kind: str, n: int, seed: int = 3) -> list[TrimmedPmf | BootstrapDraws | None]:
     """Windows of several sizes, every fourth without an estimate."""
     rng = np.random.default_rng(seed)
     sizes = rng.integers(20, 300, n).tolist()
@@ -221,7 +221,7 @@ def test_a_metric_at_its_floor_is_called_breached_as_seldom_as_the_level_says() 
     breached = 0
     for correct in rng.binomial(500, 0.9, 2000):
         share = correct / 500
-        noisy = Draws(share, share + math.sqrt(0.09 / 500) * rng.standard_normal(200), 500)
+        noisy = BootstrapDraws(share, share + math.sqrt(0.09 / 500) * rng.standard_normal(200), 500)
         breached += Objective(FLOOR, windows=1).build().update(noisy).state is ObjectiveState.BREACHED
     assert abs(breached / 2000 - 0.025) < 4 * 0.0035
 
@@ -237,12 +237,12 @@ def test_trimmed_pmf_fits_the_protocol_and_draws_do_not() -> None:
         ([], "items must hold one window or more, got none"),
         ([window(0.9), draws(0.1)], "items must be windows of one kind, got counts and draws"),
         (
-            [Draws(0.1, np.ones(3), 5), Draws(0.1, np.ones(4), 5)],
+            [BootstrapDraws(0.1, np.ones(3), 5), BootstrapDraws(0.1, np.ones(4), 5)],
             "draws must be as many in each window, got 3 and 4",
         ),
     ],
 )
-def test_windows_that_do_not_go_together(items: list[TrimmedPmf | Draws], message: str) -> None:
+def test_windows_that_do_not_go_together(items: list[TrimmedPmf | BootstrapDraws], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pooled_interval(items, 0.95)
 
@@ -254,12 +254,12 @@ def test_impossible_settings_and_items_are_named() -> None:
         with pytest.raises(ValueError, match=f"level must be above 0 and below 1, got {level}"):
             Objective(FLOOR, level=level)
     with pytest.raises(ValueError, match="draws must be finite numbers"):
-        Draws(0.1, np.array([0.1, math.nan]), 5)
+        BootstrapDraws(0.1, np.array([0.1, math.nan]), 5)
     with pytest.raises(ValueError, match="draws must be finite numbers"):
-        Draws(0.1, np.zeros(0), 5)
+        BootstrapDraws(0.1, np.zeros(0), 5)
     with pytest.raises(ValueError, match="value must be a finite number, got nan"):
-        Draws(math.nan, np.ones(3), 5)
+        BootstrapDraws(math.nan, np.ones(3), 5)
     with pytest.raises(ValueError, match="size must be 1 or more, got 0"):
-        Draws(0.1, np.ones(3), 0)
+        BootstrapDraws(0.1, np.ones(3), 0)
     with pytest.raises(ValueError, match=r"resume must hold windows of an objective, got one with \['x'\]"):
         Objective(FLOOR).build({"items": [{"x": 1}], "next": 0})

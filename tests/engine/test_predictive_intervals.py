@@ -13,9 +13,9 @@ from connectors.base import RawMessages
 from monitor.base.results import Estimate
 from monitor.cli.check.intervals import interval_sentences
 from monitor.config.root import Bound
-from monitor.engine.calibration import InForce
-from monitor.engine.evaluate import Evaluation, Request, evaluate
-from monitor.engine.objective import Draws, Objective
+from monitor.engine.calibration import ActiveCalibration
+from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
+from monitor.engine.objective import BootstrapDraws, Objective
 from monitor.engine.reference import Reference, split_by_model
 from monitor.export.page import render_page
 from monitor.reports.reader import from_json
@@ -80,7 +80,7 @@ def windows_of(
     predicted = scores.argmax(axis=1)
     cuts = [slice(n * i, n * i + n) for i in range(many)]
     return [
-        Request(raw[cut], predicted[cut], scores[cut], metrics, 1, 0.95, i, predictive=model)
+        EstimationRequest(raw[cut], predicted[cut], scores[cut], metrics, 1, 0.95, i, predictive=model)
         for i, cut in enumerate(cuts)
     ]
 
@@ -195,7 +195,7 @@ class TestInTheDaemon:
 
     def test_another_calibration_keeps_them_unless_its_rows_tell_its_error(self):
         known, settings = reference(), task(reference={"path": "r"})
-        start = InForce.at_start(settings, known, 0)
+        start = ActiveCalibration.at_start(settings, known, 0)
         assert start.predictive is not None
         later = start.followed_by(start.calibration, 1.7e9, 1)
         assert later.predictive is start.predictive
@@ -295,9 +295,9 @@ def _item(part: Evaluation, metric: str) -> Any:
     if metric == "accuracy":
         return part.accuracy
     if metric in part.errors:
-        return Draws(part.estimates[metric].value, part.errors[metric].draws, 200)
+        return BootstrapDraws(part.estimates[metric].value, part.errors[metric].draws, 200)
     other = part.others[metric]
-    return other.counts or Draws(other.result.value, other.draws, 200)
+    return other.counts or BootstrapDraws(other.result.value, other.draws, 200)
 
 
 class TestByPredictedClass:

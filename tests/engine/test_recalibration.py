@@ -302,7 +302,7 @@ def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_group
     recorder = Recorder()
     found = rig(settings(groups=["region"]), recorder)
     found.feed(stream(groups={"region": "eu"}))
-    whole, group = (series.in_force for series in found.engine.series["t"])
+    whole, group = (series.active for series in found.engine.series["t"])
     assert whole.predictive is not None
     assert group.predictive is not None
     fits = zip(recorder.jobs, recorder.done, strict=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.engine.windows import LAST, ClosedWindow, CountWindow, Rows
+from monitor.engine.windows import LAST, AnswerRows, ClosedWindow, CountWindow
 from tests.plain_state import through_msgpack
 
 PARTITIONS = ("a.ndjson", "b.ndjson", "c.ndjson")
@@ -64,10 +64,10 @@ class SlowCutter:
         self.open = []
 
 
-def columns(rows: list[Row], first: int = 0) -> Rows:
+def columns(rows: list[Row], first: int = 0) -> AnswerRows:
     """Rows of which the first is `first`-th of all; each one's position is ten times its place."""
     sequence = np.arange(first, first + len(rows))
-    return Rows(
+    return AnswerRows(
         scores=np.array([row.scores for row in rows], dtype=float).reshape(len(rows), 2),
         predicted=np.array([row.predicted for row in rows], dtype=np.int64),
         time=np.array([row.time for row in rows], dtype=float),

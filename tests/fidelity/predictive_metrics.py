@@ -21,7 +21,7 @@ from scipy.special import expit, logit
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
-from monitor.engine.evaluate import Request, evaluate
+from monitor.engine.evaluate import EstimationRequest, evaluate
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
@@ -87,7 +87,7 @@ def one_life(stream: str, reference: int, seed: int) -> Seen:
             cut = slice(start, start + n)
             known = truths(scores[cut], predicted[cut], labels[cut], true[cut])
             for kind, used in zip(KINDS, (None, model), strict=True):
-                request = Request(
+                request = EstimationRequest(
                     scores[cut], predicted[cut], fitted.apply(scores[cut]), METRICS, 1, 0.95, start,
                     predictive=used,
                 )  # fmt: skip

@@ -19,7 +19,7 @@ from monitor.cli.check.warnings import (
 )
 from monitor.config.root import Config, FalseAlarmBudget, Task
 from monitor.config.traffic import charted_metrics, charted_windows_per_week, window_rows
-from monitor.engine.comparators import RIVALS
+from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.engine.judge import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.stats.charts import false_alarm_rate
 from monitor.stats.charts.limits import DEFAULT_ARL0, limits
@@ -210,7 +210,7 @@ def _charts(name: str, task: Task, windows: Mapping[str, int] | None) -> Iterato
     ]
     for metric in charted_metrics(task):
         for model, traffic in models or [(None, None)]:
-            by_labels = metric != "accuracy" or task.chart.estimator in RIVALS
+            by_labels = metric != "accuracy" or task.chart.estimator in COMPARISON_ESTIMATORS
             if by_labels and _lacks(windows, model):
                 continue
             rate = _rate(name, task, metric, _baseline_windows(task, windows, model))

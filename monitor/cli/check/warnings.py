@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from monitor.config.root import Bound, Config, Task
 from monitor.config.traffic import CALIBRATION_ERRORS, charted_metrics, window_rows
-from monitor.engine.comparators import RIVALS
+from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.stats.charts import CHARTS
 
 _DAY = 86_400.0
@@ -28,10 +28,10 @@ def _errors_unknown(task: Task) -> str:
 
 
 def _rivals_unknown(task: Task) -> str:
-    rivals = [tag for tag in RIVALS if tag in task.estimators]
+    rivals = [tag for tag in COMPARISON_ESTIMATORS if tag in task.estimators]
     if not rivals:
         return ""
-    judged = ", so that its accuracy is not charted" if task.chart.estimator in RIVALS else ""
+    judged = ", so that its accuracy is not charted" if task.chart.estimator in COMPARISON_ESTIMATORS else ""
     return f"{' and '.join(rivals)} {'stays' if len(rivals) == 1 else 'stay'} unknown{judged}"
 
 

@@ -12,7 +12,7 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Ints
 from monitor.cli.verify.rows import Rows
 from monitor.config.root import Task
-from monitor.engine.evaluate import Request, calibrate, evaluate
+from monitor.engine.evaluate import EstimationRequest, calibrate, evaluate
 from monitor.engine.series import SeriesSettings
 from monitor.reports.views import CalibrationView, MetricEstimate
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
@@ -156,7 +156,7 @@ def _estimates(
     reported = [each for each in line.estimates if each["estimator"] == AVERAGE_CONFIDENCE]
     metrics = tuple(each["metric"] for each in reported)
     level = next((each["level"] for each in reported if "level" in each), task.level)
-    request = Request(
+    request = EstimationRequest(
         scores=rows.scores,
         predicted=rows.predicted,
         calibrated=calibrate(calibration, rows.scores),

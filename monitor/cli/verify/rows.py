@@ -13,7 +13,7 @@ from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, id_keys
 from monitor.config.root import Task
 from monitor.engine.labels.columns import answer_keys
 from monitor.engine.labels.repeats import repeats
-from monitor.engine.labels.table import LARGEST, KeyedRing
+from monitor.engine.labels.table import LARGEST, BoundedTable
 
 _SECONDS_A_DAY = 86_400.0
 
@@ -99,7 +99,7 @@ class FirstUses:
         self._horizon = task.labels.horizon_days * _SECONDS_A_DAY
         # Each answer stands once for its model and once for each of its groups.
         most = min(LARGEST, task.labels.max_answers * (1 + len(task.groups)))
-        self._known = KeyedRing({"time": np.float64}, most)
+        self._known = BoundedTable({"time": np.float64}, most)
 
     def first(self, series: tuple[str, str, str], rows: Rows) -> NDArray[np.bool_]:
         """Which of these rows are, in their order; they are remembered."""

@@ -15,7 +15,7 @@ from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
-from monitor.engine.comparators import RIVALS
+from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.store.history import History, Line
 
 _SHOWN = 10
@@ -195,8 +195,10 @@ class Verifier:
         every = [compared(line, task, each, calibration, predictive) for each in self._readings(line, rows)]
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
-        found.rivals += sum(e["estimator"] in RIVALS for e in line.estimates)
-        found.realised += sum(e["estimator"] not in (AVERAGE_CONFIDENCE, *RIVALS) for e in line.estimates)
+        found.rivals += sum(e["estimator"] in COMPARISON_ESTIMATORS for e in line.estimates)
+        found.realised += sum(
+            e["estimator"] not in (AVERAGE_CONFIDENCE, *COMPARISON_ESTIMATORS) for e in line.estimates
+        )
         found.informed += sum(map(informed, line.estimates))
         if not different:
             found.equal += 1

@@ -11,9 +11,9 @@ from monitor.config.arena import Arena
 from monitor.engine.arena.engine import ArenaEngine, ArenaSettings
 from monitor.engine.chunks import latest_arrivals, split
 from monitor.engine.labels.columns import Forgotten
-from monitor.engine.labels.table import KeyedRing
-from monitor.engine.report_order import Line
-from monitor.engine.steps import Timed
+from monitor.engine.labels.table import BoundedTable
+from monitor.engine.report_order import OrderedReport
+from monitor.engine.steps import TimedBatch
 
 
 class Arenas(Mapping[str, ArenaEngine]):
@@ -63,13 +63,13 @@ class Arenas(Mapping[str, ArenaEngine]):
 
     def absorb(
         self,
-        batches: Mapping[str, Timed],
+        batches: Mapping[str, TimedBatch],
         labels: Mapping[str, LabelBatch],
         chunk: Chunk,
         places: Ints,
-    ) -> tuple[list[Line], int]:
+    ) -> tuple[list[OrderedReport], int]:
         """Take what a piece has of them; see `ArenaEngine.absorb`."""
-        lines: list[Line] = []
+        lines: list[OrderedReport] = []
         shed = 0
         for name, arena in self._arenas.items():
             for partition in chunk.after_others:
@@ -79,11 +79,11 @@ class Arenas(Mapping[str, ArenaEngine]):
                 lines, shed = lines + more, shed + away
         return lines, shed
 
-    def tick(self, now: float, live: bool) -> list[Line]:
+    def tick(self, now: float, live: bool) -> list[OrderedReport]:
         """See `ArenaEngine.tick`."""
         return [line for arena in self.values() for line in arena.tick(now, live)]
 
-    def close(self, names: Collection[str] | None = None) -> list[Line]:
+    def close(self, names: Collection[str] | None = None) -> list[OrderedReport]:
         """Close the open windows, of these arenas or of all."""
         chosen = [arena for name, arena in self.items() if names is None or name in names]
         return [line for arena in chosen for line in arena.close()]
@@ -116,5 +116,5 @@ class Arenas(Mapping[str, ArenaEngine]):
             ring.retract()
 
     @property
-    def _rings(self) -> list[KeyedRing]:
+    def _rings(self) -> list[BoundedTable]:
         return [ring for arena in self.values() for ring in arena.join.rings.values()]

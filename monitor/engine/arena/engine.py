@@ -13,9 +13,9 @@ from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
 from monitor.engine.arena.join import ComparisonJoin
 from monitor.engine.labels.columns import Forgotten
-from monitor.engine.report_order import Line, Place, Stage
-from monitor.engine.steps import Timed
-from monitor.engine.windows import ClosedWindow, CountWindow, Rows, WindowLogic
+from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
+from monitor.engine.steps import TimedBatch
+from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, WindowLogic
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.arena_view import ArenaView
 from monitor.reports.reader import from_json
@@ -75,11 +75,11 @@ class ArenaEngine:
 
     def absorb(
         self,
-        comparisons: Timed | None,
+        comparisons: TimedBatch | None,
         verdicts: LabelBatch | None,
         partitions: tuple[str, ...],
         places: Ints,
-    ) -> tuple[list[Line], int]:
+    ) -> tuple[list[OrderedReport], int]:
         """Take the comparisons and verdicts that a piece of a chunk brought.
 
         Verdicts count as soon as they have come; a piece therefore ends where a window may close.
@@ -95,7 +95,7 @@ class ArenaEngine:
 
         Returns
         -------
-        list of Line
+        list of OrderedReport
         int
             Comparisons that were shed.
         """
@@ -135,14 +135,14 @@ class ArenaEngine:
         """Another agent used records of this partition."""
         self._window.interrupt(partition)
 
-    def tick(self, now: float, live: bool) -> list[Line]:
+    def tick(self, now: float, live: bool) -> list[OrderedReport]:
         """Close the window if it has grown old; `live`, by the clock, let go of rows that have."""
         if live:
             self.join.tick(now)
         closed = self._window.tick(now)
         return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
 
-    def close(self) -> list[Line]:
+    def close(self) -> list[OrderedReport]:
         """Close the open window because the input has ended."""
         closed = self._window.close("end")
         return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
@@ -215,7 +215,7 @@ class ArenaEngine:
     def _push(
         self, batch: Batch, arrival: Floats, kept: Ints, partitions: tuple[str, ...], order: Ints
     ) -> tuple[list[ClosedWindow], Ints]:
-        rows = Rows(
+        rows = AnswerRows(
             scores=batch.scores,
             predicted=batch.predicted,
             time=batch.time,
@@ -226,12 +226,12 @@ class ArenaEngine:
         )
         return self._window.push(rows.take(kept), partitions)
 
-    def _take_overdue(self) -> list[Line]:
+    def _take_overdue(self) -> list[OrderedReport]:
         """The window that a smaller configured size has closed."""
         overdue, self._overdue = self._overdue, None
         return [self._report(overdue)] if overdue else []
 
-    def _report(self, window: ClosedWindow) -> Line:
+    def _report(self, window: ClosedWindow) -> OrderedReport:
         arena = self.settings.arena
         rows = self.join.pooled(window.number - arena.windows + 1, window.number, window.end_time)
         self._count["used"] += window.size
@@ -244,8 +244,8 @@ class ArenaEngine:
             positions=window.positions,
             standing=standing(tuple(self._names), rows, arena.reference_model, arena.level),
         )
-        place = Place(window.closed_at, Stage.CLOSED, 0, self.settings.name, "", "")
-        return Line(place, self._last)
+        place = StreamPosition(window.closed_at, Phase.CLOSED, 0, self.settings.name, "", "")
+        return OrderedReport(place, self._last)
 
 
 _NAMES_KEPT = 10_000  # a flood of names must not fill the memory

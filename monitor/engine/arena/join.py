@@ -16,7 +16,7 @@ from monitor.engine.labels.ageing import Ageing
 from monitor.engine.labels.along import labels_along, merged
 from monitor.engine.labels.columns import Answers, Forgotten, weights
 from monitor.engine.labels.join import LabelJoin, LabelJoinLogic
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.stats.pairwise.standing import Comparisons
 
 _NO_MODEL = np.zeros(1, dtype=np.int64)  # the number under which the join knows the one answer to an id
@@ -50,7 +50,7 @@ class ComparisonJoin:
         self._ageing = Ageing(self.rings, labels.horizon_seconds, state.get("ageing"))
 
     @property
-    def rings(self) -> dict[str, KeyedRing]:
+    def rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by kind."""
         return {ARENA_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
 

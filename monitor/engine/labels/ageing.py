@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from monitor.base.records import Ints
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 
 HORIZONS_KEPT = 2
 """Horizons after its arrival at which a row goes, or up to a tenth of one later: marks are set in steps.
@@ -26,7 +26,7 @@ class Ageing:
 
     Parameters
     ----------
-    rings : mapping of str to KeyedRing
+    rings : mapping of str to BoundedTable
     horizon_seconds : float
     resume : list of (float, dict), optional
         What `snapshot` gave.
@@ -34,7 +34,7 @@ class Ageing:
     Examples
     --------
     >>> import numpy as np
-    >>> ring = KeyedRing({"label": np.int32}, capacity=2000)
+    >>> ring = BoundedTable({"label": np.int32}, capacity=2000)
     >>> ageing = Ageing({"labels": ring}, horizon_seconds=3600.0)
     >>> _ = ring.add(np.array([11], dtype=np.uint64), {"label": np.array([1])})
     >>> for now in (0.0, 7199.0, 7200.0):
@@ -46,7 +46,7 @@ class Ageing:
     """
 
     def __init__(
-        self, rings: Mapping[str, KeyedRing], horizon_seconds: float, resume: Sequence[Any] | None = None
+        self, rings: Mapping[str, BoundedTable], horizon_seconds: float, resume: Sequence[Any] | None = None
     ) -> None:
         self._rings = rings
         self._keep = HORIZONS_KEPT * horizon_seconds

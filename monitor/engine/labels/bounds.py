@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.engine.labels.columns import LABEL_COLUMNS, answer_columns
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 
 _FEWEST_LABELS = 1000  # a smaller table would cut a batch of labels into as many pieces as it has rows
 
@@ -25,8 +25,8 @@ def rows_within(
     labels = max(max_labels, _FEWEST_LABELS)
     if max_bytes is None:
         return max_answers, labels
-    answer = KeyedRing.bytes_per_row(answer_columns(series, scored))
-    label = KeyedRing.bytes_per_row(LABEL_COLUMNS)
+    answer = BoundedTable.bytes_per_row(answer_columns(series, scored))
+    label = BoundedTable.bytes_per_row(LABEL_COLUMNS)
     share = min(1.0, max_bytes / (max_answers * answer + labels * label))
     labels = max(int(labels * share), _FEWEST_LABELS)
     return max(1, min(max_answers, (max_bytes - labels * label) // answer)), labels

@@ -11,15 +11,15 @@ import numpy as np
 from monitor.base.records import NO_ID
 from monitor.engine.labels.columns import NO_LABEL, Matches, Pairs, weights
 from monitor.engine.labels.repeats import repeats
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 
 
-def give_labels(answers: KeyedRing, pairs: Pairs) -> Matches:
+def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
     """Give answers their labels in the order in which those came; a corrected one counts by the difference.
 
     Parameters
     ----------
-    answers : KeyedRing
+    answers : BoundedTable
         With the columns of `answer_columns`; `label` and `probability` are changed.
     pairs : Pairs
         Within the horizon.
@@ -51,7 +51,7 @@ def give_labels(answers: KeyedRing, pairs: Pairs) -> Matches:
     )
 
 
-def _keep_probability(answers: KeyedRing, pairs: Pairs) -> None:
+def _keep_probability(answers: BoundedTable, pairs: Pairs) -> None:
     """Give answers without a label the probability that the label which came first for them gave.
 
     Not the one that holds: of a general label and one for the model alone, either may have been changed

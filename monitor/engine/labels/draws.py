@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from monitor.base.records import Floats, Ints, Keys, LabelBatch, mix
 from monitor.engine.labels.columns import Horizon
 from monitor.engine.labels.repeats import repeats
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 
 FEWEST_DRAWS = 30
 """So many labels a newer round must have before it takes the place of one that has as many."""
@@ -79,7 +79,7 @@ class Draws:
 
     Attributes
     ----------
-    ring : KeyedRing
+    ring : BoundedTable
         By id and round.
 
     Examples
@@ -96,7 +96,7 @@ class Draws:
 
     def __init__(self, limit: int, horizon_days: float, resume: Mapping[str, Any] | None = None) -> None:
         self._horizon = Horizon(horizon_days * 86_400.0)
-        self.ring = KeyedRing(_COLUMNS, limit, resume)
+        self.ring = BoundedTable(_COLUMNS, limit, resume)
 
     def add(self, labels: LabelBatch) -> None:
         """Take the draws of labels, in the order in which these came; of a row twice in a round the first."""

@@ -1,6 +1,6 @@
 """Labels find their answers by id, in either order of arrival, in bounded memory.
 
-Answers and labels each stand in a `KeyedRing`. A label and an answer with its id belong together when
+Answers and labels each stand in a `BoundedTable`. A label and an answer with its id belong together when
 their times lie within the horizon of each other; whichever comes second finds the first. Records come
 in steps: first the answers of a step (`is_new`, `add_answers`), then its labels (`add_labels`). How a
 stream is cut into steps changes nothing: every match carries the sequence at which both were known,
@@ -37,9 +37,9 @@ from monitor.engine.labels.columns import (
     answer_keys,
     keys_of,
 )
-from monitor.engine.labels.credit import give_labels
+from monitor.engine.labels.credit import assign_labels
 from monitor.engine.labels.repeats import repeats
-from monitor.engine.labels.table import LARGEST, KeyedRing
+from monitor.engine.labels.table import LARGEST, BoundedTable
 from monitor.reports.views import LabelOutcome
 
 __all__ = ["Answers", "LabelJoin", "LabelJoinLogic", "Matches"]
@@ -131,8 +131,8 @@ class LabelJoinLogic:
         most_answers, self._most_labels = settings.rows
         self._scored = settings.scored
         columns = answer_columns(settings.series_per_answer, settings.scored)
-        self._answers = KeyedRing(columns, most_answers, state.get("answers"))
-        self._labels = KeyedRing(LABEL_COLUMNS, self._most_labels, state.get("labels"))
+        self._answers = BoundedTable(columns, most_answers, state.get("answers"))
+        self._labels = BoundedTable(LABEL_COLUMNS, self._most_labels, state.get("labels"))
         self.outcomes: Counter[LabelOutcome] = Counter(
             {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
         )
@@ -149,7 +149,7 @@ class LabelJoinLogic:
         return {**self.counts(), "answers": self._answers.snapshot(), "labels": self._labels.snapshot()}
 
     @property
-    def rings(self) -> dict[str, KeyedRing]:
+    def rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by name."""
         return {"answers": self._answers, "labels": self._labels}
 
@@ -374,7 +374,7 @@ class LabelJoinLogic:
         self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
         self._settle(pairs.row[~there & near & ~outdated], LabelOutcome.MATCHED)
         self._lags.extend(lag[near][-_LAGS_KEPT:].tolist())
-        return give_labels(self._answers, pairs.take(near))
+        return assign_labels(self._answers, pairs.take(near))
 
     def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
         """Count those of these labels that still waited; -1 stands for none."""

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from monitor.base.records import NO_ID, Floats, Ints, Keys
 from monitor.engine.labels.columns import Horizon, Matches, answer_keys, model_code
 from monitor.engine.labels.repeats import repeats
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.stats.sampling.stratified import sample, strata
 
 _BLOCK = 50_000  # answers looked through at a time, newest first
@@ -103,7 +103,7 @@ class ScorePoolSettings:
             found[f"scores/{model}"] = np.dtype((np.float32, self.classes))
         return found
 
-    def build(self, answers: KeyedRing, resume: Mapping[str, Any] | None = None) -> ScorePool:
+    def build(self, answers: BoundedTable, resume: Mapping[str, Any] | None = None) -> ScorePool:
         """The pool over a join's answers, from the start or from where a snapshot left it."""
         return ScorePool(self, answers, resume)
 
@@ -113,18 +113,18 @@ class ScorePool:
 
     Attributes
     ----------
-    labelled : KeyedRing
+    labelled : BoundedTable
         The labelled rows, by id.
     """
 
     def __init__(
-        self, settings: ScorePoolSettings, answers: KeyedRing, resume: Mapping[str, Any] | None = None
+        self, settings: ScorePoolSettings, answers: BoundedTable, resume: Mapping[str, Any] | None = None
     ) -> None:
         self._settings = settings
         self._answers = answers
         self._horizon = Horizon(settings.horizon_days * 86_400.0)
         self._codes = np.array([model_code(model) for model in settings.models], dtype=np.int64)
-        self.labelled = KeyedRing(settings.columns, settings.max_labelled, resume)
+        self.labelled = BoundedTable(settings.columns, settings.max_labelled, resume)
 
     def add(self, matches: Matches, model: Ints) -> int:
         """Take labels that reached answers, in the order in which they did; a corrected one overwrites.

@@ -45,7 +45,7 @@ def _longer(column: NDArray[Any], capacity: int) -> NDArray[Any]:
     return longer
 
 
-class KeyedRing:
+class BoundedTable:
     """A ring of rows with a unique key each.
 
     Parameters
@@ -60,7 +60,7 @@ class KeyedRing:
 
     Examples
     --------
-    >>> ring = KeyedRing({"label": np.int32}, capacity=2000)
+    >>> ring = BoundedTable({"label": np.int32}, capacity=2000)
     >>> rows = ring.add(np.array([11, 12], dtype=np.uint64), {"label": np.array([0, 1])})
     >>> ring.find(np.array([12, 13], dtype=np.uint64)).tolist()
     [1, -1]
@@ -96,7 +96,7 @@ class KeyedRing:
 
         Examples
         --------
-        >>> KeyedRing.bytes_per_row({"label": np.int32})
+        >>> BoundedTable.bytes_per_row({"label": np.int32})
         44
         """
         table = 2 * _ENTRIES_PER_ROW * np.dtype(np.int32).itemsize  # its size is rounded up to a power of two

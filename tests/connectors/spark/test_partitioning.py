@@ -19,7 +19,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.refit.recalibration import recalibrate
-from monitor.engine.report_order import Line, Stage
+from monitor.engine.report_order import OrderedReport, Phase
 from monitor.reports.window_report import to_json
 from tests.engine.test_engine import reference
 from tests.streams import CLASSES, Record, answers, task
@@ -65,7 +65,7 @@ def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at
         for begin, of_stretch in zip(places, shared, strict=True)
         for of_chunk in of_stretch
     ]
-    lines: list[Line] = []
+    lines: list[OrderedReport] = []
     for name, model in sorted({(s.task, s.model) for s, _ in itertools.chain(*parts) if s.model}):
         engine = replace(settings, tasks={name: settings.tasks[name]}).build()
         for start in range(0, len(parts), at_once):
@@ -75,9 +75,9 @@ def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at
         lines += engine.end()
     numbers = {name: number for number, name in enumerate(settings.tasks)}
 
-    def place(line: Line) -> tuple[Any, ...]:
-        ended = numbers[line.place.task] if line.place.stage == Stage.ENDED else 0
-        return line.place[:2], ended, line.place[2:]
+    def place(line: OrderedReport) -> tuple[Any, ...]:
+        ended = numbers[line.position.task] if line.position.phase == Phase.ENDED else 0
+        return line.position[:2], ended, line.position[2:]
 
     return [to_json(line.report) for line in sorted(lines, key=place)]
 

@@ -12,7 +12,7 @@ from monitor.base.state_changes import assembled
 from monitor.engine.engine import Engine
 from monitor.engine.labels import ageing
 from monitor.engine.labels.ageing import Ageing
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from monitor.reports.views import AgentView
 from monitor.store import Store
 from tests.accounting import assert_adds_up
@@ -220,7 +220,7 @@ def test_they_go_from_the_file_too(tmp_path: Path, every: int) -> None:
 
 
 def test_without_a_store_nothing_is_kept_of_what_went():
-    ring = KeyedRing({"label": np.int32}, capacity=1000)
+    ring = BoundedTable({"label": np.int32}, capacity=1000)
     found = Ageing({"labels": ring}, 10.0)
     for second in range(200):
         ring.add(np.arange(1 + 20 * second, 21 + 20 * second, dtype=np.uint64), {"label": np.ones(20)})
@@ -232,11 +232,11 @@ def test_without_a_store_nothing_is_kept_of_what_went():
 
 
 def test_a_ring_that_was_begun_anew_is_not_held_to_the_marks_of_the_old_one():
-    old = KeyedRing({"label": np.int32}, capacity=1000)
+    old = BoundedTable({"label": np.int32}, capacity=1000)
     found = Ageing({"labels": old}, 10.0)
     old.add(np.arange(1, 501, dtype=np.uint64), {"label": np.ones(500)})
     found.step(0.0)
-    new = KeyedRing({"label": np.int32}, capacity=1000)
+    new = BoundedTable({"label": np.int32}, capacity=1000)
     again = Ageing({"labels": new}, 10.0, found.snapshot())
     new.add(np.arange(1, 101, dtype=np.uint64), {"label": np.ones(100)})
     again.step(20.0)

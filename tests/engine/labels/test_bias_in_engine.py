@@ -125,7 +125,7 @@ def test_the_interval_is_that_of_the_labels_known_when_the_window_closed(
     """Witness: the filter fed by hand with all rows whose label came before the window's last answer."""
     found, reports = whole
     (series,) = found.engine.series["t"]
-    model = series.in_force.predictive
+    model = series.active.predictive
     assert model is not None
     known = reference(settings(), 1000, seed=5)["t"]["erm"]
     records = stream()

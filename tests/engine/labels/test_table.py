@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from monitor.base.records import mix
 from monitor.engine.labels import table
 from monitor.engine.labels.repeats import repeats
-from monitor.engine.labels.table import KeyedRing
+from monitor.engine.labels.table import BoundedTable
 from tests.plain_state import same, through_msgpack
 
 COLUMNS: dict[str, Any] = {"value": np.int64, "pair": np.dtype((np.int32, 2))}
@@ -24,7 +24,7 @@ def keys_of(numbers: list[int]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return np.array(numbers, dtype=np.uint64)
 
 
-def add(ring: KeyedRing, numbers: list[int], first_value: int = 0) -> list[int]:
+def add(ring: BoundedTable, numbers: list[int], first_value: int = 0) -> list[int]:
     values = np.arange(first_value, first_value + len(numbers))
     columns = {"value": values, "pair": np.stack([values, -values], axis=1)}
     return [int(row) for row in ring.add(keys_of(numbers), columns)]
@@ -40,7 +40,7 @@ class RingBesideDict(RuleBasedStateMachine):
     )
     def begin(self, capacity: int, spread: bool) -> None:
         self.capacity, self.spread = capacity, spread
-        self.ring = KeyedRing(COLUMNS, capacity)
+        self.ring = BoundedTable(COLUMNS, capacity)
         self.slots: OrderedDict[int, tuple[int, int] | None] = OrderedDict()  # by insertion: (key, value)
         self.inserted = 0
         self.next_key = 1
@@ -94,7 +94,7 @@ class RingBesideDict(RuleBasedStateMachine):
     def resume(self, change: int) -> None:
         """Go on from a snapshot, now and then with another capacity."""
         self.capacity = max(1, self.capacity + change)
-        self.ring = KeyedRing(COLUMNS, self.capacity, through_msgpack(self.ring.snapshot()))
+        self.ring = BoundedTable(COLUMNS, self.capacity, through_msgpack(self.ring.snapshot()))
         while len(self.slots) > self.capacity:
             self.slots.popitem(last=False)
 
@@ -147,7 +147,7 @@ def test_repeats_among_many_different_keys_are_the_few_that_there_are() -> None:
 
 
 def test_a_ring_that_is_filled_many_times_over_finds_the_newest_rows_only() -> None:
-    ring = KeyedRing(COLUMNS, capacity=3000)
+    ring = BoundedTable(COLUMNS, capacity=3000)
     keys = mix(np.arange(1, 40_001, dtype=np.uint64))
     for start in range(0, 40_000, 700):
         add(ring, keys[start : start + 700].tolist(), start)
@@ -157,7 +157,7 @@ def test_a_ring_that_is_filled_many_times_over_finds_the_newest_rows_only() -> N
 
 
 def test_the_reserved_key_is_never_found_not_even_after_rows_were_forgotten() -> None:
-    ring = KeyedRing(COLUMNS, capacity=10)
+    ring = BoundedTable(COLUMNS, capacity=10)
     numbers = [1 << 40, 5, 6]  # the first stands in the slot where a search for 0 begins
     ring.forget(np.array(add(ring, numbers)))
     assert ring.find(keys_of([0, *numbers])).tolist() == [-1] * 4
@@ -165,30 +165,30 @@ def test_the_reserved_key_is_never_found_not_even_after_rows_were_forgotten() ->
 
 def test_forgotten_rows_stay_out_of_a_table_that_is_built_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = []
-    original = KeyedRing._enter
+    original = BoundedTable._enter
 
-    def counting(self: KeyedRing, keys: Any, rows: Any) -> None:
+    def counting(self: BoundedTable, keys: Any, rows: Any) -> None:
         entered.append(len(keys))
         original(self, keys, rows)
 
-    ring = KeyedRing(COLUMNS, capacity=5000)
+    ring = BoundedTable(COLUMNS, capacity=5000)
     ring.forget(np.array(add(ring, mix(np.arange(1, 1001, dtype=np.uint64)).tolist())))
     kept = mix(np.arange(2000, 2010, dtype=np.uint64))
     add(ring, kept.tolist())
-    monkeypatch.setattr(KeyedRing, "_enter", counting)
-    resumed = KeyedRing(COLUMNS, 5000, ring.snapshot())
+    monkeypatch.setattr(BoundedTable, "_enter", counting)
+    resumed = BoundedTable(COLUMNS, 5000, ring.snapshot())
     assert (sum(entered), len(resumed)) == (10, 1010)
     assert (resumed.find(kept) >= 0).all()
 
 
 def test_memory_grows_with_the_rows_and_not_with_the_capacity() -> None:
-    ring = KeyedRing(COLUMNS, capacity=table.LARGEST)
+    ring = BoundedTable(COLUMNS, capacity=table.LARGEST)
     add(ring, list(range(1, 100)))
     assert len(ring["value"]) == 1024
 
 
 def test_a_snapshot_lists_rows_from_the_oldest_and_shares_nothing() -> None:
-    ring = KeyedRing(COLUMNS, capacity=3)
+    ring = BoundedTable(COLUMNS, capacity=3)
     add(ring, [1, 2, 3, 4], 10)
     snapshot = ring.snapshot()
     assert snapshot["keys"].tolist() == [2, 3, 4]
@@ -202,13 +202,13 @@ def test_a_snapshot_lists_rows_from_the_oldest_and_shares_nothing() -> None:
 @pytest.mark.parametrize("capacity", [0, -1, table.LARGEST + 1])
 def test_a_capacity_out_of_range_is_refused(capacity: int) -> None:
     with pytest.raises(ValueError) as refused:
-        KeyedRing(COLUMNS, capacity)
+        BoundedTable(COLUMNS, capacity)
     assert str(refused.value) == f"capacity must be from 1 to 500,000,000, got {capacity:,}"
 
 
 def test_changes_to_rows_that_nobody_saves_are_not_remembered() -> None:
     """A replay never saves: what it changed would otherwise grow with the length of the stream."""
-    ring = KeyedRing(COLUMNS, capacity=100)
+    ring = BoundedTable(COLUMNS, capacity=100)
     rows = add(ring, list(range(1, 101)))
     for _ in range(500):
         ring.put("value", rows, 7)
@@ -234,7 +234,7 @@ def test_while_the_table_is_moved_into_a_larger_one_every_row_is_found_and_no_fo
     rng = np.random.default_rng(3)
     keys = np.unique(rng.integers(1, 2**63, 40_000, dtype=np.uint64))
     rng.shuffle(keys)
-    ring = KeyedRing({"label": np.int32}, capacity=30_000)
+    ring = BoundedTable({"label": np.int32}, capacity=30_000)
     gone = np.zeros(len(keys), dtype=bool)
     moving = 0
     for stop in range(37, len(keys), 37):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from connectors.base import RawMessages
 from monitor.base.records import Chunk
 from monitor.engine.chunks import latest_arrivals, split
-from monitor.engine.windows import CountWindow, Rows, WindowLogic
+from monitor.engine.windows import AnswerRows, CountWindow, WindowLogic
 from tests.streams import Rig, task
 
 
@@ -54,7 +54,7 @@ def pushed(window: WindowLogic, arrival: np.ndarray) -> int:
     """The row at which the first window closes, the rows' number where none does."""
     for i, time in enumerate(arrival.tolist()):
         zero = np.zeros(1, dtype=np.int64)
-        rows = Rows(np.full((1, 2), 0.5), zero, np.array([time]), np.array([time]), zero, zero, zero)
+        rows = AnswerRows(np.full((1, 2), 0.5), zero, np.array([time]), np.array([time]), zero, zero, zero)
         if window.push(rows, ("p",))[0]:
             return i
     return len(arrival)
