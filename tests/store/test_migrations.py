@@ -9,11 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from monitor.agent.resume import resume
+from monitor.base.codec import pack, unpack
 from monitor.base.results import Estimate, Reason, Unknown
+from monitor.base.state_changes import assembled
 from monitor.config.root import Task
 from monitor.engine.labels.tally import Tally
 from monitor.reports.views import EngineView
@@ -21,7 +24,15 @@ from monitor.store import Store
 from monitor.store.migrations import from_version_1
 from monitor.store.schema import MIGRATIONS, VERSION
 from monitor.store.store import FILE
-from tests.store.kept.make_store import CUT, STEP, records, settings
+from tests.store.kept.make_store import (
+    CUT,
+    EVERYTHING_CUT,
+    STEP,
+    everything,
+    everything_records,
+    records,
+    settings,
+)
 from tests.streams import Rig, lines
 
 KEPT = Path(__file__).parent / "kept"
@@ -30,11 +41,15 @@ KEPT = Path(__file__).parent / "kept"
 @pytest.fixture(params=range(1, VERSION))
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The folder of a store of an older version."""
-    packed = KEPT / f"v{request.param}" / f"{FILE}.gz"
-    with gzip.open(packed) as source, (tmp_path / FILE).open("wb") as target:
+    return unpacked(request.param, tmp_path)
+
+
+def unpacked(version: int, folder: Path) -> Path:
+    """A folder with the store that is kept of this version."""
+    with gzip.open(KEPT / f"v{version}" / f"{FILE}.gz") as source, (folder / FILE).open("wb") as target:
         shutil.copyfileobj(source, target)
-    assert version_of(tmp_path) == request.param
-    return tmp_path
+    assert version_of(folder) == version
+    return folder
 
 
 def version_of(folder: Path) -> int:
@@ -65,7 +80,52 @@ def uninterrupted() -> Rig:
 
 def test_there_is_a_way_from_every_older_version_and_a_kept_store_of_each() -> None:
     assert sorted(MIGRATIONS) == list(range(1, VERSION))
-    assert sorted(path.parent.name for path in KEPT.glob(f"*/{FILE}.gz")) == [f"v{n}" for n in MIGRATIONS]
+    assert sorted(path.parent.name for path in KEPT.glob(f"*/{FILE}.gz")) == [
+        f"v{n}" for n in range(1, VERSION + 1)
+    ]
+
+
+def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_path: Path) -> None:
+    rig, store = everything(), Store(unpacked(VERSION, tmp_path))
+    saved = store.load()
+    store.close()
+    resumed = resume(rig.settings, saved)
+    assert (resumed.reports, resumed.forgotten) == ([], [])
+    found, expected = unpack(pack(resumed.engine.snapshot())), assembled(saved.parts, saved.rings)
+    for task in expected["tasks"].values():
+        del task["revisions"]["names"]  # by them the store has found the windows' lines
+    draws = found["tasks"]["pooled"]["refits"].pop("draws")
+    assert (len(draws["keys"]), expected["tasks"]["pooled"]["refits"].pop("draws")) == (0, None)
+    np.testing.assert_equal(found, expected)
+
+
+def test_a_store_from_before_state_had_types_is_gone_on_with(tmp_path: Path) -> None:
+    rig, whole, store = everything(), everything(), Store(unpacked(VERSION, tmp_path))
+    rig.engine, rig.offset = resume(rig.settings, store.load()).engine, EVERYTHING_CUT
+    store.close()
+    for start in range(0, EVERYTHING_CUT, STEP):
+        whole.feed(everything_records()[start : min(start + STEP, EVERYTHING_CUT)])
+    rest = everything_records()[EVERYTHING_CUT:]
+    found, expected = (
+        [msgspec.json.decode(line) for line in lines(one.feed(rest) + one.engine.finish())]
+        for one in (rig, whole)
+    )
+    # The processor that wrote the store may have rounded its last bits in another way.
+    np.testing.assert_allclose(numbers_in(found), numbers_in(expected), atol=2e-6)
+    assert {line["task"] for line in found} == {"scored", "pooled", "chat"}
+    assert any(line.get("untrusted") for line in found)
+    assert any(line["revision"] for line in found)
+
+
+def numbers_in(value: Any) -> list[float]:
+    """Every number in a JSON value, in order; text counts by its bytes, None as infinite."""
+    if isinstance(value, dict):
+        return [n for key, each in value.items() for n in (*numbers_in(key), *numbers_in(each))]
+    if isinstance(value, list):
+        return [n for each in value for n in numbers_in(each)]
+    if isinstance(value, str):
+        return [float(byte) for byte in value.encode()]
+    return [np.inf if value is None else float(value)]
 
 
 def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it(old: Path) -> None:
