@@ -17,6 +17,7 @@ the alarm, of charts that start afresh at the shift; a shift of one point is 0.0
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,7 @@ from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import chosen_limits, max_arl0
 from monitor.stats.charts.rules import MEMORY, NELSON, RULES, WESTERN_ELECTRIC, broken_rules
 from tests.fidelity.arl import autocorrelated
+from tests.harness import run
 
 Floats = NDArray[np.float64]
 SIZE, MEAN = 500, 0.9
@@ -147,33 +149,33 @@ def cell(found: Found) -> str:
     return f"{'>' if found.open_ended > 0.001 else ' '}{found.windows:7.1f} ±{found.error:5.1f}"
 
 
-def print_tables(charts: dict[str, LimitChart], series: int, windows: int) -> None:
+def tables(charts: dict[str, LimitChart], series: int, windows: int) -> Iterator[str]:
     """False alarms of each, then delays."""
     width = max(map(len, charts)) + 2
-    print(f"\nIn control: windows over alarms, {windows:,} windows each")
+    yield f"\nIn control: windows over alarms, {windows:,} windows each"
     columns = [(m, rho) for rho in (0.0, 0.3) for m in REFERENCES]
     names = [f"m={m:g} rho={rho:g}" for m, rho in columns]
-    print(f"{'':{width}s} {'arl0':>5s} " + " ".join(f"{name:>15s}" for name in names))
+    yield f"{'':{width}s} {'arl0':>5s} " + " ".join(f"{name:>15s}" for name in names)
     for name, chart in charts.items():
         found = [in_control(chart, m, rho, series=series, windows=windows) for m, rho in columns]
         cells = " ".join(f"{cell(each).replace('>', ' '):>15s}" for each in found)
-        print(f"{name:{width}s} {chart.arl0:5g} {cells}", flush=True)
-    print("\nA lasting drop: windows until the alarm, 400 windows at most (> where some had none)")
+        yield f"{name:{width}s} {chart.arl0:5g} {cells}"
+    yield "\nA lasting drop: windows until the alarm, 400 windows at most (> where some had none)"
     for m in REFERENCES:
         heads = " ".join(f"{f'{100 * shift:g} points':>15s}" for shift in SHIFTS)
-        print(f"\n{f'm={m:g}':{width}s} {heads}")
+        yield f"\n{f'm={m:g}':{width}s} {heads}"
         for name, chart in charts.items():
             cells = " ".join(f"{cell(delay(chart, m, shift, series=series)):>15s}" for shift in SHIFTS)
-            print(f"{name:{width}s} {cells}", flush=True)
+            yield f"{name:{width}s} {cells}"
 
 
-def main(series: int = 2000, of_rules: int = 1000) -> None:
-    """Print the tables of charts, then those of rules."""
-    print(f"{series} charts at their defaults (ARL0 370), windows of {SIZE} rows, normal; seed 0")
-    print_tables({kind: chart() for kind, chart in CHARTS.items()}, series, 2000)
-    print(f"\n{of_rules} charts with rules (shewhart), at the ARL0 that is given")
-    print_tables({name: ruled(rules) for name, rules in RULE_SETS.items()}, of_rules, 1000)
+def table(series: int = 2000, of_rules: int = 1000) -> Iterator[str]:
+    """The tables of charts, then those of rules."""
+    yield f"{series} charts at their defaults (ARL0 370), windows of {SIZE} rows, normal; seed 0"
+    yield from tables({kind: chart() for kind, chart in CHARTS.items()}, series, 2000)
+    yield f"\n{of_rules} charts with rules (shewhart), at the ARL0 that is given"
+    yield from tables({name: ruled(rules) for name, rules in RULE_SETS.items()}, of_rules, 1000)
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

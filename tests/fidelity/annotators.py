@@ -16,7 +16,7 @@ AUROC, far from the truth, and ours by 3 to 5 around a mean that is nearer to it
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import SHOWN, measure
 from tests.fidelity.ssme.printed import printed_error
 from tests.fidelity.ssme.protocol import Pool, Run
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "annotators.txt"
 RUNS = 50
 WITNESSED_RUNS = 5
 LABELS = (20, 50, 100)
@@ -99,19 +99,13 @@ def calibration_lines(pool: Pool, runs: int, kept: Path | None = None) -> list[s
     return lines
 
 
-def main() -> None:
-    """Measure, print, and keep the tables of a whole run."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"{RUNS} if absent")
-    parser.add_argument("--answers", type=Path, help="a folder that keeps each run's answers; it must exist")
-    options = parser.parse_args()
+def table(runs: int = RUNS, answers: Path | None = None) -> Iterator[str]:
+    """Both; `answers` is a folder that keeps each run's answers, so that a run can go on."""
     pool = civilcomments.pool("reporting")
-    lines = witness_lines(pool, min(options.runs, WITNESSED_RUNS))
-    text = "\n".join([*lines, "", *calibration_lines(pool, options.runs, options.answers)]) + "\n"
-    print(text, end="")
-    if options.runs == RUNS:
-        OUTPUT.write_text(text, encoding="utf-8")
+    yield from witness_lines(pool, min(runs, WITNESSED_RUNS))
+    yield ""
+    yield from calibration_lines(pool, runs, answers)
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

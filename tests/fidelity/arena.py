@@ -23,10 +23,9 @@ The second table is for windows: humans only, 8 models, by comparisons a model. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
@@ -34,9 +33,8 @@ from scipy.stats import norm
 
 from monitor.base.records import Floats
 from monitor.stats.labelled import BradleyTerry
-from tests.fidelity.command import print_and_keep
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "arena.txt"
 COMPARISONS = 16_000
 JUDGES = ("agrees 95 %", "agrees 80 %", "agrees 65 %", "chances", "coin", "agrees 40 %")
 HUMANS = (200, 500, 1000, 2000)
@@ -194,48 +192,31 @@ def measure_few(per_model: int, trials: int, seed: int = 2) -> Few:
     return Few(per_model, trials, float(np.mean(held)) if held else float("nan"), none)
 
 
-def text(rows: list[Row], few: list[Few]) -> str:
-    """Both tables."""
-    lines = [
-        f"Simulated arenas of 20 models and 16,000 comparisons, {rows[0].trials:,} trials "
-        "(python -m tests.fidelity.arena)",
-        f"Three binomial errors of a coverage: at most {100 * rows[0].allowed:.1f} points. The {PAPER}",
+def table(trials: int = 250) -> Iterator[str]:
+    """Both tables, a line at a time."""
+    allowed = 300 * sqrt(0.95 * 0.05 / trials)
+    yield (
+        f"Simulated arenas of 20 models and 16,000 comparisons, {trials:,} trials "
+        "(python -m tests.fidelity.arena)"
+    )
+    yield f"Three binomial errors of a coverage: at most {allowed:.1f} points. The {PAPER}"
+    yield (
         f"{'judge':12s} {'n':>5s} {'lambda':>6s} | {'classical':>9s} {'PPI':>5s} {'PPI++':>5s} "
         f"{'width':>5s} | {'ESS':>5s} {'gain':>6s} {'told':>5s} | {'Bonf.':>5s} {'chi2':>5s} {'open':>5s} "
-        f"| {'none':>7s}",
-    ]
-    lines += [
-        f"{r.judge:12s} {r.humans:5d} {r.lam:6.2f} | {100 * r.classical:9.1f} {100 * r.ppi:5.1f} "
-        f"{100 * r.tuned:5.1f} {r.width:5.2f} | {r.worth:5.0f} {100 * (r.worth / r.humans - 1):+5.0f}% "
-        f"{r.told:5.0f} | {100 * r.bonferroni:5.1f} {100 * r.chi_square:5.1f} {r.open_ranks:5.1f} "
-        f"| {r.none_alone:3d} {r.none:3d}"
-        for r in rows
-    ]
-    lines += [
-        "",
-        f"Humans alone, 8 models, {few[0].trials:,} trials: coverage in % of 95 % intervals",
-        f"{'per model':>9s} {'n':>5s} {'coverage':>8s} {'no finite estimate, % of trials':>32s}",
-    ]
-    lines += [
-        f"{f.per_model:9d} {4 * f.per_model:5d} {100 * f.inside:8.1f} {100 * f.none / f.trials:32.1f}"
-        for f in few
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Measure, print, and keep the tables."""
-    print_and_keep(
-        __doc__,
-        OUTPUT,
-        "trials",
-        250,
-        lambda trials: text(
-            [measure(judge, n, trials) for judge in JUDGES for n in HUMANS],
-            [measure_few(n, 4 * trials) for n in PER_MODEL],
-        ),
+        f"| {'none':>7s}"
     )
+    for r in (measure(judge, n, trials) for judge in JUDGES for n in HUMANS):
+        yield (
+            f"{r.judge:12s} {r.humans:5d} {r.lam:6.2f} | {100 * r.classical:9.1f} {100 * r.ppi:5.1f} "
+            f"{100 * r.tuned:5.1f} {r.width:5.2f} | {r.worth:5.0f} {100 * (r.worth / r.humans - 1):+5.0f}% "
+            f"{r.told:5.0f} | {100 * r.bonferroni:5.1f} {100 * r.chi_square:5.1f} {r.open_ranks:5.1f} "
+            f"| {r.none_alone:3d} {r.none:3d}"
+        )
+    yield f"\nHumans alone, 8 models, {4 * trials:,} trials: coverage in % of 95 % intervals"
+    yield f"{'per model':>9s} {'n':>5s} {'coverage':>8s} {'no finite estimate, % of trials':>32s}"
+    for f in (measure_few(n, 4 * trials) for n in PER_MODEL):
+        yield (f"{f.per_model:9d} {4 * f.per_model:5d} {100 * f.inside:8.1f} {100 * f.none / f.trials:32.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -10,7 +10,7 @@ ended there, so that means marked ``>`` are lower bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,6 +27,7 @@ from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import limit_multiplier, limits, max_arl0
 from monitor.stats.charts.rules import MEMORY, broken_rules
 from tests.fidelity.simulated import ALPHA, BETA, ORIGINAL, SHIFTED
+from tests.harness import run
 
 Floats = NDArray[np.float64]
 ALL_RULES = ("we1", "we2", "we3", "we4")
@@ -294,19 +295,19 @@ def overdispersed() -> list[str]:
     return out
 
 
-def main(series: int = 1000, windows: int = 2000) -> None:
-    """Print all tables."""
-    print(f"{series} charts, each on its own reference, {windows} windows each; seed 0; windows of 500 rows")
-    print("An arl0 of 370 is out of reach of all four rules: 92 there, what they give at 3 sigma known.\n")
-    print(HEADER)
-    print("\n".join(promised(series, windows)))
-    print("\nOn mean confidences of the paper's simulated data (table 2, original):")
-    print("\n".join(on_confidences(series, windows)))
-    print("\nThe textbook's p-chart on those:")
-    print("\n".join(true_sigmas()))
-    print("\nshewhart, arl0 = 370, we1: run length (harmonic) where windows vary phi times as much:")
-    print("\n".join(overdispersed()))
+def table(series: int = 1000, windows: int = 2000) -> Iterator[str]:
+    """All tables, a line at a time."""
+    yield f"{series} charts, each on its own reference, {windows} windows each; seed 0; windows of 500 rows"
+    yield "An arl0 of 370 is out of reach of all four rules: 92 there, what they give at 3 sigma known.\n"
+    yield HEADER
+    yield from promised(series, windows)
+    yield "\nOn mean confidences of the paper's simulated data (table 2, original):"
+    yield from on_confidences(series, windows)
+    yield "\nThe textbook's p-chart on those:"
+    yield from true_sigmas()
+    yield "\nshewhart, arl0 = 370, we1: run length (harmonic) where windows vary phi times as much:"
+    yield from overdispersed()
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

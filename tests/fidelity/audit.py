@@ -11,7 +11,6 @@ fitted on them anew, and with each the audit begins anew.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
 
@@ -19,10 +18,9 @@ import numpy as np
 
 from monitor.base.names import BATCH_ROWS
 from monitor.engine.labels.audit import BATCHES_KEPT, covered
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, confidences
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "audit.txt"
 LEVEL = 0.95
 BIASES = (0.0, 0.03, 0.05, 0.10, 0.20)
 
@@ -46,7 +44,7 @@ def flights() -> list[tuple[str, float, int]]:
     return [(s.model, s.coverage.ratio, s.coverage.rows) for s in done.view.series if s.coverage]
 
 
-def table(batches: int, found: Sequence[tuple[str, float, int]]) -> str:
+def table(batches: int = 20_000) -> str:
     """All of it as text, in percent."""
     error = 200 * sqrt(LEVEL * (1 - LEVEL) / BATCHES_KEPT)
     lines = [
@@ -60,14 +58,9 @@ def table(batches: int, found: Sequence[tuple[str, float, int]]) -> str:
         lines.append(f"{mixture:10s}" + "".join(f"{cell:9.1f}" for cell in cells))
     lines.append(f"{BATCHES_KEPT} batches are kept: two binomial errors of them are {error:.1f} points")
     lines.append("flights, April to December, as exported at the end: since the newest calibration on labels")
-    lines += [f"{model:24s}{100 * ratio:6.1f}  by {rows:,} labels" for model, ratio, rows in found]
+    lines += [f"{model:24s}{100 * ratio:6.1f}  by {rows:,} labels" for model, ratio, rows in flights()]
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(__doc__, OUTPUT, "batches", 20_000, lambda batches: table(batches, flights()))
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

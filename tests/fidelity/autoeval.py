@@ -23,11 +23,10 @@ says neither how far its weights spread nor how often its models err; of its dat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 from scipy.special import ndtri
@@ -36,10 +35,9 @@ from monitor.base.records import Floats
 from monitor.stats.labelled.powered import powered_share
 from monitor.stats.labelled.ppi import prediction_powered
 from monitor.stats.labelled.shift import shift_weights
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.ssme.civilcomments import DATA
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "autoeval.txt"
 LABELS = (20, 50, 100, 500)
 FRESH = 2000
 ANNOTATORS = ("model itself", "mean of models", "mixed with noise", "noise")
@@ -49,7 +47,7 @@ PAPER_S1 = {50: (50.4, 91.3), 100: (37.8, 92.0), 200: (24.4, 91.8), 300: (19.9, 
 
 
 @cache
-def table() -> tuple[Floats, Floats]:
+def rows() -> tuple[Floats, Floats]:
     """Scores (rows, 7) of the positive class, and whether the first model is right (rows,)."""
     with np.load(DATA) as file:
         score, label = file["score"][:, :7].astype(np.float64), file["label"]
@@ -89,13 +87,13 @@ class Row:
 
 def measure(annotator: str, labels: int, trials: int, seed: int = 1) -> Row:
     """Coverage of 95 % intervals over random labels."""
-    score, right = table()
+    score, right = rows()
     truth, sums = right.mean(), np.zeros(5)
     for trial in range(trials):
         rng = np.random.default_rng([seed, labels, ANNOTATORS.index(annotator), trial])
-        rows = rng.choice(len(right), labels + FRESH, replace=False)
-        expected = guess(annotator, score[rows], rng)
-        known, own, fresh = right[rows[:labels]], expected[:labels], expected[labels:]
+        picked = rng.choice(len(right), labels + FRESH, replace=False)
+        expected = guess(annotator, score[picked], rng)
+        known, own, fresh = right[picked[:labels]], expected[:labels], expected[labels:]
         found = prediction_powered(known, own, fresh)
         low, high = found.interval(0.95)[0]
         ours = powered_share(known, own, fresh, None, None, 0.95)
@@ -141,7 +139,7 @@ class Shift:
 
 def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) -> Shift:
     """Labels where the first model's score is high: density ∝ floor + score."""
-    score, right = table()
+    score, right = rows()
     truth, held, found = right.mean(), np.zeros((3, 2)), np.empty((trials, 3))
     density = floor + score[:, 0]
     for trial in range(trials):
@@ -149,10 +147,10 @@ def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) 
         picked = rng.choice(len(right), labels, p=density / density.sum())
         fresh = rng.choice(len(right), FRESH)
         expected = guess("mean of models", score, rng)
-        rows = right[picked], expected[picked], expected[fresh]
+        given = right[picked], expected[picked], expected[fresh]
         estimated = shift_weights(score[picked, 0], score[fresh, 0])
         for at, w in enumerate((None, 1 / density[picked], estimated)):
-            powered, ours = prediction_powered(*rows, weights=w), powered_share(*rows, w, None, 0.9)
+            powered, ours = prediction_powered(*given, weights=w), powered_share(*given, w, None, 0.9)
             low, high = powered.interval(0.9)[0]
             held[at] += low <= truth <= high, ours.lower <= truth <= ours.upper
             if at == 1:
@@ -164,70 +162,60 @@ def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) 
     return Shift(labels, trials, floor, unweighted[0], known, by_estimate, ratio, oracle, above.mean())
 
 
-def text(rows: Sequence[Row], shifts: Sequence[Shift], mild: Sequence[Shift]) -> str:
-    """The tables, in percent."""
-    lines = [
-        f"civilcomments, accuracy of one model, {rows[0].trials:,} trials, coverage in % of 95 % intervals "
-        f"±{100 * rows[0].allowed:.1f} (python -m tests.fidelity.autoeval)",
+def table(trials: int = 1000) -> Iterator[str]:
+    """The three tables, in percent, a line at a time."""
+    yield (
+        f"civilcomments, accuracy of one model, {trials:,} trials, coverage in % of 95 % intervals "
+        f"±{300 * sqrt(0.95 * 0.05 / trials):.1f} (python -m tests.fidelity.autoeval)"
+    )
+    yield (
         f"{'annotator':17s} {'labels':>6s} {'lambda':>6s} {'normal':>6s} {'Wilson':>6s} {'width':>6s} "
-        f"{'effective':>9s}",
-    ]
-    lines += [
-        f"{r.annotator:17s} {r.labels:6d} {r.lam:6.2f} {100 * r.normal:6.1f} {100 * r.wilson:6.1f} "
-        f"{100 * r.width:6.1f} {r.effective:9.0f}"
-        for r in rows
-    ]
-    return "\n".join([*lines, "", *shift_lines(shifts), "", *mild_lines(mild)]) + "\n"
+        f"{'effective':>9s}"
+    )
+    for r in (measure(annotator, n, trials) for annotator in ANNOTATORS for n in LABELS):
+        yield (
+            f"{r.annotator:17s} {r.labels:6d} {r.lam:6.2f} {100 * r.normal:6.1f} {100 * r.wilson:6.1f} "
+            f"{100 * r.width:6.1f} {r.effective:9.0f}"
+        )
+    yield from shift_lines(trials)
+    yield from mild_lines(trials)
 
 
-def shift_lines(shifts: Sequence[Shift]) -> list[str]:
+def shift_lines(trials: int) -> Iterator[str]:
     """The second table."""
-    lines = [
-        "Covariate shift, coverage in % of 90 % intervals beside the paper's Table S1 (its data: ImageNet)",
-        f"{'':>6s} {'unweighted':>21s} {'known weights':>22s} {'estimated weights':>22s}",
+    yield ""
+    yield "Covariate shift, coverage in % of 90 % intervals beside the paper's Table S1 (its data: ImageNet)"
+    yield f"{'':>6s} {'unweighted':>21s} {'known weights':>22s} {'estimated weights':>22s}"
+    yield (
         f"{'labels':>6s} {'normal':>12s} {'(paper)':>8s} {'normal':>6s} {'(paper)':>8s} {'Wilson':>6s} "
-        f"{'normal':>15s} {'Wilson':>6s}",
-    ]
-    for s in shifts:
-        paper = PAPER_S1[s.labels]
+        f"{'normal':>15s} {'Wilson':>6s}"
+    )
+    for labels, paper in PAPER_S1.items():
+        s = measure_shift(labels, trials)
         known, estimated = 100 * s.known, 100 * s.estimated
-        lines.append(
-            f"{s.labels:6d} {100 * s.unweighted:12.1f} {paper[0]:8.1f} {known[0]:6.1f} {paper[1]:8.1f} "
+        yield (
+            f"{labels:6d} {100 * s.unweighted:12.1f} {paper[0]:8.1f} {known[0]:6.1f} {paper[1]:8.1f} "
             f"{known[1]:6.1f} {estimated[0]:15.1f} {estimated[1]:6.1f}"
         )
-    return lines
 
 
-def mild_lines(shifts: Sequence[Shift]) -> list[str]:
+def mild_lines(trials: int, labels: int = 200) -> Iterator[str]:
     """The third table."""
-    lines = [
-        f"{shifts[0].labels} labels, known weights: chance to be labelled ∝ floor + score; coverage in % of "
-        "90 % intervals",
+    yield (
+        f"\n{labels} labels, known weights: chance to be labelled ∝ floor + score; coverage in % of "
+        "90 % intervals"
+    )
+    yield (
         f"{'floor':>6s} {'weights up to':>13s} {'normal':>6s} {'above':>6s} {'Wilson':>6s} {'error/sd':>8s} "
-        f"{'true sd':>7s}",
-    ]
-    for s in shifts:
-        lines.append(
-            f"{s.floor:6.2f} {(s.floor + 1) / s.floor:13.0f} {100 * s.known[0]:6.1f} {100 * s.above:6.1f} "
+        f"{'true sd':>7s}"
+    )
+    for floor in FLOORS:
+        s = measure_shift(labels, trials, floor)
+        yield (
+            f"{floor:6.2f} {(floor + 1) / floor:13.0f} {100 * s.known[0]:6.1f} {100 * s.above:6.1f} "
             f"{100 * s.known[1]:6.1f} {s.ratio:8.2f} {100 * s.oracle:7.1f}"
         )
-    return lines
-
-
-def main() -> None:
-    """Measure, print, and keep the tables."""
-    print_and_keep(
-        __doc__,
-        OUTPUT,
-        "trials",
-        1000,
-        lambda trials: text(
-            [measure(annotator, n, trials) for annotator in ANNOTATORS for n in LABELS],
-            [measure_shift(n, trials) for n in PAPER_S1],
-            [measure_shift(200, trials, floor) for floor in FLOORS],
-        ),
-    )
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -13,9 +13,7 @@ judged on the other days; ACE with the bias of label noise taken off, log loss b
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 from sklearn.calibration import _SigmoidCalibration
@@ -27,8 +25,8 @@ from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.estimate import labelled_calibration_error
 from monitor.stats.estimate.equal_count import equal_count_bins
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "calibration.txt"
 SIZES = (100, 1_000, 10_000)
 TRIALS = {100: 40, 1_000: 20, 10_000: 5}
 METHODS = ("none", "temperature", "platt", "beta", "isotonic", "auto")
@@ -127,8 +125,9 @@ def lines_flights(trials: dict[int, int]) -> Iterator[str]:
             yield f"  {method:18s}" + "".join(f"{a:12.2f} {b:6.2f}" for a, b in cells)
 
 
-def table(trials: dict[int, int]) -> Iterator[str]:
-    """All of it, a line at a time."""
+def table(quick: bool = False) -> Iterator[str]:
+    """All of it, a line at a time; quick: two trials each."""
+    trials = dict.fromkeys(SIZES, 2) if quick else TRIALS
     yield "Log loss beyond the truth's (flights: the raw scores'), 1/1000 nat, and ACE, points, by rows"
     runs = ", ".join(f"{count} at {size:,}" for size, count in trials.items())
     yield f"means over {runs} trials (python -m tests.fidelity.calibration)"
@@ -137,18 +136,5 @@ def table(trials: dict[int, int]) -> Iterator[str]:
     yield from lines_flights(trials)
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="few trials; the kept table stays")
-    quick = parser.parse_args().quick
-    found = []
-    for line in table(dict.fromkeys(SIZES, 2) if quick else TRIALS):
-        print(line, flush=True)
-        found.append(line)
-    if not quick:
-        OUTPUT.write_text("\n".join(found) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

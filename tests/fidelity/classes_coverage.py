@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, floor, nan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,10 @@ from monitor.stats.estimate import (
     confusion_intervals,
 )
 from monitor.stats.estimate.ranking import Ranking
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.metrics_coverage import SIZES, Row, judged, means, realised_values, row_text
 from tests.fidelity.simulated import ORIGINAL, confidences, outcomes
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "classes_coverage.txt"
 SHARES = np.array([0.50, 0.45, 0.05])
 THRESHOLD = 0.9
 TRIALS = 400
@@ -163,7 +161,7 @@ def confusion_table(trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(trials: int) -> str:
+def table(trials: int = TRIALS) -> str:
     """All cases as text, in percent."""
     lines = [
         f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
@@ -176,10 +174,5 @@ def table(trials: int) -> str:
     return "\n".join(lines) + "\n" + confusion_table(trials)
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(__doc__, OUTPUT, "trials", TRIALS, table)
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -16,18 +16,17 @@ For each mixture and window size it prints, in percent, how often the realised a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 
 from monitor.base.records import Floats
 from monitor.stats.estimate import average_confidence_many, pmf_many
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import MIXTURES, ORIGINAL, confidences, expected_accuracy, outcomes
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "coverage.txt"
 SIZES = (100, 200, 300, 400, 500)
 LEVEL = 0.95
 _BATCH = 1000  # windows whose whole distributions are held at once
@@ -90,32 +89,21 @@ def _counts(confidence: Floats, right: np.ndarray, sem: float) -> Floats:
     )
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as text, in percent."""
-    lines = [
-        f"Coverage in % of {LEVEL:.0%} intervals, {rows[0].trials:,} windows each "
-        "(python -m tests.fidelity.coverage)",
+def table(trials: int = 10_000) -> Iterator[str]:
+    """A line a mixture and size, in percent."""
+    yield (
+        f"Coverage in % of {LEVEL:.0%} intervals, {trials:,} windows each (python -m tests.fidelity.coverage)"
+    )
+    yield (
         f"{'data':9s} {'n':>4s} {'exact':>7s} {'mass':>7s} {'±3 err':>7s} {'F-range':>8s} {'mid-P':>7s} "
-        f"{'SEM':>7s} {'width':>6s}",
-    ]
-    for r in rows:
-        lines.append(
+        f"{'SEM':>7s} {'width':>6s}"
+    )
+    for r in (measure(mixture, n, trials) for mixture in MIXTURES for n in SIZES):
+        yield (
             f"{r.mixture:9s} {r.n:4d} {100 * r.exact:7.2f} {100 * r.mass:7.2f} {100 * r.allowed:7.2f} "
             f"{100 * r.f_range:8.2f} {100 * r.mid_p:7.2f} {100 * r.sem:7.2f} {100 * r.width:6.2f}"
         )
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(
-        __doc__,
-        OUTPUT,
-        "trials",
-        10_000,
-        lambda trials: table([measure(mixture, n, trials) for mixture in MIXTURES for n in SIZES]),
-    )
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

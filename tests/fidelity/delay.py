@@ -12,6 +12,7 @@ differ by nothing but the allowance for a short reference.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from scipy.stats import norm
 
 from monitor.stats.charts.rules import broken_rules
 from tests.fidelity.arl import ALL_RULES, charts_of, confidence_process, standardised, tails
+from tests.harness import run
 
 Floats = NDArray[np.float64]
 STEP = 0.05
@@ -110,15 +112,15 @@ def constant(sizes: tuple[int, ...] = (100, 500)) -> list[str]:
     return out
 
 
-def main(series: int = 2000) -> None:
-    """Print all tables."""
-    print(f"Gradual shift, 5 % a window; {series} charts, each on its own reference; seed 0; 60 windows")
-    print(f"{'':58s} {'mean':>7s} {'error':>6s} {'median':>7s} {'90 %':>7s} {'never':>9s}")
-    print("\n".join(gradual(series)))
-    print("\nA constant shift: mean windows until the alarm, we1 at 3 sigma, known limits")
-    print(f"{'':18s} {'shewhart':>11s} {'if normal':>11s} {'shewhart_p':>11s} {'if normal':>11s}")
-    print("\n".join(constant()))
+def table(series: int = 2000) -> Iterator[str]:
+    """All tables, a line at a time."""
+    yield f"Gradual shift, 5 % a window; {series} charts, each on its own reference; seed 0; 60 windows"
+    yield f"{'':58s} {'mean':>7s} {'error':>6s} {'median':>7s} {'90 %':>7s} {'never':>9s}"
+    yield from gradual(series)
+    yield "\nA constant shift: mean windows until the alarm, we1 at 3 sigma, known limits"
+    yield f"{'':18s} {'shewhart':>11s} {'if normal':>11s} {'shewhart_p':>11s} {'if normal':>11s}"
+    yield from constant()
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -16,9 +16,9 @@ Samples without a labelled row have no interval and are drawn again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 
@@ -27,9 +27,8 @@ from monitor.base.results import Estimate
 from monitor.stats.estimate import WeightedCounts, hajek, wilson
 from monitor.stats.estimate.hajek import ONE, excess
 from monitor.stats.estimate.proportion import wilson_interval
-from tests.fidelity.command import print_and_keep
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "hajek.txt"
 LEVEL = 0.95
 ANSWERS = (500, 2000, 8000)
 SHARES = np.array([0.2 * 0.75, 0.2 * 0.25, 0.8 * 0.98, 0.8 * 0.02])
@@ -113,32 +112,23 @@ def measure(design: str, answers: int, trials: int, seed: int = 1) -> Row:
     return Row(design, answers, trials, float(rows.sum(axis=1).mean()), *(held / trials).tolist())
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as text, in percent."""
-    lines = [
-        f"Coverage in % of {LEVEL:.0%} intervals, {rows[0].trials:,} samples each, "
-        f"±{100 * rows[0].allowed:.2f} (python -m tests.fidelity.hajek)",
+def table(trials: int = 10_000) -> Iterator[str]:
+    """A line a design and number of answers, in percent."""
+    error = 300 * sqrt(LEVEL * (1 - LEVEL) / trials)
+    yield (
+        f"Coverage in % of {LEVEL:.0%} intervals, {trials:,} samples each, ±{error:.2f} "
+        "(python -m tests.fidelity.hajek)"
+    )
+    yield (
         f"{'picked more often':17s} {'answers':>7s} {'labels':>7s} {'hajek':>6s} {'width':>6s} {'plain':>6s} "
-        f"{'counts':>6s}",
-    ]
-    for r in rows:
-        lines.append(
+        f"{'counts':>6s}"
+    )
+    for r in (measure(design, answers, trials) for design in DESIGNS for answers in ANSWERS):
+        yield (
             f"{r.design:17s} {r.answers:7d} {r.labelled:7.1f} {100 * r.hajek:6.1f} {100 * r.width:6.1f} "
             f"{100 * r.plain:6.1f} {100 * r.counts:6.1f}"
         )
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(
-        __doc__,
-        OUTPUT,
-        "trials",
-        10_000,
-        lambda trials: table([measure(design, answers, trials) for design in DESIGNS for answers in ANSWERS]),
-    )
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -18,9 +18,9 @@ acts on such a class at 0.5). Printed are, in percent of the windows whose label
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import nan, sqrt
-from pathlib import Path
 
 import numpy as np
 
@@ -34,9 +34,8 @@ from monitor.stats.estimate import (
 )
 from monitor.stats.estimate._one_class import COUNTED
 from monitor.stats.estimate.ranking import Ranking
-from tests.fidelity.command import print_and_keep
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "metrics_coverage.txt"
 SIZES = (100, 500, 2000)
 PREVALENCES = (0.5, 0.05)
 BETA = {0.5: (0.4, 0.4), 0.05: (0.15, 2.85)}
@@ -140,16 +139,20 @@ def means(rows: list[tuple[float, ...]]) -> list[float]:
     return found
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as text, in percent."""
-    lines = [
-        f"Coverage in % of 95 % intervals without labels, {rows[0].trials:,} windows each "
-        "(python -m tests.fidelity.metrics_coverage)",
+def table(trials: int = 1000) -> Iterator[str]:
+    """A line a prevalence, size and metric, in percent."""
+    yield (
+        f"Coverage in % of 95 % intervals without labels, {trials:,} windows each "
+        "(python -m tests.fidelity.metrics_coverage)"
+    )
+    yield (
         f"{'prev %':>6s} {'n':>5s} {'metric':18s} {'cover':>6s} {'mass':>6s} {'±3 err':>6s} {'sem':>6s} "
-        f"{'width':>6s} {'sem width':>9s} {'undef':>6s} {'unknown':>7s}",
-    ]
-    lines += [f"{100 * row.prevalence:6.0f} {row_text(row)}" for row in rows]
-    return "\n".join(lines) + "\n"
+        f"{'width':>6s} {'sem width':>9s} {'undef':>6s} {'unknown':>7s}"
+    )
+    for prevalence in PREVALENCES:
+        for n in SIZES:
+            for row in measure(n, prevalence, trials):
+                yield f"{100 * prevalence:6.0f} {row_text(row)}"
 
 
 def row_text(r: Row) -> str:
@@ -162,16 +165,5 @@ def row_text(r: Row) -> str:
     )
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(
-        __doc__,
-        OUTPUT,
-        "trials",
-        1000,
-        lambda trials: table([row for p in PREVALENCES for n in SIZES for row in measure(n, p, trials)]),
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

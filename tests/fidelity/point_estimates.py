@@ -13,17 +13,16 @@ standard deviation of the error, estimate less realised accuracy, in percentage 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from monitor.base.records import Floats
 from monitor.stats.estimate import ATC, average_confidence_many
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences, expected_accuracy, mixed, outcomes
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "point_estimates.txt"
 SIZES = (100, 500)
 SHIFTS = np.arange(21) / 20
 REFERENCE_ROWS = 100_000
@@ -63,29 +62,17 @@ def measure(n: int, shift: float, trials: int, seed: int = 1) -> Row:
     return Row(n, shift, errors.mean(axis=1), errors.std(axis=1, ddof=1))
 
 
-def table(rows: list[Row], trials: int) -> str:
-    """The rows as text, in percentage points."""
-    lines = [
+def table(trials: int = 1000) -> Iterator[str]:
+    """A line a size and shift, in percentage points."""
+    yield (
         f"Mean and standard deviation of the error in points, {trials:,} windows each "
-        "(python -m tests.fidelity.point_estimates)",
-        f"{'n':>4s} {'shift %':>8s} " + " ".join(f"{name:>16s}" for name in ESTIMATORS),
-    ]
-    for row in rows:
-        cells = " ".join(f"{100 * m:+8.2f} ±{100 * s:6.2f}" for m, s in zip(row.mean, row.sd, strict=True))
-        lines.append(f"{row.n:4d} {100 * row.shift:8.0f} {cells}")
-    return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(
-        __doc__,
-        OUTPUT,
-        "trials",
-        1000,
-        lambda trials: table([measure(n, float(shift), trials) for n in SIZES for shift in SHIFTS], trials),
+        "(python -m tests.fidelity.point_estimates)"
     )
+    yield f"{'n':>4s} {'shift %':>8s} " + " ".join(f"{name:>16s}" for name in ESTIMATORS)
+    for row in (measure(n, float(shift), trials) for n in SIZES for shift in SHIFTS):
+        cells = " ".join(f"{100 * m:+8.2f} ±{100 * s:6.2f}" for m, s in zip(row.mean, row.sd, strict=True))
+        yield f"{row.n:4d} {100 * row.shift:8.0f} {cells}"
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

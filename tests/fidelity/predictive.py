@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +34,10 @@ from monitor.stats.estimate.bias_filter import BiasFilter
 from monitor.stats.estimate.filtered import filtered_interval
 from monitor.stats.estimate.predictive import Predictive, predictive_windows
 from monitor.stats.estimate.predictive_fit import fit_predictive
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.fidelity.trust import shift_of
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "predictive.txt"
 STREAMS = ("stable", "OU drift", "1/f drift", "jump")
 SIZES = (100, 500, 2000, 5000)
 REFERENCES = (1000, 5000, 40_000)
@@ -203,16 +201,16 @@ def cells_of(found: list[Measured]) -> dict[tuple[str, int], Cell]:
     return cells
 
 
-def table(lives: int) -> str:
+def table(references: int = LIVES) -> str:
     """All of it as text."""
     lines = [
         "Covered by the 95 % interval, in %, and mean width in points (python -m tests.fidelity.predictive)",
-        f"{lives} references a row, each with {FOLLOWING:,} rows to follow; windows of",
+        f"{references} references a row, each with {FOLLOWING:,} rows to follow; windows of",
         f"{'':38s}" + "".join(f"{n:>16,}" for n in SIZES),
     ]
     for stream in STREAMS:
         for reference in REFERENCES:
-            lines += rows_of(stream, reference, coverage(stream, reference, lives))
+            lines += rows_of(stream, reference, coverage(stream, reference, references))
     return "\n".join(lines) + "\n"
 
 
@@ -229,10 +227,5 @@ def _cell(cell: Cell) -> str:
     return f"{'–':>16s}" if not windows else f"{100 * share:9.1f} {100 * width:6.1f}"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(__doc__, OUTPUT, "references", LIVES, table)
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -13,15 +13,13 @@ two methods at 5,000 rows (32 windows) is two windows.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from monitor.cli.demo.flights import Flights, read_flights
 from monitor.cli.demo.training import MODELS, Scored, train_and_score
 from tests.fidelity.predictive import SIZES, Life, cells_of, measured, rows_of
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "predictive_flights.txt"
 REPORTED = ("logistic", "boosting")
 REFERENCES = (1000, 5000, 25_776)
 _FIRST_MONTH = 7
@@ -56,12 +54,5 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    text = table()
-    print(text, end="")
-    OUTPUT.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

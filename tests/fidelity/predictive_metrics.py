@@ -14,8 +14,6 @@ chance|, so that no label's noise is in it.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from scipy.special import expit, logit
 
@@ -26,12 +24,11 @@ from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
 from monitor.stats.estimate.predictive_fit import fit_predictive
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.metrics_coverage import realised_values
 from tests.fidelity.predictive import ornstein_uhlenbeck
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "predictive_metrics.txt"
 STREAMS = ("stable", "OU drift")
 SIZES = (100, 500, 2000)
 REFERENCES = (1000, 5000, 40_000)
@@ -110,19 +107,19 @@ def coverage(stream: str, reference: int, lives: int, seed: int = 1) -> dict[tup
     return {key: np.array(cells, dtype=np.float64).mean(axis=0) for key, cells in found.items()}
 
 
-def table(lives: int) -> str:
+def table(references: int = LIVES) -> str:
     """All of it as text."""
-    windows = ", ".join(f"{lives * (FOLLOWING // n):,} of {n:,}" for n in SIZES)
+    windows = ", ".join(f"{references * (FOLLOWING // n):,} of {n:,}" for n in SIZES)
     lines = [
         "Covered by the 95 % interval, in %, and mean width in points "
         "(python -m tests.fidelity.predictive_metrics)",
-        f"{lives} references a row; windows: {windows} rows",
+        f"{references} references a row; windows: {windows} rows",
         f"{'':20s}{'':18s}{'exact':>39s}{'predictive':>39s}",
         f"{'':38s}" + "".join(f"{n:>13,}" for n in SIZES) * 2,
     ]
     for stream in STREAMS:
         for reference in REFERENCES:
-            cells = coverage(stream, reference, lives)
+            cells = coverage(stream, reference, references)
             for metric in METRICS:
                 shown = [cells[kind, metric, n] for kind in KINDS for n in SIZES]
                 row = "".join(f"{100 * share:7.1f}{100 * width:6.1f}" for share, width in shown)
@@ -130,10 +127,5 @@ def table(lives: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(__doc__, OUTPUT, "references", LIVES, table)
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

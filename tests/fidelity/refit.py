@@ -22,10 +22,9 @@ reference's curve is put right by its own exact errors in the last 20 windows, w
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,11 +34,11 @@ import numpy as np
 
 from monitor.base.records import Floats
 from monitor.cli.replay import replay as run_replay
+from tests.harness import run
 
 if TYPE_CHECKING:  # the demo's extra may not be installed
     from monitor.cli.demo.stream import DemoData
 
-OUTPUT = Path(__file__).parent / "output" / "refit.txt"
 LABELLED = 0.01
 WINDOW = 500
 TOGETHER = 20
@@ -208,7 +207,6 @@ def flights(folder: Path, draws: tuple[int, ...] = DRAWS) -> tuple[list[Errors],
     for draw in draws:
         stream, labels = _few_labels(data, draw)
         errors, isotonic = compared(f"flights_{draw}", config, stream, truth, labels, isotonic)
-        print(errors, flush=True)
         found.append(errors)
     if isotonic is None:
         raise ValueError("draws must name one at least, got none")
@@ -235,46 +233,31 @@ def _few_labels(data: DemoData, draw: int) -> tuple[Path, int]:
     return stream, len(told)
 
 
-def table(found: list[Errors], known: Sequence[Knowing] = ()) -> str:
-    """All of it as text."""
-    lines = [
-        "Mean absolute error of the windows' accuracy, in points (python -m tests.fidelity.refit)",
+def table(rows: int = 150_000, no_flights: bool = False) -> Iterator[str]:
+    """All of it, a line at a time; `rows` of the simulated streams."""
+    yield "Mean absolute error of the windows' accuracy, in points (python -m tests.fidelity.refit)"
+    yield (
         f"labels of {100 * LABELLED:g} % of the rows, windows of {WINDOW}; calibration isotonic on the "
-        "reference beside ssme, refitted",
-        f"{'':28s}{'windows':>18s}{f'means over {TOGETHER}':>18s}{'windows, RMS':>18s}",
-        f"{'data':12s}{'windows':>8s}{'labels':>8s}" + 3 * f"{'isotonic':>10s}{'ssme':>8s}",
-    ]
-    for e in found:
-        cells = "".join(f"{a:10.2f}{b:8.2f}" for a, b in zip(e.isotonic, e.ssme, strict=True))
-        lines.append(f"{e.name:12s}{e.windows:8,d}{e.labels:8,d}{cells}")
-    for k in known:
-        parts = "windows {:.2f}, means {:.2f}, windows, RMS {:.2f}".format(*k.errors)
-        lines.append(
-            f"{k.name}, the reference put right by its exact errors in the last {TOGETHER} windows: {parts}"
-        )
-    return "\n".join(lines) + "\n"
+        "reference beside ssme, refitted"
+    )
+    yield f"{'':28s}{'windows':>18s}{f'means over {TOGETHER}':>18s}{'windows, RMS':>18s}"
+    yield f"{'data':12s}{'windows':>8s}{'labels':>8s}" + 3 * f"{'isotonic':>10s}{'ssme':>8s}"
+    for shrink in (0.4, 1.0):
+        with tempfile.TemporaryDirectory() as folder:
+            yield _line(simulated(Path(folder), rows, shrink))
+    if no_flights:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        found, known = flights(Path(folder))
+    yield from map(_line, found)
+    parts = "windows {:.2f}, means {:.2f}, windows, RMS {:.2f}".format(*known.errors)
+    yield f"{known.name}, the reference put right by its exact errors in the last {TOGETHER} windows: {parts}"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, default=150_000, help="of the simulated streams")
-    parser.add_argument("--no-flights", action="store_true")
-    asked = parser.parse_args()
-    found, known = [], []
-    for name, shrink in (("simulated", 0.4), ("steady", 1.0)):
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(simulated(Path(folder), asked.rows, shrink))
-            print(name, found[-1], flush=True)
-    if not asked.no_flights:
-        with tempfile.TemporaryDirectory() as folder:
-            rows, left = flights(Path(folder))
-            found, known = [*found, *rows], [left]
-    text = table(found, known)
-    print(text, end="")
-    if asked.rows == 150_000 and not asked.no_flights:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
+def _line(e: Errors) -> str:
+    cells = "".join(f"{a:10.2f}{b:8.2f}" for a, b in zip(e.isotonic, e.ssme, strict=True))
+    return f"{e.name:12s}{e.windows:8,d}{e.labels:8,d}{cells}"
 
 
 if __name__ == "__main__":
-    main()
+    run(table)

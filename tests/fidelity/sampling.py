@@ -24,7 +24,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +33,10 @@ from monitor import Estimate
 from monitor.base.records import Floats, Ints, mix
 from monitor.stats.labelled import METRICS, SSME
 from monitor.stats.sampling.stratified import sample, sampling_variance, strata, widening
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.ssme.protocol import metrics_of
 from tests.fidelity.ssme.suite import Design, simulate
+from tests.harness import run
 
-KEPT = Path(__file__).parent / "output" / "sampling.txt"
 POOLS = 4
 ROWS = 30_000
 LABELLED = 200
@@ -181,7 +179,9 @@ def _told(fit: SSME, scores: Floats, labels: Ints, pool: int, model: int, chance
     return [1e4 * sampling, 1e4 * evenly, 1e4 * (half / Z) ** 2, 100 * wider]
 
 
-def table(pools: int, rows: int = ROWS, labelled: int = LABELLED, sizes: Sequence[int] = SIZES) -> str:
+def table(
+    pools: int = POOLS, rows: int = ROWS, labelled: int = LABELLED, sizes: Sequence[int] = SIZES
+) -> str:
     """One line a way and size; then one a size."""
     found = measured(range(pools), rows, labelled, sizes)
     heads = ("error", "off the whole", "width", "wider, %")
@@ -211,4 +211,4 @@ def table(pools: int, rows: int = ROWS, labelled: int = LABELLED, sizes: Sequenc
 
 
 if __name__ == "__main__":
-    print_and_keep(__doc__, KEPT, "pools", POOLS, table)
+    run(table)

@@ -11,7 +11,6 @@ all estimators; `ssme_flow` is left out without its extra.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from math import sqrt
@@ -22,6 +21,7 @@ from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import SHOWN, Measured
 from tests.fidelity.ssme.printed import printed_error
 from tests.fidelity.ssme.protocol import Pool
+from tests.harness import run
 
 KEPT = Path(__file__).parent / "SCOREBOARD.md"
 RUNS = 50
@@ -113,17 +113,10 @@ def _seconds(found: Mapping[int, Mapping[str, Measured]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def main() -> None:
-    """Measure, print, and keep the table where it is whole."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"{RUNS} if absent")
-    parser.add_argument("--answers", type=Path, help="a folder that keeps each run's answers; it must exist")
-    options = parser.parse_args()
-    text = table(options.runs, kept=options.answers)
-    print(text, end="")
-    if options.runs == RUNS:
-        KEPT.write_text(text, encoding="utf-8")
+def command(runs: int = RUNS, answers: Path | None = None) -> str:
+    """The scoreboard; `answers` is a folder that keeps each run's, so that a run can go on."""
+    return table(runs, kept=answers)
 
 
 if __name__ == "__main__":
-    main()
+    run(command, path=KEPT)

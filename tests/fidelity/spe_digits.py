@@ -32,7 +32,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
@@ -46,9 +45,8 @@ from monitor.base.results import Estimate, Reason
 from monitor.stats.labelled import SPE
 from monitor.stats.labelled.spe import FAMILIES, Curve, Family
 from monitor.stats.labelled.spe.curves import GRID, Rates
-from tests.fidelity.command import print_and_keep
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "spe_digits.txt"
 LABELS = (10, 20, 50, 100)
 FORM_LABELS = (20, 100)
 ROUNDING = 1e-9
@@ -182,7 +180,7 @@ def best_three(digit: int, kind: int) -> list[tuple[str, float]]:
     return [(short, found[short] / found[top[0]]) for short in top]
 
 
-def table(samples: int) -> str:
+def table(samples: int = 10) -> str:
     """All tables."""
     found = {labels: [sampled(digit, labels, samples) for digit in range(10)] for labels in LABELS}
     forms = [measured_form(second, labels, 8 * samples) for second in (0.0, 0.4) for labels in FORM_LABELS]
@@ -245,4 +243,4 @@ def family_lines() -> list[str]:
 
 
 if __name__ == "__main__":
-    print_and_keep(__doc__, OUTPUT, "samples", 10, table)
+    run(table)

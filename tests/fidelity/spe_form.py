@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize
@@ -26,12 +25,11 @@ from scipy.special import expit, logit
 from monitor.base.records import Floats
 from monitor.stats.labelled import METRICS, SPE
 from monitor.stats.labelled.spe import FAMILIES, Family
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import answers
 from tests.fidelity.ssme.protocol import Pool
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "spe_form.txt"
 SHOWN = ("accuracy", "auroc", "average_precision")
 LABELS = (20, 50, 100)
 FITTED_ON = 4000
@@ -123,7 +121,7 @@ def measured(name: str, pool: Pool, labels: int, runs: int) -> Row:
     return Row(name, labels, np.mean(errors, axis=0), np.mean(covered, axis=0), float(np.mean(contradicted)))
 
 
-def table(runs: int) -> str:
+def table(runs: int = 10) -> str:
     """Both tables."""
     own = civilcomments.pool("reporting")
     drawn, families = redrawn(own, np.random.default_rng(0))
@@ -163,4 +161,4 @@ def lines(found: Sequence[Row], runs: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    print_and_keep(__doc__, OUTPUT, "runs", 10, table)
+    run(table)

@@ -10,6 +10,7 @@ from tests.fidelity import annotators
 from tests.fidelity.ssme.compare import measure
 from tests.fidelity.ssme.protocol import Pool
 from tests.fidelity.ssme.suite import tasks
+from tests.harness import kept
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_a_second_implementation_says_the_same(small: Pool) -> None:
 
 def test_the_kept_difference_from_the_second_implementation_is_small() -> None:
     """Ours stops where all changes together are below 1e-5: the chances are nearer than a hundredth."""
-    text = annotators.OUTPUT.read_text(encoding="utf-8").split("\n\n")[0]
+    text = kept(annotators.table).split("\n\n")[0]
     rows = [re.split(r"\s+", line.strip()) for line in text.splitlines()[2:]]
     assert [int(row[0]) for row in rows] == list(annotators.LABELS)
     assert all(float(row[1]) < 0.01 and float(row[2]) < 1e-3 for row in rows)

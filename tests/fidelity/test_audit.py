@@ -8,7 +8,8 @@ from math import sqrt
 import pytest
 
 from monitor.base.names import BATCH_ROWS
-from tests.fidelity.audit import OUTPUT, coverage_of
+from tests.fidelity.audit import coverage_of, table
+from tests.harness import kept
 
 ERROR = sqrt(0.95 * 0.05 / 2000)  # of the trials
 
@@ -26,8 +27,7 @@ def test_a_bias_of_ten_points_is_seen_and_one_of_three_hardly() -> None:
 
 def test_on_the_flights_the_intervals_of_the_newest_calibration_on_labels_hold() -> None:
     """What was printed on the whole year, within two binomial errors of its batches."""
-    text = OUTPUT.read_text(encoding="utf-8")
-    found = re.findall(r"^\w+ +([\d.]+)  by ([\d,]+) labels$", text, re.MULTILINE)
+    found = re.findall(r"^\w+ +([\d.]+)  by ([\d,]+) labels$", kept(table), re.MULTILINE)
     assert len(found) == 4
     for share, labels in found:
         batches = int(labels.replace(",", "")) / BATCH_ROWS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fidelity.calibration import METHODS, OUTPUT, simulated
+from tests.fidelity.calibration import METHODS, simulated, table
+from tests.harness import kept
 
 TRIALS = 10
 
@@ -35,7 +36,7 @@ def test_the_witness_reads_the_same(ours: str, theirs: str) -> None:
 def test_auto_was_never_far_from_the_best_where_rows_are_many() -> None:
     """What was printed in full: at 10,000 rows it is within four thousandths of a nat of every method."""
     excess: dict[str, dict[str, float]] = {}
-    for line in OUTPUT.read_text(encoding="utf-8").splitlines()[3:]:
+    for line in kept(table).splitlines()[3:]:
         if not line.startswith(" "):
             data = excess.setdefault(line, {})
         else:

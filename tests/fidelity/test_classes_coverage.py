@@ -10,7 +10,8 @@ import pytest
 
 from monitor.base.results import Estimate
 from monitor.stats.estimate import CLASSIFICATION_METRICS, classification_estimates
-from tests.fidelity.classes_coverage import CASES, OUTPUT, confusion_counts, measure
+from tests.fidelity.classes_coverage import CASES, confusion_counts, measure, table
+from tests.harness import kept
 
 TRIALS = 60
 
@@ -53,7 +54,7 @@ def test_the_kept_table_covers_what_is_aimed_at() -> None:
     """84 rows of 400 windows: none further from its mass than four binomial errors."""
     rows = re.findall(
         r"^(\w+) +(\d+) \w+ +([\d.]+) +([\d.]+|-) +([\d.]+) ",
-        OUTPUT.read_text(encoding="utf-8"),
+        kept(table),
         re.MULTILINE,
     )
     assert len(rows) == 3 * 7 * len(CASES)

@@ -9,9 +9,10 @@ import pytest
 
 from monitor.cli.demo.flights import read_flights
 from monitor.cli.demo.training import MODELS, Scored
-from tests.fidelity.predictive import OUTPUT, coverage
-from tests.fidelity.predictive_flights import OUTPUT as FLIGHTS
+from tests.fidelity import predictive_flights
+from tests.fidelity.predictive import coverage, table
 from tests.fidelity.predictive_flights import flights_of
+from tests.harness import kept
 
 
 def test_a_short_reference_is_covered_where_the_exact_interval_is_not() -> None:
@@ -29,7 +30,7 @@ def test_drift_that_the_reference_shows_is_in_the_interval() -> None:
 
 
 def test_the_kept_table_holds_what_is_said_of_stable_streams() -> None:
-    rows = re.findall(r"^stable +[\d,]+  predictive +(.+)$", OUTPUT.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^stable +[\d,]+  predictive +(.+)$", kept(table), re.MULTILINE)
     assert len(rows) == 3
     shares = [float(share) for row in rows for share in row.split()[::2]]
     assert min(shares) == pytest.approx(95, abs=6)  # 64 windows of 5,000: two binomial errors are 5.4 points
@@ -51,8 +52,8 @@ def test_labels_cost_a_stable_stream_some_width_and_no_coverage() -> None:
 
 
 def test_the_kept_tables_hold_what_is_said_of_labels() -> None:
-    for path, streams in ((OUTPUT, ("stable",)), (FLIGHTS, ("logistic", "boosting"))):
-        text = path.read_text(encoding="utf-8")
+    for printed, streams in ((table, ("stable",)), (predictive_flights.table, ("logistic", "boosting"))):
+        text = kept(printed)
         for stream in streams:
             rows = re.findall(rf"^{stream} +[\d,]+  labels of 5 % +(.+)$", text, re.MULTILINE)
             assert len(rows) == 3

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.fidelity.refit import DRAWS, OUTPUT, simulated
+from tests.fidelity.refit import DRAWS, simulated, table
+from tests.harness import kept
 
 
 def printed() -> dict[str, list[float]]:
-    rows = re.findall(r"^(\w+) +[\d,]+ +[\d,]+ +([\d. ]+)$", OUTPUT.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^(\w+) +[\d,]+ +[\d,]+ +([\d. ]+)$", kept(table), re.MULTILINE)
     return {name: [float(cell) for cell in cells.split()] for name, cells in rows}
 
 

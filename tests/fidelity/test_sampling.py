@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.fidelity.sampling import KEPT, cost, measured
+from tests.fidelity.sampling import cost, measured, table
+from tests.harness import kept
 
 
 def test_a_sample_gives_about_what_the_whole_does_and_says_what_it_costs() -> None:
@@ -25,6 +26,6 @@ def test_what_a_sample_is_told_to_cost_is_what_samples_differ_by() -> None:
 
 
 def test_the_kept_table_is_of_a_run_in_full() -> None:
-    text = KEPT.read_text(encoding="utf-8")
+    text = kept(table)
     assert "means over 4 pools" in text
     assert all(f"stratified {size}" in text for size in ("1,000", "3,000", "10,000"))

@@ -13,6 +13,7 @@ from tests.fidelity import spe_form
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.protocol import Pool
 from tests.fidelity.ssme.suite import tasks
+from tests.harness import kept
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +51,14 @@ def test_a_row_is_measured(small: Pool) -> None:
 
 def test_spe_is_far_nearer_where_its_form_is_right() -> None:
     """What the module's docstring asks: the kept table."""
-    families, rows = spe_form.OUTPUT.read_text(encoding="utf-8").split("\n\n")
+    families, rows = kept(spe_form.table).split("\n\n")
     distances = [float(found) for found in re.findall(r"\((0\.\d+)\)", families)]
     assert len(distances) == 2 * len(civilcomments.NAMES)
     assert min(distances) > 0.03
-    kept = {
+    found = {
         (row[0], int(row[1])): (float(row[2]), int(row[-1]))
         for row in map(str.split, rows.replace("/", " ").splitlines()[2:])
     }
     for labels in spe_form.LABELS:
-        assert kept["drawn", labels][0] < 0.25 * kept["own", labels][0]
-        assert kept["drawn", labels][1] < 5 < 50 < kept["own", labels][1]
+        assert found["drawn", labels][0] < 0.25 * found["own", labels][0]
+        assert found["drawn", labels][1] < 5 < 50 < found["own", labels][1]

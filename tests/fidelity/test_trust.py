@@ -6,7 +6,8 @@ import re
 
 from scipy.stats import binom
 
-from tests.fidelity.trust import OUTPUT, alarms, calibrated_alarms, e_process
+from tests.fidelity.trust import alarms, calibrated_alarms, e_process, table
+from tests.harness import kept
 
 LIVES = 60
 
@@ -26,7 +27,6 @@ def test_what_the_reference_excuses_keeps_the_promise_with_a_calibration_on_a_th
 
 
 def test_the_kept_table_says_so_too() -> None:
-    text = OUTPUT.read_text(encoding="utf-8")
-    rows = re.findall(r"^(e-process|[\d,]+ rows \(\d+ lives\)) +([\d.]+) % ", text, re.MULTILINE)
+    rows = re.findall(r"^(e-process|[\d,]+ rows \(\d+ lives\)) +([\d.]+) % ", kept(table), re.MULTILINE)
     assert len(rows) == 4
     assert all(float(share) <= 5.0 for _, share in rows)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import log, sqrt
-from pathlib import Path
 
 import numpy as np
 from scipy.special import expit, logit
@@ -26,10 +25,9 @@ from scipy.special import expit, logit
 from monitor.base.records import Floats
 from monitor.engine.labels.trust import PLANNED_LABELS, TrustTest, epsilon_of
 from monitor.stats.calibration import CALIBRATORS
-from tests.fidelity.command import print_and_keep
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "trust.txt"
 BIASES = (0.0, 0.02, 0.05, 0.10)
 REFERENCES = (1000, 5000, 40_000)
 LONG = 4 * PLANNED_LABELS
@@ -152,7 +150,7 @@ def _cell(share: float, median: float | None) -> str:
     return f"{100 * share:6.1f} % {'–' if median is None else f'{median:,.0f}':>6s}"
 
 
-def table(lives: int) -> str:
+def table(lives: int = LIVES) -> str:
     """All of it as text."""
     few = max(lives // 3, 1)
     head = "".join(f"{'no bias' if not b else f'{100 * b:.0f} points':>15s}" for b in BIASES)
@@ -185,10 +183,5 @@ def table(lives: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    print_and_keep(__doc__, OUTPUT, "lives", LIVES, table)
-
-
 if __name__ == "__main__":
-    main()
+    run(table)

@@ -24,6 +24,7 @@ from tests.fidelity.kivimaki.exact import best, folded_normal
 from tests.fidelity.kivimaki.measure import Line, Sizes, Study, _cells, correlations, judged, lines
 from tests.fidelity.kivimaki.notes import needed_share
 from tests.fidelity.kivimaki.printed import CELLS, CORRELATIONS, ESTIMATORS, MEANS, MODELS, POSITIVES
+from tests.harness import kept, run
 
 SHORT = Sizes(train=5000, other=6000, trials=200)
 
@@ -171,7 +172,7 @@ def test_without_the_extra_the_command_says_what_to_install(
         CLASSIFIERS[model](0)
     monkeypatch.setattr(sys, "argv", ["kivimaki", "--rows", "400", "--trials", "2", "--models", model])
     with pytest.raises(SystemExit) as left:
-        command.main()
+        run(command.table)
     assert left.value.code == 2
     assert "The table of seven classifiers needs an optional package" in capsys.readouterr().err
 
@@ -179,19 +180,19 @@ def test_without_the_extra_the_command_says_what_to_install(
 def test_a_short_run_prints_every_table_and_keeps_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = command.OUTPUT.read_text(encoding="utf-8")
+    before = kept(command.table)
     monkeypatch.setattr(sys, "argv", ["kivimaki", "--rows", "2000", "--trials", "20", "--models", "NB", "LR"])
-    command.main()
+    run(command.table)
     text = capsys.readouterr().out
     for table in (4, 5, 6, 7, 8):
         assert re.search(rf"^Table {table}: ", text, re.MULTILINE)
     assert "93.56 / 91.7" in text
-    assert command.OUTPUT.read_text(encoding="utf-8") == kept
+    assert kept(command.table) == before
 
 
 def test_the_kept_tables_say_so_too() -> None:
     """Ours lies within four binomial errors of 25,000 rows of the true chance, in each of 56 rows."""
-    text = command.OUTPUT.read_text(encoding="utf-8")
+    text = kept(command.table)
     rows = re.findall(r"^ +([0-3]) ([A-Z]+) +([\d.]+) +([\d.]+) /([\d.]+)", text, re.MULTILINE)
     assert len(rows) == 56
     for _, model, true, ours, _ in rows:

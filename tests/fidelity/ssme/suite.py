@@ -13,7 +13,7 @@ overconfident by the known power a > 1, underconfident by a < 1 (Shanmugam et al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -24,6 +24,7 @@ import numpy as np
 from monitor.base.records import Floats, Ints
 from tests.fidelity.ssme import classifiers
 from tests.fidelity.ssme.protocol import Pool
+from tests.harness import run
 
 Split = Literal["development", "reporting"]
 ROWS = 40_000
@@ -267,16 +268,16 @@ def tasks(split: Split) -> tuple[Task, ...]:
     return (*made, *trained)
 
 
-def main() -> None:
-    """List the tasks of both splits."""
-    print(f"{'task':26s} {'split':12s} {'rows':>6s} {'M':>2s} {'K':>2s}  accuracy of each model in %")
+def listed() -> Iterator[str]:
+    """The tasks of both splits."""
+    yield f"{'task':26s} {'split':12s} {'rows':>6s} {'M':>2s} {'K':>2s}  accuracy of each model in %"
     for split in ("development", "reporting"):
         for task in tasks(split):  # type: ignore[arg-type]
             pool = task.pool
             n, models, classes = pool.scores.shape
             accuracy = " ".join(f"{100 * a:.0f}" for a in pool.truth[0])
-            print(f"{task.name:26s} {split:12s} {n:6d} {models:2d} {classes:2d}  {accuracy}")
+            yield f"{task.name:26s} {split:12s} {n:6d} {models:2d} {classes:2d}  {accuracy}"
 
 
 if __name__ == "__main__":
-    main()
+    run(listed, keep=False)

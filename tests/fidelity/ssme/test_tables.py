@@ -10,8 +10,8 @@ from scipy.special import logit
 
 from monitor.stats.labelled import METRICS
 from monitor.stats.labelled.active_testing import expected_error
+from tests.fidelity.ssme import __main__ as command
 from tests.fidelity.ssme import alone, effective, epochs, flight_sets, per_model, semisynthetic
-from tests.fidelity.ssme.__main__ import SETS
 from tests.fidelity.ssme.acquired import acquired
 from tests.fidelity.ssme.civilcomments import NAMES
 from tests.fidelity.ssme.civilcomments import pool as civilcomments
@@ -19,8 +19,8 @@ from tests.fidelity.ssme.compare import measure
 from tests.fidelity.ssme.printed_models import COLUMNS, MODELS, TABLES, printed
 from tests.fidelity.ssme.protocol import Pool
 from tests.fidelity.ssme.suite import tasks
+from tests.harness import kept
 
-OUTPUT = Path(__file__).parents[1] / "output"
 PARTS = ("models", "effective", "epochs", "alone")
 
 
@@ -82,8 +82,8 @@ def test_labels_that_draw_themselves_favour_what_may_be_wrong(small: Pool) -> No
 def test_an_answer_that_was_kept_is_not_made_again(small: Pool, tmp_path: Path) -> None:
     plain = measure(small, ["labelled", "active_testing"], 20, 2)
     for _ in range(2):
-        kept = measure(small, ["labelled", "active_testing"], 20, 2, kept=tmp_path)
-        for tag, one in kept.items():
+        again = measure(small, ["labelled", "active_testing"], 20, 2, kept=tmp_path)
+        for tag, one in again.items():
             np.testing.assert_array_equal(one.error, plain[tag].error)
             np.testing.assert_array_equal(one.covered, plain[tag].covered)
     assert len(list(tmp_path.iterdir())) == 4
@@ -170,19 +170,19 @@ def test_a_set_is_measured_and_binned_once(tmp_path: Path) -> None:
 
 
 def test_the_kept_tables_hold_what_the_commands_print() -> None:
-    kept = {part: (OUTPUT / f"ssme_{part}.txt").read_text(encoding="utf-8") for part in PARTS}
-    assert all(metric in text for metric in TABLES for text in kept.values())
-    assert kept["models"].count(" paper ") == len(TABLES) * len(MODELS)
-    assert kept["effective"].count("\n") == 2 + len(effective.LABELS) * len(effective.TAGS)
-    assert kept["epochs"].count("\n") == 2 + len(epochs.LABELS) * len(epochs.EPOCHS)
-    assert kept["alone"].count("\n") == 2 + 2 * len(alone.LABELS)
+    texts = {part: kept(command.of_sets, part) for part in PARTS}
+    assert all(metric in text for metric in TABLES for text in texts.values())
+    assert texts["models"].count(" paper ") == len(TABLES) * len(MODELS)
+    assert texts["effective"].count("\n") == 2 + len(effective.LABELS) * len(effective.TAGS)
+    assert texts["epochs"].count("\n") == 2 + len(epochs.LABELS) * len(epochs.EPOCHS)
+    assert texts["alone"].count("\n") == 2 + 2 * len(alone.LABELS)
     printed = [cell for row in alone.PRINTED.values() for cell in row]
-    assert all(f"{mean:.2f} ± {sd:5.2f}" in kept["alone"] for mean, sd in printed)
+    assert all(f"{mean:.2f} ± {sd:5.2f}" in texts["alone"] for mean, sd in printed)
 
 
 def kept_sets() -> list[list[list[float]]]:
     """The three tables of the kept sets: of each row models, sets, and the errors."""
-    text = (OUTPUT / "ssme_semisynthetic.txt").read_text(encoding="utf-8")
+    text = kept(command.of_sets, "semisynthetic")
     parts = [part.splitlines() for part in text.split("Figure")[1:]]
     return [
         [[float(cell) for cell in line[13:].split()] for line in part if " to " in line[:14]]
@@ -191,9 +191,9 @@ def kept_sets() -> list[list[list[float]]]:
 
 
 def test_the_kept_sets_are_all_there() -> None:
-    text = (OUTPUT / "ssme_semisynthetic.txt").read_text(encoding="utf-8")
+    text = kept(command.of_sets, "semisynthetic")
     sets = int(text.split()[0])
-    assert 150 <= sets <= SETS
+    assert 150 <= sets <= command.SETS
     for table, counts in zip(kept_sets(), (semisynthetic.COUNTS, semisynthetic.COUNTS, (3,)), strict=True):
         for models in counts:
             assert sum(row[1] for row in table if row[0] == models) == sets
@@ -214,7 +214,7 @@ def test_more_classifiers_help_and_sharpened_scores_are_where_the_mean_fails() -
 
 def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
     """By kind and models: "shares off", and the accuracy's errors in the order of the tags."""
-    text = (OUTPUT / "ssme_semisynthetic.txt").read_text(encoding="utf-8")
+    text = kept(command.of_sets, "semisynthetic")
     rows = text.split("All sets")[1].splitlines()[5:]
     tags = len(semisynthetic.TAGS)
     return {
@@ -229,9 +229,9 @@ def kept_of_all() -> dict[tuple[str, int], tuple[float, list[float]]]:
 
 def test_the_mean_is_nearer_on_sets_of_small_regressions_most_where_their_claims_cancel() -> None:
     """What the module's docstring says of `ssme` beside the mean: a weakness, kept in sight."""
-    kept = kept_of_all()
-    assert len(kept) == 3 + 2 * 2
-    for (kind, models), (off, (_, ours, mean, labels)) in kept.items():
+    found = kept_of_all()
+    assert len(found) == 3 + 2 * 2
+    for (kind, models), (off, (_, ours, mean, labels)) in found.items():
         assert ours < 0.65 * labels, (kind, models)
         if kind == "people":
             assert mean < 0.7 * ours

@@ -1,0 +1,167 @@
+"""What benches and tables share: the command line, the text that is kept, work in a process apart.
+
+    if __name__ == "__main__":
+        run(table)
+
+`table(trials: int = 1000, answers: Path | None = None)` gets the options `--trials` and `--answers`, and the
+docstring of its module as help. It returns its text, or gives it a line at a time, printed as it comes. The
+text of a run in full, where no option changes it, is kept: that of `tests.fidelity.arl` is
+`tests/fidelity/output/arl.txt`, that of `tests.bench.bench_http` `tests/bench/output/http.txt`. `--keep`
+keeps that of any run. Timings are of one machine and are kept with `--keep` alone: `run(table, keep=False)`.
+With `--check` nothing is kept: it says how the text differs from the kept one, and ends with 1 if it does.
+
+A command of several tables takes them by name, `run({"models": models, "speed": speed})`, and prints those
+that are named, all if none is; each is kept by itself, as `ssme_models.txt`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from types import NoneType
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from monitor.cli.process import one_thread_for_matrices
+
+ROOT = Path(__file__).parents[1]
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+Table = Callable[..., "str | Iterable[str]"]
+
+
+def run(tables: Table | Mapping[str, Table], *, keep: bool = True, path: Path | None = None) -> None:
+    """Do what the command line asks.
+
+    Parameters
+    ----------
+    tables : callable, or mapping of callables
+        Each parameter has a default, and is annotated as bool, a type that is made of a word (int, Path, ...)
+        or a Literal of words, any but bool as a sequence too, and `| None`.
+    keep : bool
+        A run in full is kept, without `--keep` too.
+    path : Path, optional
+        Where it is kept, if elsewhere.
+    """
+    parts = tables if isinstance(tables, Mapping) else {"": tables}
+    asked = vars(_parser(parts).parse_args())
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in asked.items()}
+    differ = False
+    for part in given.get("parts") or parts:
+        table = parts[part]
+        options = {name: given[name] for name in inspect.signature(table).parameters if name in given}
+        text, file = _printed(table(**options)), path or output(table, part)
+        if given["check"]:
+            differ |= _differs(file, text)
+        elif given["keep"] or (keep and _in_full(table, options)):
+            file.write_text(text, encoding="utf-8")
+    if differ:
+        raise SystemExit(1)
+
+
+def output(table: Table, part: str = "") -> Path:
+    """Where the text of a run in full is kept."""
+    spec = sys.modules[table.__module__].__spec__
+    assert spec is not None, "run it by python -m"
+    *folders, name = spec.name.removesuffix(".__main__").split(".")
+    file = "_".join(filter(None, (name.removeprefix("bench_"), part)))
+    return ROOT.joinpath(*folders) / "output" / f"{file}.txt"
+
+
+def kept(table: Table, part: str = "") -> str:
+    """The text of the last run in full."""
+    return output(table, part).read_text(encoding="utf-8")
+
+
+def apart(work: Callable[Given, Found], *arguments: Given.args, **named: Given.kwargs) -> Found:
+    """What a module's function returns in a fresh Python, with matrices on one thread as in the commands."""
+    one_thread_for_matrices()
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(work, *arguments, **named).result()
+
+
+def best(work: Callable[[], object], repeats: int = 1, rounds: int = 7) -> float:
+    """Seconds a call in the quickest round: other work on the machine only makes rounds slower."""
+    work()
+    times = []
+    for _ in range(rounds):
+        start = perf_counter()
+        for _ in range(repeats):
+            work()
+        times.append((perf_counter() - start) / repeats)
+    return min(times)
+
+
+def _parser(parts: Mapping[str, Table]) -> argparse.ArgumentParser:
+    module = inspect.getmodule(next(iter(parts.values())))
+    parser = argparse.ArgumentParser(
+        description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if "" not in parts:
+        told = f"{', '.join(parts)}; all if absent"
+        parser.add_argument("parts", nargs="*", metavar="PART", choices=[*parts, []], help=told)
+    defaults: dict[str, dict[str, None]] = {}
+    hints: dict[str, Any] = {}
+    for table in parts.values():
+        hints |= get_type_hints(table)
+        for name, parameter in inspect.signature(table).parameters.items():
+            defaults.setdefault(name, {})[_told(parameter.default)] = None
+    for name, texts in defaults.items():
+        settings = {
+            "default": argparse.SUPPRESS,
+            "help": f"{' or '.join(texts)} if absent",
+            **_kind(hints[name]),
+        }
+        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
+    parser.add_argument("--keep", action="store_true", help="keep the text")
+    parser.add_argument("--check", action="store_true", help="compare the text with the kept one")
+    return parser
+
+
+def _printed(text: str | Iterable[str]) -> str:
+    """Print a text as it comes; the whole of it."""
+    lines = []
+    for line in [text] if isinstance(text, str) else text:
+        lines.append(line.removesuffix("\n") + "\n")
+        print(lines[-1], end="", flush=True)
+    return "".join(lines)
+
+
+def _in_full(table: Table, options: Mapping[str, Any]) -> bool:
+    """Whether no option changes what is told; where answers are put on the way does not."""
+    own = inspect.signature(table).parameters
+    return all(value == own[name].default or isinstance(value, Path) for name, value in options.items())
+
+
+def _differs(file: Path, text: str) -> bool:
+    """Print how a text differs from what a file holds."""
+    before, now = (each.splitlines() for each in (file.read_text(encoding="utf-8"), text))
+    lines = list(difflib.unified_diff(before, now, f"kept in {file.name}", "now", n=0, lineterm=""))
+    print("\n".join(lines or [f"as kept in {file.name}"]))
+    return bool(lines)
+
+
+def _kind(hint: Any) -> dict[str, Any]:
+    """What argparse is told of an annotation."""
+    if hint is bool:
+        return {"action": "store_true"}
+    own = [each for each in get_args(hint) if each is not NoneType]
+    if get_origin(hint) is Literal:
+        return {"choices": own}
+    if NoneType in get_args(hint):
+        return _kind(own[0])
+    return {"type": hint} if not own else {**_kind(own[0]), "nargs": "+"}
+
+
+def _told(default: Any) -> str:
+    """A default as it would be written."""
+    if isinstance(default, tuple):
+        return " ".join(map(_told, default))
+    return f"{default:,}" if isinstance(default, int) else str(default)
