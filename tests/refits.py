@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from monitor import CALIBRATORS, ESTIMATORS
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.views import MetricEstimate
-from monitor.stats.calibration import CALIBRATORS
-from monitor.stats.labelled import ESTIMATORS
 
 CHEAP = ("ensemble", "labelled")
 

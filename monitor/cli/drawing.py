@@ -19,9 +19,9 @@ from monitor.cli.rounds import Begun, read_rounds
 from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
 from monitor.reports.window_report import rfc3339
-from monitor.stats.labelled import SSME, ActiveTesting
-from monitor.stats.labelled.active_testing import expected_error
+from monitor.stats.labelled.active_testing import ActiveTesting, expected_error
 from monitor.stats.labelled.inputs import UNLABELLED, mean_of_models
+from monitor.stats.labelled.ssme import SSME
 from monitor.stats.sampling.acquisition import as_if_at_once, draw_in_turn, expected_turn_widths
 
 FOR = ActiveTesting.tag

@@ -20,7 +20,7 @@ from monitor.engine.calibration import ActiveCalibration
 from monitor.export.sinks.reports import cannot_write
 from monitor.reports.window_report import rfc3339
 from monitor.stats.calibration.base import confidence_of
-from monitor.stats.estimate import average_confidence
+from monitor.stats.estimate.average_confidence import average_confidence
 from monitor.stats.estimate.predictive import predictive_interval
 from monitor.stats.sampling.acquisition import draw, expected_widths, inclusion_probabilities
 

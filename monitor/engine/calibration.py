@@ -12,8 +12,9 @@ from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.views import CalibrationView
 from monitor.reports.window_view import EXACT, PREDICTIVE
-from monitor.stats.calibration import Uncalibrated, calibration_from_snapshot
+from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.estimate.predictive import Predictive
 

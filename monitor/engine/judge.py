@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from monitor.base import registry
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.results import Estimate
 from monitor.config.root import ChartConfig, Task
@@ -15,9 +16,9 @@ from monitor.engine.evaluate import Evaluation
 from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
-from monitor.stats.charts import CHARTS, LimitChart, Shewhart
+from monitor.stats.charts import CHARTS
 from monitor.stats.charts.base import Baseline, ChartLogic
-from monitor.stats.charts.settings import LimitsAndRules
+from monitor.stats.charts.settings import LimitChart
 from monitor.stats.estimate.filtered import LabelsSay
 
 log = logging.getLogger("blindsight")
@@ -325,18 +326,9 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
     >>> chart_from_config(ChartConfig(kind="ewma", arl0=500, weight=0.2))
     Ewma(arl0=500.0, sigmas=None, shift=1.0, weight=0.2)
     """
-    kind = CHARTS[config.kind]
-    settings: dict[str, Any] = {"arl0": config.windows, "sigmas": config.sigmas}
-    if issubclass(kind, LimitsAndRules):
-        settings["rules"] = config.rules
-    else:
-        settings |= {
-            key: getattr(config, key) for key in _OWN[config.kind] if getattr(config, key) is not None
-        }
-    return kind(**settings)
-
-
-_OWN = {"ewma": ("shift", "weight"), "cusum": ("shift",)}
+    given = {key: getattr(config, key) for key in registry.CHARTS[config.kind].keys}
+    own = {key: value for key, value in given.items() if value is not None}
+    return CHARTS[config.kind](arl0=config.windows, sigmas=config.sigmas, **own)
 
 
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
@@ -355,4 +347,4 @@ def chart_for(config: ChartConfig, metric: str) -> LimitChart:
     chart = chart_from_config(config)
     if metric == "accuracy" or not chart.of_counts:
         return chart
-    return Shewhart(arl0=chart.arl0, sigmas=chart.sigmas, rules=config.rules)
+    return chart_from_config(config.model_copy(update={"kind": "shewhart"}))

@@ -12,7 +12,8 @@ from monitor.base.records import Batch, Floats, Ints
 from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
-from monitor.stats.calibration import CALIBRATORS, AutoCalibrator, Choice, choose
+from monitor.stats.calibration import CALIBRATORS
+from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
 from monitor.stats.calibration.base import Calibration, cross_fit_in_time
 from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.predictive import Predictive

@@ -14,9 +14,9 @@ from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.series import Series
-from monitor.stats.calibration import LabelledRows, calibration_from_snapshot
+from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
-from monitor.stats.calibration.refit import FEWEST_LABELS
+from monitor.stats.calibration.refit import FEWEST_LABELS, LabelledRows
 from monitor.stats.calibration.rests_on import rests_on
 
 NEWEST_LABELS = 2000

@@ -14,10 +14,10 @@ from time import perf_counter
 
 import numpy as np
 
+from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
 from monitor.engine.evaluate import EstimationRequest, evaluate
 from monitor.engine.labels.follow import BiasFollower
-from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.estimate.bias_law import biased
 from monitor.stats.estimate.poisson_binomial import trimmed_pmf_many
 from monitor.stats.estimate.predictive import Predictive, mid_p_estimate, predictive_windows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.stats.estimate import average_confidence, classification_details
+from monitor import average_confidence, classification_details
 from tests.bench.bench_poisson_binomial import best
 
 OUTPUT = Path(__file__).parent / "output" / "metrics.txt"

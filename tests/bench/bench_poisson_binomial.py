@@ -21,8 +21,7 @@ import numpy as np
 import scipy.stats
 from fast_poibin import PoiBin
 
-from monitor.base.records import Floats
-from monitor.stats.estimate import (
+from monitor import (
     PoissonBinomial,
     TrimmedPmf,
     average_confidence_many,
@@ -30,6 +29,7 @@ from monitor.stats.estimate import (
     calibration_error,
     trimmed_pmf_many,
 )
+from monitor.base.records import Floats
 from tests.fidelity.simulated import ORIGINAL, confidences
 
 WINDOW = 500

@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from monitor import prediction_powered
 from monitor.base.records import Floats
-from monitor.stats.labelled import prediction_powered
 from tests.bench.bench_poisson_binomial import WINDOW, best, one_window
 from tests.bench.rivals.stopwatch import Measured
 from tests.fidelity.metrics_coverage import realised_values

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor import classification_estimates
 from monitor.base.results import Estimate, Result, Unknown
 from monitor.export.prometheus.collector import registry
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport, to_json
-from monitor.stats.estimate import classification_estimates
 from tests.streams import Record, Rig, lines, task
 
 CLASSES = ["cat", "dog", "fox"]

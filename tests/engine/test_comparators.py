@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from connectors.base import RawMessages
+from monitor import ATC, CALIBRATORS, DoCFeat, average_confidence, classification_details, labelled_row_sd
 from monitor.base.results import Estimate, Result, Unknown
 from monitor.config.root import Task
 from monitor.engine.comparators import ComparisonFits
@@ -18,9 +19,7 @@ from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
-from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import confidence_of
-from monitor.stats.estimate import ATC, DoCFeat, average_confidence, classification_details, labelled_row_sd
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.streams import CLASSES, Rig, answers, lines, task
 

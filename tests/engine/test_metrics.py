@@ -7,12 +7,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from monitor import CountRatio, classification_details, classification_estimates
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
 from monitor.config.root import Bound, Metric
 from monitor.engine.objective import Objective, pooled_interval
 from monitor.reports.views import ObjectiveState
-from monitor.stats.estimate import CountRatio, classification_details, classification_estimates
 from tests.engine.test_engine import reference
 from tests.streams import CLASSES, Record, Rig, answers, lines, task
 

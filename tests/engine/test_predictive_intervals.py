@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from connectors.base import RawMessages
+from monitor import CALIBRATORS, Components, average_confidence
 from monitor.base.results import Estimate
 from monitor.cli.check.intervals import interval_sentences
 from monitor.config.root import Bound
@@ -21,9 +22,7 @@ from monitor.export.page import render_page
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import to_json
-from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.rests_on import RestsOn
-from monitor.stats.estimate import Components, average_confidence
 from monitor.stats.estimate.poisson_binomial import trimmed_pmf_many
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import Folded, fit_predictive

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.base import RawMessages
+from monitor import ESTIMATORS
 from monitor.base.records import id_keys
 from monitor.base.results import Estimate, Unknown
 from monitor.base.state_changes import assembled
@@ -18,7 +19,6 @@ from monitor.engine.reference import split_by_model
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.window_report import WindowReport
-from monitor.stats.labelled import ESTIMATORS
 from monitor.store import Store
 from tests.refits import cheap_refit
 from tests.streams import CLASSES, Record, Rig, answers, confidences, lines, task

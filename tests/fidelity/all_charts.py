@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.stats.charts import CHARTS, Baseline, LimitChart
+from monitor import CHARTS, Baseline, LimitChart
 from monitor.stats.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
 from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import chosen_limits, max_arl0

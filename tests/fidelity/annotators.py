@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from monitor import DawidSkene
 from monitor.base.records import Floats
-from monitor.stats.labelled import DawidSkene
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import SHOWN, measure
 from tests.fidelity.ssme.printed import printed_error

@@ -31,8 +31,8 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
+from monitor import BradleyTerry
 from monitor.base.records import Floats
-from monitor.stats.labelled import BradleyTerry
 from tests.harness import run
 
 COMPARISONS = 16_000

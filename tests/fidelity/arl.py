@@ -20,7 +20,7 @@ from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 from scipy.stats import beta, binom
 
-from monitor.stats.charts import CHARTS, Baseline
+from monitor import CHARTS, Baseline
 from monitor.stats.charts.detectors import RunRules
 from monitor.stats.charts.fleet import in_control_rate
 from monitor.stats.charts.latch import LatchedLogic

@@ -19,10 +19,9 @@ import numpy as np
 from sklearn.calibration import _SigmoidCalibration
 from sklearn.isotonic import IsotonicRegression
 
+from monitor import CALIBRATORS, labelled_calibration_error
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
-from monitor.stats.calibration import CALIBRATORS
-from monitor.stats.estimate import labelled_calibration_error
 from monitor.stats.estimate.equal_count import equal_count_bins
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.harness import run

@@ -20,14 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from monitor import CLASSIFICATION_METRICS, PoissonBinomial, classification_details, confusion_intervals
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
-from monitor.stats.estimate import (
-    CLASSIFICATION_METRICS,
-    PoissonBinomial,
-    classification_details,
-    confusion_intervals,
-)
 from monitor.stats.estimate.ranking import Ranking
 from tests.fidelity.metrics_coverage import SIZES, Row, judged, means, realised_values, row_text
 from tests.fidelity.simulated import ORIGINAL, confidences, outcomes

@@ -22,8 +22,8 @@ from math import sqrt
 
 import numpy as np
 
+from monitor import average_confidence_many, pmf_many
 from monitor.base.records import Floats
-from monitor.stats.estimate import average_confidence_many, pmf_many
 from tests.fidelity.simulated import MIXTURES, ORIGINAL, confidences, expected_accuracy, outcomes
 from tests.harness import run
 

@@ -22,9 +22,9 @@ from math import sqrt
 
 import numpy as np
 
+from monitor import WeightedCounts, hajek, wilson
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
-from monitor.stats.estimate import WeightedCounts, hajek, wilson
 from monitor.stats.estimate.hajek import ONE, excess
 from monitor.stats.estimate.proportion import wilson_interval
 from tests.harness import run

@@ -24,14 +24,9 @@ from math import nan, sqrt
 
 import numpy as np
 
+from monitor import CLASSIFICATION_METRICS, ClassificationEstimate, cbpe_sem, classification_details
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
-from monitor.stats.estimate import (
-    CLASSIFICATION_METRICS,
-    ClassificationEstimate,
-    cbpe_sem,
-    classification_details,
-)
 from monitor.stats.estimate._one_class import COUNTED
 from monitor.stats.estimate.ranking import Ranking
 from tests.harness import run

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor import ATC, average_confidence_many
 from monitor.base.records import Floats
-from monitor.stats.estimate import ATC, average_confidence_many
 from tests.fidelity.simulated import ORIGINAL, confidences, expected_accuracy, mixed, outcomes
 from tests.harness import run
 

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 from scipy.special import expit, logit
 
+from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Result
-from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import confidence_of, cross_fit_in_time
 from monitor.stats.estimate.average_confidence import average_confidence_many
 from monitor.stats.estimate.bias_filter import BiasFilter

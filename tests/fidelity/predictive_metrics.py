@@ -17,10 +17,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, logit
 
+from monitor import CALIBRATORS
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
 from monitor.engine.evaluate import EstimationRequest, evaluate
-from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.calibration_error import CLASS_ECE_BINS, ECE_BINS
 from monitor.stats.estimate.predictive_fit import fit_predictive

@@ -29,9 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from monitor import Estimate
+from monitor import METRICS, SSME, Estimate
 from monitor.base.records import Floats, Ints, mix
-from monitor.stats.labelled import METRICS, SSME
 from monitor.stats.sampling.stratified import sample, sampling_variance, strata, widening
 from tests.fidelity.ssme.protocol import metrics_of
 from tests.fidelity.ssme.suite import Design, simulate

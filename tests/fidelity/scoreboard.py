@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from math import sqrt
 from pathlib import Path
 
-from monitor.stats.labelled import ESTIMATORS
+from monitor import ESTIMATORS
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import SHOWN, Measured
 from tests.fidelity.ssme.printed import printed_error

@@ -40,9 +40,9 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
+from monitor import SPE
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason
-from monitor.stats.labelled import SPE
 from monitor.stats.labelled.spe import FAMILIES, Curve, Family
 from monitor.stats.labelled.spe.curves import GRID, Rates
 from tests.harness import run

@@ -22,8 +22,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
+from monitor import METRICS, SPE
 from monitor.base.records import Floats
-from monitor.stats.labelled import METRICS, SPE
 from monitor.stats.labelled.spe import FAMILIES, Family
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import answers

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from monitor.stats.charts import CHARTS, false_alarm_rate
+from monitor import CHARTS, false_alarm_rate
 from monitor.stats.charts.detectors import Detector
 from tests.fidelity.all_charts import RULE_SETS, alarms, delay, in_control, ruled
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from monitor.stats.charts import Baseline, Shewhart
+from monitor import Baseline, Shewhart
 from monitor.stats.charts.limits import DEFAULT_ARL0
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
 from tests.fidelity.arl import (

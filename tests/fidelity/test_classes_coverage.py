@@ -8,8 +8,8 @@ from math import sqrt
 import numpy as np
 import pytest
 
+from monitor import CLASSIFICATION_METRICS, classification_estimates
 from monitor.base.results import Estimate
-from monitor.stats.estimate import CLASSIFICATION_METRICS, classification_estimates
 from tests.fidelity.classes_coverage import CASES, confusion_counts, measure, table
 from tests.harness import kept
 

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from monitor.stats.estimate import average_confidence_many
+from monitor import average_confidence_many
 from tests.fidelity.coverage import SIZES, measure
 from tests.fidelity.simulated import MIXTURES, ORIGINAL, SHIFTED, confidences, expected_accuracy, outcomes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monitor.stats.labelled import ESTIMATORS
+from monitor import ESTIMATORS
 from tests.fidelity import scoreboard
 from tests.fidelity.ssme.compare import SHOWN, measure
 from tests.fidelity.ssme.printed import printed_error

@@ -22,9 +22,9 @@ from math import log, sqrt
 import numpy as np
 from scipy.special import expit, logit
 
+from monitor import CALIBRATORS
 from monitor.base.records import Floats
 from monitor.engine.labels.trust import PLANNED_LABELS, TrustTest, epsilon_of
-from monitor.stats.calibration import CALIBRATORS
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.harness import run
 

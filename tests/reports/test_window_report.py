@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor import RankInterval
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.results import Estimate, Result, Unknown
 from monitor.engine.last_window import estimates_from, plain_estimates
@@ -26,7 +27,6 @@ from monitor.reports.views import (
 )
 from monitor.reports.window_report import WindowReport, finite, revised, rfc3339, to_json
 from monitor.stats.charts.base import Verdict
-from monitor.stats.labelled import RankInterval
 
 OWN = CalibrationView(method="isotonic", version=1, foreign=False, fitted_time=0.0)
 START, END = 1795168800.12, 1795169251.002  # 2026-11-20 10:00:00.120 and 10:07:31.002, as in the SPEC

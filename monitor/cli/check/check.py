@@ -21,8 +21,7 @@ from monitor.config.root import Config, FalseAlarmBudget, Task
 from monitor.config.traffic import charted_metrics, charted_windows_per_week, window_rows
 from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.engine.judge import STREAM_BASELINE_WINDOWS, chart_for
-from monitor.stats.charts import false_alarm_rate
-from monitor.stats.charts.limits import DEFAULT_ARL0, limits
+from monitor.stats.charts.limits import DEFAULT_ARL0, false_alarm_rate, limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
 from monitor.cli.demo.stream import WINDOW_SIZE, DemoData
 from monitor.export.charts.svg import ControlChartData
-from monitor.stats.estimate import labelled_calibration_error
+from monitor.stats.estimate.calibration_error import labelled_calibration_error
 
 CALIBRATION_WHY = (
     "Why: the label-free ECE holds a model's scores against confidences that were calibrated on the winter "

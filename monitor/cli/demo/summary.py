@@ -15,7 +15,7 @@ from monitor.cli.demo.stream import METRICS, TASK, WINDOW_SIZE, DemoData
 from monitor.engine.reference import Point, baseline
 from monitor.export.charts.pictures import Alarm, Histories
 from monitor.export.charts.svg import ControlChartData
-from monitor.stats.charts import Chart
+from monitor.stats.charts.base import Chart
 
 WHY = (
     "Why: these flights have concept drift. What a delay at the gate means for the arrival changes with "

@@ -13,7 +13,8 @@ from monitor.cli.demo.stream import WINDOW_SIZE, DemoData
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.trust import Bias
 from monitor.reports.window_report import WindowReport
-from monitor.stats.calibration import IsotonicCalibrator, confidence_of
+from monitor.stats.calibration.base import confidence_of
+from monitor.stats.calibration.isotonic import IsotonicCalibrator
 
 TRUST_WHY = (
     "Why: each labelled flight is a bet against the confidence announced for it. Once the bets are won at "

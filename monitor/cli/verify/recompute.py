@@ -17,8 +17,9 @@ from monitor.engine.series import SeriesSettings
 from monitor.reports.views import CalibrationView, MetricEstimate
 from monitor.reports.window_report import WindowReport, rfc3339, to_json
 from monitor.reports.window_view import PREDICTIVE
-from monitor.stats.calibration import Uncalibrated, calibration_from_snapshot
+from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
+from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.predictive import Predictive
 from monitor.store.history import Line
 

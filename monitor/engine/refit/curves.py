@@ -15,7 +15,7 @@ from monitor.stats.calibration.auto import log_loss
 from monitor.stats.calibration.followed import LEAST, NEWEST, WORTH, Followed, follow
 from monitor.stats.calibration.isotonic import Curve, IsotonicCalibration
 from monitor.stats.calibration.ssme import SSMECalibration
-from monitor.stats.labelled import SSME
+from monitor.stats.labelled.ssme import SSME
 
 STAYS = 0.499
 """Chance of no change above which the reference stays: what it is before any label, but for rounding."""

@@ -16,19 +16,14 @@ from monitor.engine.labels.draws import Round
 from monitor.engine.refit.curves import calibrations
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.views import MetricEstimate
-from monitor.stats.labelled import (
-    ESTIMATORS,
-    METRICS,
-    SSME,
-    ActiveTesting,
-    LabelEstimator,
-    RankInterval,
-    rank_intervals,
-    simultaneous_ranks,
-)
+from monitor.stats.labelled import ESTIMATORS
+from monitor.stats.labelled.active_testing import ActiveTesting
+from monitor.stats.labelled.base import LabelEstimator
 from monitor.stats.labelled.inputs import UNLABELLED, effective_number
+from monitor.stats.labelled.metrics import METRICS
 from monitor.stats.labelled.shift import FEWEST_EFFECTIVE, LARGEST_IMBALANCE, chance_weights, imbalance
-from monitor.stats.pairwise.ranking import RANK_LEVEL
+from monitor.stats.labelled.ssme import SSME
+from monitor.stats.pairwise.ranking import RANK_LEVEL, RankInterval, rank_intervals, simultaneous_ranks
 from monitor.stats.sampling.stratified import sampling_variance, strata, widening
 
 log = logging.getLogger("blindsight")

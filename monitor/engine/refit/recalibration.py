@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats
 from monitor.engine.labels.trust import epsilon_of
-from monitor.stats.calibration import (
-    CALIBRATORS,
-    Calibration,
-    LabelledRows,
-    Refitted,
-    calibration_from_snapshot,
-    choose,
-    confidence_of,
-    refitted,
-)
-from monitor.stats.calibration.auto import log_loss
+from monitor.stats.calibration import CALIBRATORS, calibration_from_snapshot
+from monitor.stats.calibration.auto import choose, log_loss
+from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.refit import LabelledRows, Refitted, refitted
 
 log = logging.getLogger("blindsight")
 

@@ -17,7 +17,7 @@ from monitor.base.results import Estimate, Result, TooFew, Unknown
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.reports.views import MetricEstimate
-from monitor.stats.calibration import LabelledRows
+from monitor.stats.calibration.refit import LabelledRows
 from monitor.stats.pairwise.ranking import RankInterval
 
 Job = RefitJob | RecalibrationJob

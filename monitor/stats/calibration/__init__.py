@@ -1,63 +1,25 @@
-"""Calibration: from raw scores to probabilities that mean what they say."""
+"""Calibration: from raw scores to probabilities; one module a method, listed in `monitor.base.registry`."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from monitor.stats.calibration.auto import AutoCalibrator, Choice, choose
-from monitor.stats.calibration.base import Calibration, Calibrator, confidence_of, cross_fit_in_time
-from monitor.stats.calibration.beta import BetaCalibration, BetaCalibrator
-from monitor.stats.calibration.isotonic import IsotonicCalibration, IsotonicCalibrator
-from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
-from monitor.stats.calibration.platt import PlattCalibration, PlattCalibrator
-from monitor.stats.calibration.refit import LabelledRows, Refitted, refitted
-from monitor.stats.calibration.ssme import SSMECalibration
-from monitor.stats.calibration.temperature import TemperatureCalibration, TemperatureCalibrator
-from monitor.stats.calibration.vector import VectorCalibration, VectorCalibrator
+from monitor.base import registry
 
-__all__ = [
-    "CALIBRATIONS",
-    "CALIBRATORS",
-    "AutoCalibrator",
-    "BetaCalibration",
-    "BetaCalibrator",
-    "Calibration",
-    "Calibrator",
-    "Choice",
-    "IsotonicCalibration",
-    "IsotonicCalibrator",
-    "LabelledRows",
-    "NoCalibrator",
-    "PlattCalibration",
-    "PlattCalibrator",
-    "Refitted",
-    "SSMECalibration",
-    "TemperatureCalibration",
-    "TemperatureCalibrator",
-    "Uncalibrated",
-    "VectorCalibration",
-    "VectorCalibrator",
-    "calibration_from_snapshot",
-    "choose",
-    "confidence_of",
-    "cross_fit_in_time",
-    "refitted",
-]
+if TYPE_CHECKING:
+    from monitor.stats.calibration.base import Calibration, Calibrator
 
-CALIBRATORS: Mapping[str, type[Calibrator]] = {
-    "auto": AutoCalibrator,
-    "beta": BetaCalibrator,
-    "isotonic": IsotonicCalibrator,
-    "none": NoCalibrator,
-    "platt": PlattCalibrator,
-    "temperature": TemperatureCalibrator,
-    "vector": VectorCalibrator,
-}
+CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(
+    registry.CALIBRATIONS, lambda entry: not entry.refitted
+)
 """Every way to fit a calibration on a reference, by its name in the configuration."""
 
-CALIBRATIONS: Mapping[str, type[Calibration]] = {
-    **{name: each.calibration for name, each in CALIBRATORS.items() if each is not AutoCalibrator},
-    SSMECalibration.method: SSMECalibration,
-}
+CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
+    registry.CALIBRATIONS,
+    lambda entry: not entry.chooses,
+    of=lambda code: getattr(code, "calibration", code),
+)
 """Every fitted calibration by its method: what `auto` fits bears the name of another; refits bring `ssme`."""
 
 

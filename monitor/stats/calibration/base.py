@@ -214,7 +214,7 @@ def cross_fit_in_time(
 
     Examples
     --------
-    >>> from monitor.stats.calibration import CALIBRATORS
+    >>> from monitor import CALIBRATORS
     >>> scores = np.array([[0.1], [0.9], [0.1], [0.9]])
     >>> labels = np.array([1, 0, 1, 0])
     >>> predicted = np.zeros(4, dtype=int)

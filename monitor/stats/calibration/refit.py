@@ -104,7 +104,7 @@ def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator:
 
     Examples
     --------
-    >>> from monitor.stats.calibration import PlattCalibrator
+    >>> from monitor import PlattCalibrator
     >>> rng = np.random.default_rng(0)
     >>> def rows(n, shift):
     ...     score = rng.uniform(0.5, 1.0, n)

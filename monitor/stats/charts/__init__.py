@@ -1,31 +1,14 @@
-"""Control charts: a table of kinds."""
+"""Control charts: one module a kind, listed in `monitor.base.registry`."""
 
-from monitor.stats.charts.base import Baseline, Chart, ChartLogic, Verdict
-from monitor.stats.charts.cusum import Cusum
-from monitor.stats.charts.ewma import Ewma
-from monitor.stats.charts.laney import Laney
-from monitor.stats.charts.limits import false_alarm_rate
-from monitor.stats.charts.settings import LimitChart
-from monitor.stats.charts.shewhart import Shewhart
-from monitor.stats.charts.shewhart_p import ShewhartNp, ShewhartP
+from __future__ import annotations
 
-__all__ = [
-    "CHARTS",
-    "Baseline",
-    "Chart",
-    "ChartLogic",
-    "Cusum",
-    "Ewma",
-    "Laney",
-    "LimitChart",
-    "Shewhart",
-    "ShewhartNp",
-    "ShewhartP",
-    "Verdict",
-    "false_alarm_rate",
-]
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-CHARTS: dict[str, type[LimitChart]] = {
-    chart.kind: chart for chart in (Shewhart, ShewhartP, ShewhartNp, Laney, Ewma, Cusum)
-}
+from monitor.base import registry
+
+if TYPE_CHECKING:
+    from monitor.stats.charts.settings import LimitChart
+
+CHARTS: Mapping[str, type[LimitChart]] = registry.Classes(registry.CHARTS)
 """The chart of each `kind`; the tests in `tests/stats/charts` hold every one of them to the same contract."""

@@ -198,7 +198,7 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
 
     Examples
     --------
-    >>> from monitor.stats.charts import Shewhart
+    >>> from monitor import Shewhart
     >>> round(1 / false_alarm_rate(Shewhart(), 20))
     370
     >>> round(1 / false_alarm_rate(Shewhart(sigmas=3.0), 20))

@@ -85,7 +85,7 @@ class CountRatio:
 
     Examples
     --------
-    >>> from monitor.stats.estimate import trimmed_pmf_many
+    >>> from monitor import trimmed_pmf_many
     >>> found, missed = trimmed_pmf_many([[0.9] * 40, [0.1] * 40])
     >>> recall = CountRatio(found, missed, weight=1, own=1, fixed=0, rows=80)
     >>> round(recall.value, 6), [round(end, 4) for end in recall.interval(0.95)]
@@ -200,7 +200,7 @@ class CountRatio:
 
         Examples
         --------
-        >>> from monitor.stats.estimate import trim
+        >>> from monitor import trim
         >>> precision = CountRatio(trim([0.0, 0.5, 0.5]), nothing(), weight=1, own=0, fixed=2, rows=2)
         >>> precision.holds(0.5, 0.5), precision.holds(0.0, 1.0)
         (0.5, 1.0)

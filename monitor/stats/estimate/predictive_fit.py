@@ -136,7 +136,7 @@ def fit_predictive(
 
     Examples
     --------
-    >>> from monitor.stats.calibration import CALIBRATORS
+    >>> from monitor import CALIBRATORS
     >>> rng = np.random.default_rng(3)
     >>> chance = rng.beta(9, 1, 1000)
     >>> wrong = (rng.random(1000) > chance).astype(int)

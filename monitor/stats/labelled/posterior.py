@@ -120,7 +120,7 @@ class PosteriorEstimator(LabelEstimator):
 
         Examples
         --------
-        >>> from monitor.stats.labelled import Ensemble
+        >>> from monitor import Ensemble
         >>> scores = np.tile([[[0.8, 0.2]], [[0.3, 0.7]]], (50, 1, 1))
         >>> Ensemble().fit(scores, np.full(100, -1)).confusion().value.round(2).tolist()
         [[0.4, 0.15], [0.1, 0.35]]

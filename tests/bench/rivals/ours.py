@@ -6,16 +6,17 @@ import sys
 
 import numpy as np
 
-from monitor import Estimate
-from monitor.base.records import Floats
-from monitor.stats.calibration import Calibration, IsotonicCalibrator
-from monitor.stats.estimate import (
+from monitor import (
     CLASSIFICATION_METRICS,
+    ESTIMATORS,
+    Calibration,
+    Estimate,
+    IsotonicCalibrator,
     average_confidence_many,
     calibration_error,
     classification_estimates,
 )
-from monitor.stats.labelled import ESTIMATORS
+from monitor.base.records import Floats
 from tests.bench.rivals.stopwatch import measured, tell
 
 LEVEL = 0.95

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from monitor import Shewhart, false_alarm_rate
 from monitor.base.errors import ConfigError
 from monitor.cli.check.check import ChartRate, check, unmatched_models
 from monitor.cli.check.text import render
@@ -11,7 +12,6 @@ from monitor.config.file import config_from, load_config
 from monitor.config.root import ChartConfig, Config, Task
 from monitor.config.traffic import charted_metrics, window_rows
 from monitor.engine.judge import Judge, JudgeSettings, chart_from_config
-from monitor.stats.charts import Shewhart, false_alarm_rate
 
 STDIN = [{"kind": "stdin"}]
 QUIET = {"reference": {"path": "r.csv"}, "labels": {"max_answers": 500_000_000}}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor import labelled_calibration_error
 from monitor.base.results import Estimate
 from monitor.cli.demo.calibration import (
     CalibrationSummary,
@@ -18,7 +19,6 @@ from monitor.cli.demo.summary import ModelSummary, Month, alarms_of_truth, sente
 from monitor.config.root import ChartConfig
 from monitor.engine.judge import chart_for
 from monitor.export.charts.pictures import Alarm
-from monitor.stats.estimate import labelled_calibration_error
 
 DAY = 86_400.0
 APRIL, DECEMBER = 1365724800.0, 1387065600.0  # 12 April and 15 December 2013

@@ -18,7 +18,7 @@ COMPONENTS = Components(0.0, {1000.0: 0.01}, 4000)
 
 @pytest.fixture(scope="module")
 def model():
-    from monitor.stats.calibration import CALIBRATORS
+    from monitor import CALIBRATORS
 
     rng = np.random.default_rng(1)
     chance = rng.beta(9, 1, 1000)

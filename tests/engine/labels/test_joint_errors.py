@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitor import ESTIMATORS, AutoEval, Labelled, prediction_powered
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled import ESTIMATORS, AutoEval, Labelled, prediction_powered
 from monitor.stats.labelled.base import LabelEstimator
 from monitor.stats.labelled.powered import effective_trials
 from tests.stats.labelled.test_contract import TAGS, problem, usual

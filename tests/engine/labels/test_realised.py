@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from monitor import Excess, WeightedCounts, hajek, weighted_counts
 from monitor.base.results import Estimate
 from monitor.reports.window_report import WindowReport
-from monitor.stats.estimate import Excess, WeightedCounts, hajek, weighted_counts
 from tests.streams import CLASSES, Record, Rig, answers, lines, task
 
 SETTINGS = task(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor import IsotonicCalibrator, calibration_from_snapshot, confidence_of
 from monitor.base.records import Floats, Ints
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob
-from monitor.stats.calibration import IsotonicCalibrator, calibration_from_snapshot, confidence_of
 from tests.engine.refit.jobs import job
 
 

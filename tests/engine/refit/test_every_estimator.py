@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.stats.labelled import ESTIMATORS
+from monitor import ESTIMATORS
 from monitor.stats.labelled.inputs import Bools
 from tests.daemon import DaemonProcess, Metrics, configuration, ndjson
 from tests.streams import CLASSES, Record

@@ -9,20 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor import (
+    ESTIMATORS,
+    LabelEstimator,
+    RankInterval,
+    SSMECalibration,
+    calibration_from_snapshot,
+    confidence_of,
+    rank_intervals,
+    simultaneous_ranks,
+)
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Unknown
 from monitor.config.estimators import REFITTED
 from monitor.engine.refit import fit as fit_module
 from monitor.engine.refit.fit import FAILED, refit, reported
 from monitor.engine.refit.job import RefitResult
-from monitor.stats.calibration import SSMECalibration, calibration_from_snapshot, confidence_of
-from monitor.stats.labelled import (
-    ESTIMATORS,
-    LabelEstimator,
-    RankInterval,
-    rank_intervals,
-    simultaneous_ranks,
-)
 from tests.engine.refit.jobs import job, simulated
 
 

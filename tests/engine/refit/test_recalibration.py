@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from monitor import CALIBRATORS, LabelledRows, calibration_from_snapshot
 from monitor.agent.refit_process import Limits, RefitWorker
 from monitor.base.records import Floats
 from monitor.engine.refit.answer import answer
@@ -17,7 +18,6 @@ from monitor.engine.refit.recalibration import (
     recalibrate,
 )
 from monitor.engine.refit.wire import job_from_bytes, job_to_bytes, result_from_bytes, result_to_bytes
-from monitor.stats.calibration import CALIBRATORS, LabelledRows, calibration_from_snapshot
 
 TRIALS = 60
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from monitor import RankInterval
 from monitor.base.codec import pack, unpack
 from monitor.base.results import Estimate, TooFew, Unknown
 from monitor.engine.refit.fit import refit
@@ -20,7 +21,6 @@ from monitor.engine.refit.wire import (
     result_to_bytes,
 )
 from monitor.reports.views import MetricEstimate
-from monitor.stats.labelled import RankInterval
 from tests.engine.refit.jobs import job
 
 

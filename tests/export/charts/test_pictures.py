@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from monitor import wilson
 from monitor.base.results import Estimate, Unknown
 from monitor.export.charts.pictures import Alarm, Histories, History
 from monitor.export.charts.svg import ControlChartData, stacked_svg
 from monitor.reports.views import MetricEstimate
 from monitor.reports.window_report import WindowReport
-from monitor.stats.estimate import wilson
 from tests.streams import Rig, answers, task
 
 WORSE = (0.5, 0.4, 0.1)

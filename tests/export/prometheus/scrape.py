@@ -6,6 +6,7 @@ import dataclasses
 
 from prometheus_client import CollectorRegistry
 
+from monitor import RankInterval
 from monitor.base.durations import RefitDurations
 from monitor.base.results import Estimate, Reason, TooFew, Unknown
 from monitor.export.prometheus.collector import BlindsightCollector
@@ -32,7 +33,6 @@ from monitor.reports.views import (
 )
 from monitor.stats.charts.base import Verdict
 from monitor.stats.histograms import CalibrationCurve, ConfidenceHistogram, Distributions
-from monitor.stats.labelled import RankInterval
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
 ERM = {"task": "toxicity", "model": "erm"}

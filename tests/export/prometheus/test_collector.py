@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
-from monitor import __version__
+from monitor import RankInterval, __version__
 from monitor.base.durations import RefitDurations
 from monitor.base.records import RejectReason
 from monitor.base.results import Estimate
@@ -35,7 +35,6 @@ from monitor.reports.views import (
 )
 from monitor.stats.charts.base import Verdict
 from monitor.stats.histograms import Distributions
-from monitor.stats.labelled import RankInterval
 from tests.export.prometheus.scrape import (
     ERM,
     NEW,

@@ -7,10 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor import (
+    ATC,
+    CALIBRATORS,
+    Calibration,
+    DoCFeat,
+    average_confidence_many,
+    confidence_of,
+    labelled_calibration_error,
+)
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate
-from monitor.stats.calibration import CALIBRATORS, Calibration, confidence_of
-from monitor.stats.estimate import ATC, DoCFeat, average_confidence_many, labelled_calibration_error
 from tests.fidelity.kivimaki.classifiers import CLASSIFIERS
 from tests.fidelity.kivimaki.data import OTHER_ROWS, SCENARIOS, SHIFTS, TRAIN_ROWS, Sample, Scenario
 from tests.fidelity.kivimaki.exact import WINDOW, folded_normal

@@ -12,10 +12,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
+from monitor import ATC, CALIBRATORS, DoCFeat, confidence_of, labelled_calibration_error
 from monitor.base.errors import MissingExtraError
 from monitor.base.results import Estimate
-from monitor.stats.calibration import CALIBRATORS, confidence_of
-from monitor.stats.estimate import ATC, DoCFeat, labelled_calibration_error
 from tests.fidelity.kivimaki import __main__ as command
 from tests.fidelity.kivimaki import tables
 from tests.fidelity.kivimaki.classifiers import CLASSIFIERS

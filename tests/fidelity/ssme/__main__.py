@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from monitor.stats.labelled import ESTIMATORS, METRICS
+from monitor import ESTIMATORS, METRICS
 from tests.fidelity.ssme import (
     alone,
     civilcomments,

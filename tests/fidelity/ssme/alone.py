@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monitor import METRICS, SSMEPaper
 from monitor.base.records import Floats
-from monitor.stats.labelled import METRICS, SSMEPaper
 from tests.fidelity.ssme.compare import SHOWN, answers
 from tests.fidelity.ssme.protocol import Pool
 

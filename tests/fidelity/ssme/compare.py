@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from monitor import ESTIMATORS, METRICS, LabelEstimator
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
-from monitor.stats.labelled import ESTIMATORS, METRICS, LabelEstimator
 from tests.fidelity.ssme.acquired import acquired
 from tests.fidelity.ssme.protocol import Pool, Run
 

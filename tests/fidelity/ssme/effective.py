@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from monitor import METRICS
 from monitor.base.records import Floats
-from monitor.stats.labelled import METRICS
 from tests.fidelity.ssme.compare import SHOWN, known_mean, measure
 from tests.fidelity.ssme.protocol import Pool, metrics_of
 

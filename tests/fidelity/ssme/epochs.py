@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from monitor import METRICS, SSMEPaper
 from monitor.base.records import Floats
-from monitor.stats.labelled import METRICS, SSMEPaper
 from tests.fidelity.ssme.compare import SHOWN, answers
 from tests.fidelity.ssme.protocol import Pool
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from monitor import METRICS
 from monitor.base.records import Floats
-from monitor.stats.labelled import METRICS
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import Measured, measure
 from tests.fidelity.ssme.printed_models import COLUMNS, MODELS, TABLES, printed

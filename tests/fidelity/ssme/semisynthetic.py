@@ -42,8 +42,8 @@ import numpy as np
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
+from monitor import ESTIMATORS, METRICS
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled import ESTIMATORS, METRICS
 from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up
 from tests.fidelity.ssme.flight_sets import flight_set
 from tests.fidelity.ssme.protocol import Pool, metrics_of

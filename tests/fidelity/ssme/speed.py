@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monitor.stats.labelled import ESTIMATORS, METRICS
+from monitor import ESTIMATORS, METRICS
 from tests.fidelity.ssme.suite import Design, simulate
 
 LABELLED = 100

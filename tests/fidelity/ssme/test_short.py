@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from monitor import METRICS
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled import METRICS
 from tests.fidelity.ssme import civilcomments, speed, suite_table
 from tests.fidelity.ssme.compare import FLOOR, SHOWN, Measured, measure
 from tests.fidelity.ssme.protocol import Pool

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import logit
 
-from monitor.stats.labelled import METRICS
+from monitor import METRICS
 from monitor.stats.labelled.active_testing import expected_error
 from tests.fidelity.ssme import __main__ as command
 from tests.fidelity.ssme import alone, effective, epochs, flight_sets, per_model, semisynthetic

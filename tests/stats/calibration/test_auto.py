@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitor import CALIBRATORS, Choice, choose, cross_fit_in_time
 from monitor.base.records import Floats, Ints
 from monitor.engine.reference import Reference
-from monitor.stats.calibration import CALIBRATORS, Choice, choose, cross_fit_in_time
 
 METHODS = ["temperature", "platt", "beta", "isotonic"]
 

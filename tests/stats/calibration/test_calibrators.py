@@ -7,13 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from monitor import CALIBRATORS, calibration_from_snapshot, confidence_of, cross_fit_in_time
 from monitor.base.records import Floats, Ints
-from monitor.stats.calibration import (
-    CALIBRATORS,
-    calibration_from_snapshot,
-    confidence_of,
-    cross_fit_in_time,
-)
 from tests.nearly import nearly
 
 Rows = tuple[Floats, Ints, Ints]

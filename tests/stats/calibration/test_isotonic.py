@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.isotonic import IsotonicRegression
 
+from monitor import IsotonicCalibrator, calibration_error, confidence_of
 from monitor.base.records import Floats, Ints
-from monitor.stats.calibration import IsotonicCalibrator, confidence_of
 from monitor.stats.calibration.isotonic import fit_curve, pool_adjacent_violators
-from monitor.stats.estimate import calibration_error
 
 SEQUENCE = arrays(np.float64, st.integers(1, 40), elements=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 

@@ -9,14 +9,14 @@ from scipy.special import expit, log_softmax
 from sklearn.calibration import _sigmoid_calibration
 from sklearn.linear_model import LogisticRegression
 
-from monitor.base.records import Floats, Ints
-from monitor.stats.calibration import (
+from monitor import (
     BetaCalibrator,
     IsotonicCalibrator,
     PlattCalibrator,
     TemperatureCalibrator,
     VectorCalibrator,
 )
+from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.newton import PRIOR, logistic_fit, minimise
 from monitor.stats.calibration.rows import CLIP
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from monitor import CALIBRATORS, LabelledRows, confidence_of, refitted
 from monitor.base.records import Floats
-from monitor.stats.calibration import CALIBRATORS, LabelledRows, confidence_of, refitted
 from monitor.stats.calibration.refit import FEWEST_LABELS, RATIOS
 from tests.nearly import nearly
 

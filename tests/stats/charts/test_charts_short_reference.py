@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from monitor import CHARTS
 from monitor.base.errors import ConfigError
-from monitor.stats.charts import CHARTS
 from tests.stats.charts.test_charts_contract import KINDS, reference
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from monitor.stats.charts import Baseline, Shewhart, ShewhartP
+from monitor import Baseline, Shewhart, ShewhartP
 from monitor.stats.charts.detectors import Spread
 from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import limits

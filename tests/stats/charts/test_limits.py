@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm, t
 
+from monitor import Shewhart, ShewhartP
 from monitor.base.errors import ConfigError
-from monitor.stats.charts import Shewhart, ShewhartP
 from monitor.stats.charts.detectors import RunRules
 from monitor.stats.charts.fleet import Limits, in_control_rate
 from monitor.stats.charts.limits import (

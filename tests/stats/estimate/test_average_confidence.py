@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monitor import Estimate, Unknown
-from monitor.base.records import Floats
-from monitor.base.results import Reason
-from monitor.stats.estimate import (
+from monitor import (
+    Estimate,
     PoissonBinomial,
+    Unknown,
     average_confidence,
     average_confidence_many,
     average_confidence_windows,
 )
+from monitor.base.records import Floats
+from monitor.base.results import Reason
 from tests.nearly import nearly
 
 CONFIDENCES = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0))

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monitor import Estimate, Unknown
-from monitor.base.records import Floats
-from monitor.base.results import Reason
-from monitor.stats.estimate import (
+from monitor import (
     CLASS_ECE_BINS,
     ECE_BINS,
     CalibrationErrorEstimate,
+    Estimate,
+    Unknown,
     calibration_error,
     labelled_calibration_error,
 )
+from monitor.base.records import Floats
+from monitor.base.results import Reason
 from tests.fidelity.simulated import ORIGINAL, confidences, outcomes
 
 

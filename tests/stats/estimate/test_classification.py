@@ -16,11 +16,10 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from monitor import Estimate, Unknown
-from monitor.base.records import Floats, Ints
-from monitor.base.results import Reason
-from monitor.stats.estimate import (
+from monitor import (
     CLASSIFICATION_METRICS,
+    Estimate,
+    Unknown,
     average_confidence,
     classification_details,
     classification_estimates,
@@ -28,6 +27,8 @@ from monitor.stats.estimate import (
     expected_confusion,
     failure_prediction,
 )
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Reason
 
 
 def rows(n: int, width: int, seed: int = 0) -> tuple[Floats, Ints]:

@@ -7,18 +7,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from monitor import Estimate, Unknown
-from monitor.base.records import Floats, Ints
-from monitor.base.results import Result
-from monitor.stats.estimate import (
+from monitor import (
     ATC,
     CLASSIFICATION_METRICS,
     DoCFeat,
+    Estimate,
+    Unknown,
     average_confidence,
     calibration_error,
     cbpe_sem,
     classification_estimates,
 )
+from monitor.base.records import Floats, Ints
+from monitor.base.results import Result
 
 Estimator = Callable[[Floats, Ints, float], Result]
 

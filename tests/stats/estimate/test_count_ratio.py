@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monitor import CountRatio, PoissonBinomial, TrimmedPmf, trim, trimmed_pmf_many
 from monitor.base.records import Floats
-from monitor.stats.estimate import CountRatio, PoissonBinomial, TrimmedPmf, trim, trimmed_pmf_many
 from monitor.stats.estimate import count_ratio as module
 from monitor.stats.estimate.count_ratio import mirrored, nothing
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from monitor import Estimate, Unknown
+from monitor import Estimate, Unknown, WeightedCounts, hajek, weighted_counts, wilson
 from monitor.base.results import Reason
-from monitor.stats.estimate import WeightedCounts, hajek, weighted_counts, wilson
 from monitor.stats.estimate.hajek import Excess, excess
 
 _weight = st.floats(1.0, 1000.0)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from monitor import PoissonBinomial, TrimmedPmf, pmf_many, trim, trimmed_pmf_many
 from monitor.base.records import Floats
-from monitor.stats.estimate import PoissonBinomial, TrimmedPmf, pmf_many, trim, trimmed_pmf_many
 from monitor.stats.estimate._convolution import BLOCK, GROUP, fold_many
 
 EXACT = 1e-14  # the promise of the docstring

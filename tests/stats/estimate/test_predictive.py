@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from monitor import CALIBRATORS
 from monitor.base.results import Unknown
-from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import cross_fit_in_time
 from monitor.stats.estimate.average_confidence import average_confidence
 from monitor.stats.estimate.poisson_binomial import PoissonBinomial, TrimmedPmf

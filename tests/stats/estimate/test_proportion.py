@@ -7,9 +7,8 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor import Estimate, Unknown
+from monitor import Estimate, Unknown, wilson
 from monitor.base.results import Reason
-from monitor.stats.estimate import wilson
 
 
 @given(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from monitor import Estimate, Unknown
-from monitor.stats.estimate import ATC, DoCFeat, average_confidence, cbpe_sem, classification_details
+from monitor import ATC, DoCFeat, Estimate, Unknown, average_confidence, cbpe_sem, classification_details
 from tests.fidelity.simulated import ORIGINAL, SHIFTED, confidences, outcomes
 from tests.nearly import nearly
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitor import CLASSIFICATION_METRICS, classification_details
 from monitor.base.results import Estimate
-from monitor.stats.estimate import CLASSIFICATION_METRICS, classification_details
 from tests.nearly import nearly
 
 STEP = 1e-5

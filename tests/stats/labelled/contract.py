@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from monitor import Estimate, Unknown
+from monitor import ESTIMATORS, METRICS, Estimate, LabelEstimator, Unknown
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled import ESTIMATORS, METRICS, LabelEstimator
 
 ROWS = 160
 TAGS = sorted(ESTIMATORS)

@@ -9,10 +9,10 @@ from crowdkit import aggregation
 from scipy.special import expit
 from sklearn import linear_model
 
-from monitor import Estimate, Unknown
+from monitor import BayesianCalibration, DawidSkene, Estimate, MajorityVote, PseudoLabel, Unknown
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
-from monitor.stats.labelled import BayesianCalibration, DawidSkene, MajorityVote, PseudoLabel, dawid_skene
+from monitor.stats.labelled import dawid_skene
 from monitor.stats.labelled.bayesian_calibration import CLIP, PRIOR
 from monitor.stats.labelled.dawid_skene import ITERATIONS, TOLERANCE
 from tests.nearly import nearly

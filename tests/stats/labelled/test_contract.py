@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monitor import Estimate, Unknown
+from monitor import ESTIMATORS, METRICS, Estimate, Unknown
 from monitor.base.results import Reason
-from monitor.stats.labelled import ESTIMATORS, METRICS
 from tests.nearly import nearly
 from tests.stats.labelled.contract import (
     EXACT,

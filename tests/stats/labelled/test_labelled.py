@@ -7,11 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from monitor import Estimate, Unknown
+from monitor import Ensemble, Estimate, Fitted, Labelled, LabelledScores, PosteriorEstimator, Unknown, wilson
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Result
-from monitor.stats.estimate import wilson
-from monitor.stats.labelled import Ensemble, Fitted, Labelled, LabelledScores, PosteriorEstimator
 from monitor.stats.labelled.labelled import newcombe_ends
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor import Estimate, Unknown
+from monitor import ESTIMATORS, METRICS, Estimate, LabelEstimator, Unknown
 from monitor.base.results import Reason
-from monitor.stats.labelled import ESTIMATORS, METRICS, LabelEstimator
 from tests.stats.labelled.contract import (
     EXACT,
     ROWS,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import sklearn.metrics as witness
 
+from monitor import labelled_calibration_error
 from monitor.base.records import Floats, Ints
-from monitor.stats.estimate import labelled_calibration_error
 from monitor.stats.labelled.inputs import LabelledScores, checked_input
 from monitor.stats.labelled.metrics import METRICS, ModelRows, counted_metrics
 

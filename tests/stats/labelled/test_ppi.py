@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from monitor import Estimate, Unknown
+from monitor import AutoEval, Estimate, PredictionPowered, Rectified, Unknown, prediction_powered
 from monitor.base.records import Floats
-from monitor.stats.labelled import AutoEval, PredictionPowered, Rectified, prediction_powered
 from monitor.stats.labelled.powered import powered_share
 
 EXACT = 1e-8

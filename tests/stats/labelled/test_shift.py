@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from monitor import AutoEval, LabelEstimator, Labelled
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Unknown
 from monitor.config.estimators import BY_LABELS
 from monitor.config.root import Config
 from monitor.engine.refit.fit import refit
-from monitor.stats.labelled import AutoEval, LabelEstimator, Labelled
 from monitor.stats.labelled.inputs import effective_number
 from monitor.stats.labelled.shift import FEWEST_EFFECTIVE, LARGEST_IMBALANCE, chance_weights, imbalance
 from tests.engine.refit.jobs import job

@@ -9,11 +9,10 @@ import pytest
 from scipy.integrate import quad
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from monitor import Estimate, Unknown
+from monitor import SPE, Estimate, Unknown
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.engine.refit.fit import refit
-from monitor.stats.labelled import SPE
 from monitor.stats.labelled.spe import FAMILIES, Curve, Threshold
 from monitor.stats.labelled.spe.curves import Rates
 from monitor.stats.labelled.spe.misfit import labels_z

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from monitor import SSMEFlow
 from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
 from monitor.cli.daemon import engine_settings
 from monitor.config.file import config_from
-from monitor.stats.labelled import SSMEFlow
 from monitor.stats.labelled.flow import Mixture, Training, trained
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from monitor import Unknown
+from monitor import SSMEPaper, Unknown
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled import SSMEPaper
 from monitor.stats.labelled.kde import bandwidths
 from monitor.stats.labelled.ssme_paper import EPSILON, additive_log_ratio
 

@@ -10,14 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from monitor import BradleyTerry, Comparison, RankInterval, simultaneous_intervals, simultaneous_ranks
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled import (
-    BradleyTerry,
-    Comparison,
-    RankInterval,
-    simultaneous_intervals,
-    simultaneous_ranks,
-)
 from tests.nearly import nearly
 
 Bools = NDArray[np.bool_]

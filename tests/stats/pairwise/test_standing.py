@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monitor import BradleyTerry
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, TooFew
-from monitor.stats.labelled import BradleyTerry
 from monitor.stats.pairwise.standing import FEWEST, Comparisons, standing
 
 NAMES = ("x", "y", "z", "w")

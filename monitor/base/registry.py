@@ -1,0 +1,267 @@
+"""One table a kind: a line adds an estimator, a calibration, a chart, a source or a wire format.
+
+A line has the tag that configurations, reports and metrics use, where the code is, and what the tag means
+in words. What it names is imported when it is first used, so that reading a configuration needs none of
+it. The schema's choices, the messages, the pages of `docs` and the tests of each contract come from here.
+Families of metrics have their own table, `monitor.export.prometheus.families`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+_E = TypeVar("_E", bound="Entry")
+_T = TypeVar("_T")
+
+
+def load(path: str) -> Any:
+    """What a dotted path names: ``package.module:name``.
+
+    Examples
+    --------
+    >>> load("monitor.base.results:Estimate").__name__
+    'Estimate'
+    """
+    module, _, name = path.partition(":")
+    found: Any = importlib.import_module(module)
+    return getattr(found, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a table.
+
+    Parameters
+    ----------
+    path : str
+        Where the code is: ``package.module:name``.
+    text : str
+        What it is, as a clause: shown in the JSON Schema and in `docs/kinds.md`.
+    """
+
+    path: str
+    text: str
+
+
+class Classes(Mapping[str, _T], Generic[_E, _T]):
+    """The code of a table's lines by tag, each imported when it is first asked for.
+
+    Parameters
+    ----------
+    table : mapping of str to Entry
+        Read at every look-up: a line that is added later is there.
+    part : callable, optional
+        Which lines; all if absent.
+    of : callable, optional
+        What of the code is wanted; itself if absent.
+
+    Examples
+    --------
+    >>> results = Classes({"estimate": Entry("monitor.base.results:Estimate", "a value")})
+    >>> list(results), results["estimate"].__name__, "other" in results
+    (['estimate'], 'Estimate', False)
+    """
+
+    def __init__(
+        self,
+        table: Mapping[str, _E],
+        part: Callable[[_E], bool] = lambda entry: True,
+        of: Callable[[Any], _T] = lambda code: code,
+    ) -> None:
+        self._table, self._part, self._of = table, part, of
+
+    def __getitem__(self, tag: str) -> _T:
+        if tag not in self:
+            raise KeyError(tag)
+        return self._of(load(self._table[tag].path))
+
+    def __contains__(self, tag: object) -> bool:
+        return tag in self._table and self._part(self._table[str(tag)])
+
+    def __iter__(self) -> Iterator[str]:
+        return (tag for tag, entry in self._table.items() if self._part(entry))
+
+    def __len__(self) -> int:
+        return sum(map(self._part, self._table.values()))
+
+    def __repr__(self) -> str:
+        return f"Classes({', '.join(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorEntry(Entry):
+    """An estimator.
+
+    Parameters
+    ----------
+    needs : {"confidences", "reference", "labels", "refit"}
+        What it is computed from: a window's confidences; those and what a labelled reference taught;
+        the window's labels; or a refit on several models' scores and the labels known by then.
+    by_labels : bool
+        Whether its error is that of the labels alone, whatever else it uses: such a one ranks models, and
+        weighs labels.
+    brings : tuple of str
+        Tags that are reported beside it always.
+    """
+
+    needs: Literal["confidences", "reference", "labels", "refit"]
+    by_labels: bool = False
+    brings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChartEntry(Entry):
+    """A kind of control chart.
+
+    Parameters
+    ----------
+    keys : tuple of str
+        Keys of `chart` in the configuration that it takes besides `arl0` and `sigmas`.
+    """
+
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationEntry(Entry):
+    """A calibration method.
+
+    Parameters
+    ----------
+    refitted : bool
+        Whether only refits bring it: `path` then names what is fitted, not what fits.
+    chooses : bool
+        Whether what it fits bears the name of another method.
+    """
+
+    refitted: bool = False
+    chooses: bool = False
+
+
+_STATS = "monitor.stats"
+_JOINT = ("ensemble", "labelled", "realised_cohort")
+
+ESTIMATORS: dict[str, EstimatorEntry] = {
+    "average_confidence": EstimatorEntry(
+        f"{_STATS}.estimate.average_confidence:average_confidence", "needs no labels", "confidences"
+    ),
+    "cbpe_sem": EstimatorEntry(
+        f"{_STATS}.estimate.cbpe_sem:cbpe_sem", "average_confidence with NannyML's band", "reference"
+    ),
+    "doc": EstimatorEntry(f"{_STATS}.estimate.doc:DoCFeat", "the difference of confidences", "reference"),
+    "atc": EstimatorEntry(f"{_STATS}.estimate.atc:ATC", "the share above a threshold", "reference"),
+    "realised": EstimatorEntry("monitor.engine.labels.tally:Tally", "counts a window's labels", "labels"),
+    "realised_cohort": EstimatorEntry(
+        "monitor.engine.labels.tally:Tally", "counts the newest 200 labels and more", "labels"
+    ),
+    "realised_horizon": EstimatorEntry(
+        "monitor.engine.labels.tally:Tally", "counts the labels of the last horizon_days", "labels"
+    ),
+    "ssme": EstimatorEntry(
+        f"{_STATS}.labelled.ssme:SSME", "scores and labels together", "refit", brings=_JOINT
+    ),
+    "ssme_paper": EstimatorEntry(
+        f"{_STATS}.labelled.ssme_paper:SSMEPaper",
+        "kernel densities of all scores, by EM",
+        "refit",
+        brings=_JOINT,
+    ),
+    "ensemble": EstimatorEntry(
+        f"{_STATS}.labelled.ensemble:Ensemble", "believes the mean of the models", "refit"
+    ),
+    "labelled": EstimatorEntry(
+        f"{_STATS}.labelled.labelled:Labelled", "the labelled rows alone", "refit", by_labels=True
+    ),
+    "pseudo_label": EstimatorEntry(
+        f"{_STATS}.labelled.pseudo_label:PseudoLabel", "a logistic regression of the labels", "refit"
+    ),
+    "majority_vote": EstimatorEntry(
+        f"{_STATS}.labelled.majority_vote:MajorityVote", "the models' weighted vote", "refit"
+    ),
+    "dawid_skene": EstimatorEntry(
+        f"{_STATS}.labelled.dawid_skene:DawidSkene", "a confusion matrix a model, by EM", "refit"
+    ),
+    "bayesian_calibration": EstimatorEntry(
+        f"{_STATS}.labelled.bayesian_calibration:BayesianCalibration",
+        "a beta calibration a model, with a prior",
+        "refit",
+    ),
+    "rectified": EstimatorEntry(
+        f"{_STATS}.labelled.rectified:Rectified",
+        "PPI++ with ssme as the annotator",
+        "refit",
+        by_labels=True,
+    ),
+    "autoeval": EstimatorEntry(
+        f"{_STATS}.labelled.autoeval:AutoEval",
+        "PPI++ with the models as annotators",
+        "refit",
+        by_labels=True,
+    ),
+    "active_testing": EstimatorEntry(
+        f"{_STATS}.labelled.active_testing:ActiveTesting", "labels drawn one after another", "refit"
+    ),
+    "ssme_flow": EstimatorEntry(
+        f"{_STATS}.labelled.ssme_flow:SSMEFlow",
+        "a normalizing flow of all scores; needs the extra flow",
+        "refit",
+    ),
+    "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities a model", "refit"),
+}
+"""Every estimator, in the order of reports."""
+
+CALIBRATIONS: dict[str, CalibrationEntry] = {
+    "none": CalibrationEntry(f"{_STATS}.calibration.none:NoCalibrator", "takes the scores as they are"),
+    "auto": CalibrationEntry(
+        f"{_STATS}.calibration.auto:AutoCalibrator",
+        "the one with the least log loss on rows outside its fit",
+        chooses=True,
+    ),
+    "isotonic": CalibrationEntry(f"{_STATS}.calibration.isotonic:IsotonicCalibrator", "any rising curve"),
+    "platt": CalibrationEntry(f"{_STATS}.calibration.platt:PlattCalibrator", "a smooth curve of two numbers"),
+    "beta": CalibrationEntry(f"{_STATS}.calibration.beta:BetaCalibrator", "a smooth curve of three numbers"),
+    "temperature": CalibrationEntry(
+        f"{_STATS}.calibration.temperature:TemperatureCalibrator", "one number for all classes"
+    ),
+    "vector": CalibrationEntry(
+        f"{_STATS}.calibration.vector:VectorCalibrator", "all classes at once, two numbers a class"
+    ),
+    "ssme": CalibrationEntry(
+        f"{_STATS}.calibration.ssme:SSMECalibration",
+        "fitted again and again on the scores of all models and the labels as they come; isotonic on the "
+        "reference until the first such fit",
+        refitted=True,
+    ),
+}
+"""Every calibration."""
+
+CHARTS: dict[str, ChartEntry] = {
+    "shewhart": ChartEntry(
+        f"{_STATS}.charts.shewhart:Shewhart", "limits from the estimate's own variation", ("rules",)
+    ),
+    "shewhart_p": ChartEntry(
+        f"{_STATS}.charts.shewhart_p:ShewhartP",
+        "the textbook's, of shares of successes, so of the accuracy only: other metrics keep shewhart",
+        ("rules",),
+    ),
+    "shewhart_np": ChartEntry(
+        f"{_STATS}.charts.shewhart_p:ShewhartNp", "the same, of numbers of successes", ("rules",)
+    ),
+    "laney": ChartEntry(
+        f"{_STATS}.charts.laney:Laney",
+        "shewhart_p widened by the variation between windows; of the accuracy only too",
+        ("rules",),
+    ),
+    "ewma": ChartEntry(
+        f"{_STATS}.charts.ewma:Ewma",
+        "a moving average, which sees small lasting shifts sooner",
+        ("shift", "weight"),
+    ),
+    "cusum": ChartEntry(
+        f"{_STATS}.charts.cusum:Cusum", "cumulative sums, which see small lasting shifts sooner", ("shift",)
+    ),
+}
+"""Every kind of control chart."""
