@@ -5,7 +5,7 @@ package a kind: `files`, `stdin`, `kafka`, `http`. `formats` turns bytes and tab
 core, the package `monitor`, imports nothing from here but in its command line and its test kit.
 """
 
-from connectors.base import (
+from monitor.base.source import (
     EndOfSource,
     Raw,
     RawBlock,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from connectors.base import Source
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import StdinSource
-from monitor.agent.feeder import Input
 from monitor.base.records import TaskLayout
+from monitor.base.source import Input, Source
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
 from monitor.config.root import StdinSource as StdinSettings
@@ -18,7 +18,7 @@ from monitor.export.sinks.destination import Destination, Followed
 from monitor.export.sinks.rejects import Rejected
 
 
-def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source:
+def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[Any]:
     """The source that a section describes. A client library is imported only where it is needed.
 
     Parameters

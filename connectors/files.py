@@ -12,13 +12,13 @@ import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from connectors.base import EndOfSource, Raw, RawDamaged, Source
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
 from connectors.formats.files.line_cutter import LineCutter
 from connectors.formats.files.readers import FileReader, Following, Piped, Plain, Table, open_pipe
 from connectors.formats.files.tables import read_csv, read_parquet
 from monitor.base.errors import SourceError
+from monitor.base.source import EndOfSource, Raw, RawDamaged, Source
 
 _FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
 
@@ -51,7 +51,7 @@ def is_pipe(path: Path) -> bool:
     return path.is_fifo() or path.is_char_device()
 
 
-class FileSource(Source):
+class FileSource(Source[int]):
     """A file of records.
 
     With `follow` the source goes on as a plain NDJSON file grows, and through both ways of rotating it.

@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from connectors.base import EndOfSource, Raw, Source
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from monitor.base.errors import SourceError
+from monitor.base.source import EndOfSource, Raw, Source
 
 
-class StdinSource(Source):
+class StdinSource(Source[int]):
     """NDJSON that is piped in.
 
     What went through a pipe cannot be read again: each run begins at position 0, and positions from an

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from connectors.base import Raw, Source
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent
-from monitor.agent.feeder import Input
 from monitor.base.records import Chunk
+from monitor.base.source import Input, Raw, Source
 from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.reports.window_report import WindowReport

@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 
-from connectors.base import RawBlock
 from connectors.http import HttpSource
 from monitor.base.records import TaskLayout
+from monitor.base.source import RawBlock
 from monitor.config.root import HttpSource as HttpSettings
 
 SPAM = TaskLayout("spam", ("no", "yes"))

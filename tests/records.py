@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from connectors.base import RawBlock, RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import Chunk, TaskLayout
+from monitor.base.source import RawBlock, RawMessages
 from tests.bench.fuzz_decoder import check_chunk
 
 TOXICITY = TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",))

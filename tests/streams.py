@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Arena, Task, TaskConfig
 from monitor.engine.engine import Engine, EngineSettings

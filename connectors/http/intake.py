@@ -9,10 +9,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Reject, TaskLayout
+from monitor.base.source import RawBlock
 
 MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""

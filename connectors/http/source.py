@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from connectors.base import Raw, RawBlock, Source
 from connectors.formats.wires.choice import wire_of
 from connectors.http.access import Gate, Quota
 from connectors.http.handler import STATUSES, Posts
@@ -17,6 +16,7 @@ from connectors.http.spool import Spool
 from connectors.http.tls import watched_context
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
+from monitor.base.source import Raw, RawBlock, Refusals, Source
 from monitor.config.http import HttpSource as HttpSettings
 
 log = logging.getLogger("blindsight")
@@ -24,20 +24,21 @@ log = logging.getLogger("blindsight")
 PARTITION = "spool"
 
 
-class HttpSource(Source):
+class HttpSource(Source[int]):
     """Takes posts of predictions and labels.
 
     A post is answered 202 once its rows rest on the disk, in the spool; from there they are read. The
     position counts bytes of all lines ever kept. What was acknowledged is handed out once after each
-    `open`, from the position that it is given; without one, from what was `absorbed` last, as far as
+    `open`, from the position that it is given; without one, from what was acknowledged last, as far as
     that was noted (at most a second before a crash). A post that was cut off before its 202 may be in
     the spool or not: whoever sends it again should give the rows an `id`, by which the double is seen.
 
     Rows with a fault are kept beside the good ones, so that the engine counts them, and the rejects
     sink has them. A post that is refused as a whole (401, 403, 413, 415, rows for the other path)
-    counts in `refused` alone, as its rows are not known; what is refused for want of room (429) is `shed`.
+    counts in `refusals.requests` alone, as its rows are not known; what is refused for want of room (429)
+    is `shed`.
 
-    `absorbed` and the properties may be used from any thread.
+    `acknowledge` and the properties may be used from any thread.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ class HttpSource(Source):
         found = self._spool.read(timeout_seconds)
         return [RawBlock(part.lines, PARTITION, part.start, part.labels) for part in found]
 
-    def absorbed(self, positions: Mapping[str, int]) -> None:
+    def acknowledge(self, positions: Mapping[str, int]) -> None:
         """Hear that everything before the position is used: what of the spool is so is deleted."""
         if PARTITION in positions:
             self._spool.absorbed(positions[PARTITION])
@@ -139,24 +140,13 @@ class HttpSource(Source):
         return self._spool.lag
 
     @property
-    def shed(self) -> int:
-        """Answers refused for want of room since the start."""
-        return 0 if self._posts is None else self._posts.shed
-
-    @property
-    def labels_shed(self) -> Mapping[str, int]:
-        """Labels refused for want of room since the start, by task."""
-        return {} if self._posts is None else dict(self._posts.labels_shed)
-
-    @property
-    def refused(self) -> Mapping[int, int]:
-        """Posts that were answered with an error since the start, by status."""
-        return dict.fromkeys(STATUSES, 0) if self._posts is None else dict(self._posts.refused)
-
-    @property
-    def ignored(self) -> int:
-        """Events without answers that were posted since the start."""
-        return 0 if self._posts is None else self._posts.ignored
+    def refusals(self) -> Refusals:
+        """What it has answered with an error since the start, by status, and what it has left out."""
+        posts = self._posts
+        if posts is None:
+            return Refusals(requests={str(status): 0 for status in STATUSES})
+        requests = {str(status): count for status, count in posts.refused.items()}
+        return Refusals(posts.shed, dict(posts.labels_shed), requests, posts.ignored)
 
     @property
     def port(self) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from connectors.base import RawMessages
 from connectors.formats.decode.columns import Places
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
@@ -18,6 +17,7 @@ from connectors.spark.job import BLOCKS, Block, Facts, Kind, as_arrow, packed
 from connectors.spark.partitioning import Share, Sharing
 from connectors.spark.reading import note, note_share
 from monitor.base.records import Chunk, Floats, Ints
+from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSource
 from monitor.engine.engine import EngineSettings

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_for
@@ -18,6 +17,7 @@ from connectors.spark.partitioning import Share, Sharing
 from connectors.spark.splits import Split
 from monitor.base.errors import SourceError
 from monitor.base.records import Batch, Chunk
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
 from monitor.config.layouts import layouts
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows

@@ -20,10 +20,11 @@ from monitor.agent.checkpoints import Keeper
 from monitor.agent.clock import SteadyClock
 from monitor.agent.delivery import AtOnce, Delivery, Stored
 from monitor.agent.desk import Desk
-from monitor.agent.feeder import Feeder, Input
+from monitor.agent.feeder import Feeder
 from monitor.agent.refits import Refitter
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
+from monitor.base.source import Input
 from monitor.engine.engine import Engine
 from monitor.reports.views import AgentView, SinkView
 from monitor.reports.window_report import WindowReport
@@ -286,8 +287,8 @@ class Agent:
             self._sinks.rejects(chunk)
         self._delivery.absorbed(chunk.source, chunk.positions)
 
-    def _tell(self, source: str, positions: Mapping[str, int]) -> None:
-        self._by_name[source].absorbed(positions)
+    def _tell(self, source: str, positions: Mapping[str, object]) -> None:
+        self._by_name[source].acknowledge(positions)
 
     def _join_feeders(self) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS

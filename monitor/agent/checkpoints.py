@@ -30,7 +30,7 @@ class Checkpoint:
     ----------
     changes : Changes
     reports : sequence of WindowReport
-    positions : mapping of str to mapping of str to int
+    positions : mapping of str to mapping of str to object
         By source, where it stood: to be told to it once this is saved.
     config : str or None
         The configuration as JSON, where it changed.
@@ -38,7 +38,7 @@ class Checkpoint:
 
     changes: Changes
     reports: Sequence[WindowReport]
-    positions: Mapping[str, Mapping[str, int]]
+    positions: Mapping[str, Mapping[str, object]]
     config: str | None = None
 
 

@@ -18,7 +18,7 @@ from monitor.reports.window_report import WindowReport
 
 log = logging.getLogger("blindsight")
 
-Tell = Callable[[str, Mapping[str, int]], None]
+Tell = Callable[[str, Mapping[str, object]], None]
 """Tells a source, by its name, what has been used."""
 
 Take = Callable[[Sequence[WindowReport]], None]
@@ -49,7 +49,7 @@ class Delivery(ABC):
         """Take closed windows, in order."""
 
     @abstractmethod
-    def absorbed(self, source: str, positions: Mapping[str, int]) -> None:
+    def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
         """Hear that the engine has used everything of a source before these positions."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class AtOnce(Delivery):
     def reports(self, reports: Sequence[WindowReport]) -> None:
         self._take(reports)
 
-    def absorbed(self, source: str, positions: Mapping[str, int]) -> None:
+    def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
         self._tell(source, positions)
 
     def after_save(self, then: Then) -> None:
@@ -134,7 +134,7 @@ class Stored(Delivery):
         self._began = clock()
         self._urgent = False
         self._reports: list[WindowReport] = []
-        self._positions: dict[str, dict[str, int]] = {}
+        self._positions: dict[str, dict[str, object]] = {}
         self._alarms: dict[tuple[str, str, str, str], bool] = {}
         self._news = config is not None
         self._then: list[Then] = []
@@ -155,7 +155,7 @@ class Stored(Delivery):
             self.lost += len(self._reports) - _MOST_REPORTS
             del self._reports[:-_MOST_REPORTS]
 
-    def absorbed(self, source: str, positions: Mapping[str, int]) -> None:
+    def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
         self._positions.setdefault(source, {}).update(positions)
         self._news = True
 

@@ -5,63 +5,18 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
 
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
-from monitor.reports.views import SourceCounts, SourceView
+from monitor.base.source import EndOfSource, Input
+from monitor.reports.views import SourceView
 
 log = logging.getLogger("blindsight")
 
 _READ_SECONDS = 0.2
 _ROOM_SECONDS = 0.02
 _REOPEN_SECONDS = 5.0
-
-
-class EndOfInput(Exception):  # noqa: N818 - it is a signal, not an error
-    """What a feed raises when nothing will come any more. Connectors raise a subclass."""
-
-
-class Feed(Protocol):
-    """What the agent asks of a source: see `connectors.base.Source`."""
-
-    name: str
-
-    def open(self, positions: Mapping[str, int]) -> None: ...
-    def read(self, timeout_seconds: float) -> list[Any]: ...
-    def keep_alive(self) -> None: ...
-    def close(self) -> None: ...
-    def absorbed(self, positions: Mapping[str, int]) -> None: ...
-    @property
-    def up(self) -> bool: ...
-    @property
-    def lag(self) -> int | None: ...
-    @property
-    def trouble(self) -> str | None: ...
-    @property
-    def counts(self) -> SourceCounts | None: ...
-    @property
-    def shed(self) -> int: ...
-    @property
-    def labels_shed(self) -> Mapping[str, int]: ...
-    @property
-    def refused(self) -> Mapping[int, int]: ...
-    @property
-    def ignored(self) -> int: ...
-
-
-Decode = Callable[[Sequence[Any]], Chunk]
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """A source and the decoder of what it reads; with `reads_events` some of it may hold no answer."""
-
-    feed: Feed
-    decode: Decode
-    reads_events: bool = False
 
 
 class Feeder:
@@ -92,7 +47,7 @@ class Feeder:
     def name(self) -> str:
         return self._feed.name
 
-    def open(self, positions: Mapping[str, int]) -> None:
+    def open(self, positions: Mapping[str, object]) -> None:
         """Open the source; raises `SourceError` where it cannot be had and waiting would not help."""
         self._feed.open(positions)
 
@@ -109,9 +64,9 @@ class Feeder:
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
 
-    def absorbed(self, positions: Mapping[str, int]) -> None:
-        """Tell the source what has been used."""
-        self._feed.absorbed(positions)
+    def acknowledge(self, positions: Mapping[str, object]) -> None:
+        """Tell the source what is used and saved."""
+        self._feed.acknowledge(positions)
 
     def close(self) -> None:
         """Let go of the source. It never raises: there are others to close."""
@@ -123,15 +78,16 @@ class Feeder:
     def view(self) -> SourceView:
         """The feed's health."""
         up = self.failure is None and (self.ended or self._feed.up)
+        refusals = self._feed.refusals
         return SourceView(
             self.name,
             up,
             self._feed.lag,
             counts=self._feed.counts,
-            shed=self._feed.shed,
-            labels_shed=self._feed.labels_shed,
-            refused=self._feed.refused,
-            ignored=self._feed.ignored + self._ignored if self._reads_events else None,
+            shed=refusals.shed,
+            labels_shed=refusals.labels_shed,
+            refused=refusals.requests,
+            ignored=refusals.ignored + self._ignored if self._reads_events else None,
         )
 
     def why_down(self) -> str:
@@ -145,7 +101,7 @@ class Feeder:
             try:
                 self._pump()
                 return
-            except EndOfInput:
+            except EndOfSource:
                 self.ended = True
                 return
             except BlindsightError as error:

@@ -69,7 +69,7 @@ class Reject:
     partition : str
         The part of the source it came from (a file's path, ``topic-3``).
     position : int
-        Where in that partition: a byte offset in a file, a message's offset in Kafka.
+        Where in that partition: the byte of a file, the offset of a message.
     answers : int
         How many answers it stands for in the accounting: 1 for an unreadable record, one a model
         for a record with several, 0 for a label.
@@ -269,9 +269,9 @@ class Chunk:
     rejects : tuple of Reject
     partitions : tuple of str
         What the batches' `partition` columns point into.
-    positions : mapping of str to int
-        For each partition touched, the position after the last record of this chunk: where reading
-        goes on after a restart.
+    positions : mapping of str to object
+        For each partition touched, where reading goes on after this chunk: the source's own, which nobody
+        else looks into.
     answers : int
         Answers received, used or not: the sum of the batches' rows and of the rejects' `answers`.
     labels_received : int
@@ -290,7 +290,7 @@ class Chunk:
     labels: tuple[LabelBatch, ...] = ()
     rejects: tuple[Reject, ...] = ()
     partitions: tuple[str, ...] = ()
-    positions: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, object] = field(default_factory=dict)
     answers: int = 0
     labels_received: int = 0
     after_others: tuple[str, ...] = ()

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from connectors.base import EndOfSource, Raw
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.record_ids import holds, id_at
@@ -19,6 +18,7 @@ from monitor.agent.forget import count
 from monitor.agent.rebaseline import not_there
 from monitor.base.errors import ConfigError
 from monitor.base.records import NO_ID, Batch, Ints, Keys, LabelBatch
+from monitor.base.source import EndOfSource, Raw
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, Task

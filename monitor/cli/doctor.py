@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawMessages, RawTable
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.wires.choice import columns_of, wire_of
 from monitor.base.errors import BlindsightError, ConfigError, SourceError
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawMessages, RawTable
 from monitor.cli.examine import examine
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts

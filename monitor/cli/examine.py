@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 import yaml
 
-from connectors.base import Raw, RawBlock, RawMessages, RawTable
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
 from monitor.base.records import NO_ID, Chunk, TaskLayout
+from monitor.base.source import Raw, RawBlock, RawMessages, RawTable
 from monitor.cli.proposal import propose, vectors
 from monitor.config.mapping import FieldMapping
 from monitor.engine.class_order import refuse_reversed_classes

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from connectors.base import EndOfSource, Raw, RawMessages
 from connectors.files import FileSource, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of
@@ -14,6 +13,7 @@ from connectors.formats.wires.console_dump import is_console_dump, read_console_
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.errors import ConfigError
 from monitor.base.records import Chunk, TaskLayout
+from monitor.base.source import EndOfSource, Raw, RawMessages
 
 _SHOWN = 5
 _READ_SECONDS = 0.2  # of a pipe only; a file is always ready
@@ -58,7 +58,7 @@ class Reader:
             if isinstance(raw, RawMessages):
                 self.begins.setdefault(raw.partition, raw.offsets[0])
         chunk = self._decoder.decode(raws)
-        self.reached.update(chunk.positions)
+        self.reached.update({raw.partition: raw.after for raw in raws})
         return chunk
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawTable
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError, SourceError
 from monitor.base.records import Chunk
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
 from monitor.cli.daemon import engine_settings
 from monitor.cli.reporting import write_report
 from monitor.config.file import load_config

@@ -104,7 +104,7 @@ class Engine:
         self._arenas = Arenas(settings.arenas, state.get("arenas"))
         self._sequence: int = state.get("sequence", 0)
         self._clock = EventClock(state.get("clock"))
-        self._positions: dict[str, dict[str, int]] = {
+        self._positions: dict[str, dict[str, object]] = {
             source: dict(positions) for source, positions in state.get("positions", {}).items()
         }
         self._received: Counter[str] = Counter(state.get("received", {}))
@@ -134,8 +134,8 @@ class Engine:
         """By task, every model and group, in the order of their first answers."""
         return {name: tuple(task.series) for name, task in self._tasks.items()}
 
-    def positions(self, source: str) -> Mapping[str, int]:
-        """By partition, the position after the last record of this source that was absorbed."""
+    def positions(self, source: str) -> Mapping[str, object]:
+        """By partition, where reading goes on after the last record of this source that was absorbed."""
         return dict(self._positions.get(source, {}))
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from monitor.base.durations import RefitDurations
+from monitor.base.source import SourceCounts
 from monitor.reports.arena_view import ArenaView
 from monitor.reports.trust import Trust
 from monitor.reports.window_view import (
@@ -44,7 +45,6 @@ __all__ = [
     "SeriesState",
     "SeriesView",
     "SinkView",
-    "SourceCounts",
     "SourceView",
 ]
 
@@ -247,28 +247,6 @@ class EngineView:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceCounts:
-    """What a feed that is shared, or that forgets, has missed or used twice, since the start.
-
-    Parameters
-    ----------
-    gap_records : int
-        Deleted by the feed's retention before they were read.
-    taken_over_records : int
-        Used by another member of the group, between our own position and where reading went on.
-    overlap_records : int
-        Used here, and by another member too as far as the group knew.
-    rebuilds : int
-        Times that the client was made anew because it had stopped delivering.
-    """
-
-    gap_records: int = 0
-    taken_over_records: int = 0
-    overlap_records: int = 0
-    rebuilds: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SourceView:
     """A feed's health.
 
@@ -282,8 +260,8 @@ class SourceView:
         Answers that it refused for want of room: received as well, though the engine never saw them.
     labels_shed : mapping of task to int
         Labels that it refused so.
-    refused : mapping of int to int
-        Posts that it answered with an error, by HTTP status; complete from the start. Empty where nothing
+    refused : mapping of str to int
+        Requests that it answered with an error, by code; complete from the start. Empty where nothing
         is posted to it.
     ignored : int or None
         Events that it passed over because they hold no answer; None where it reads no events.
@@ -297,7 +275,7 @@ class SourceView:
     counts: SourceCounts | None = None
     shed: int = 0
     labels_shed: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[int, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
     ignored: int | None = None
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
 from monitor.agent.checkpoints import Keeper
-from monitor.agent.feeder import Input
 from monitor.agent.resume import resume, tasks_as_json
+from monitor.base.source import Input
 from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts
 from monitor.engine.engine import EngineSettings
@@ -167,8 +167,8 @@ class _FileSinks(ListSinks):
 class _ToldSource(ListSource):
     crash: Crash | None = None
 
-    def absorbed(self, positions: Mapping[str, int]) -> None:
-        super().absorbed(positions)
+    def acknowledge(self, positions: Mapping[str, int]) -> None:
+        super().acknowledge(positions)
         if self.crash is not None:
             self.crash.told.set()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from connectors.base import EndOfSource, Raw, RawMessages, Source
 from monitor.base.records import Chunk, Reject
+from monitor.base.source import EndOfSource, Raw, RawMessages, Source
 from monitor.reports.views import SinkView
 from monitor.reports.window_report import WindowReport
 
@@ -54,7 +54,7 @@ class HandClock:
         self._now += seconds
 
 
-class ListSource(Source):
+class ListSource(Source[int]):
     """A source that gives the records of a list, some at a read, and acts on the markers in it.
 
     Positions are places in the list, so a test sees exactly where a source is resumed.
@@ -120,7 +120,7 @@ class ListSource(Source):
     def lag(self) -> int:
         return len(self._records) - self._next
 
-    def absorbed(self, positions: Mapping[str, int]) -> None:
+    def acknowledge(self, positions: Mapping[str, int]) -> None:
         self.used = positions.get("list", self.used)
 
     def _act(self, marker: Marker) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from connectors.base import Source
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent import agent as agent_module
 from monitor.agent import feeder as feeder_module
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk
+from monitor.base.source import Source
 from monitor.cli import daemon as daemon_module
 from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine, EngineSettings

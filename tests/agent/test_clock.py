@@ -11,7 +11,7 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.agent import agent as agent_module
 from monitor.agent.agent import Agent
 from monitor.agent.clock import SteadyClock
-from monitor.agent.feeder import Input
+from monitor.base.source import Input
 from monitor.config.layouts import layouts
 from monitor.engine.engine import EngineSettings
 from monitor.testing import HandClock, ListSinks, ListSource

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from connectors.base import Raw
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent import feeder as feeder_module
-from monitor.agent.feeder import Feeder, Input
+from monitor.agent.feeder import Feeder
 from monitor.base.errors import SourceError
 from monitor.base.records import Chunk, TaskLayout
-from monitor.reports.views import SourceCounts, SourceView
+from monitor.base.source import Input, Raw, SourceCounts
+from monitor.reports.views import SourceView
 from monitor.testing import ListSource, Marker
 from tests.services.process import wait_until
 
@@ -105,7 +105,7 @@ def test_nothing_is_read_while_the_queue_is_full(fed: Any) -> None:
 
 def test_what_was_absorbed_is_told_to_the_source(fed: Any) -> None:
     one = fed(RECORDS)
-    one.feeder.absorbed({"list": 7})
+    one.feeder.acknowledge({"list": 7})
     assert one.source.used == 7
 
 

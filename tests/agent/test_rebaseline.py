@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.rebaseline import KIND, rebaseline
 from monitor.agent.requests import Request
 from monitor.base.errors import RequestError
+from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine
 from monitor.engine.reference import split_by_model

@@ -17,11 +17,11 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
 from monitor.agent.checkpoints import Keeper
 from monitor.agent.desk import Desk
-from monitor.agent.feeder import Input
 from monitor.agent.requests import MOST_BYTES, Request, RequestFolder
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import RequestError
 from monitor.base.results import Outcome
+from monitor.base.source import Input
 from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine
 from monitor.store import Store

@@ -16,9 +16,9 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent
-from monitor.agent.feeder import Input
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
+from monitor.base.source import Input
 from monitor.cli import daemon as daemon_module
 from monitor.cli.daemon import Daemon
 from monitor.config.file import load_config

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawMessages
 from connectors.files import FileSource
 from connectors.formats.decode.columns import Columns
 from connectors.formats.decode.decoder import Decoder
@@ -31,6 +30,7 @@ from connectors.formats.decode.structs import MAX_LINE_BYTES, Faults, Record
 from connectors.formats.decode.times import parse_times
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.records import TaskLayout
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawMessages
 from monitor.config.mapping import FieldMapping
 
 MODELS = 4

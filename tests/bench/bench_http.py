@@ -138,7 +138,7 @@ def serve(folder: str) -> None:
     def use() -> None:
         while not ended.is_set():
             if raws := source.read(0.1):
-                source.absorbed(decoder.decode(raws).positions)
+                source.acknowledge(decoder.decode(raws).positions)
 
     thread = threading.Thread(target=use)
     thread.start()

@@ -20,8 +20,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from connectors.base import Raw, RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import Raw, RawMessages
 from monitor.cli.process import tune_collector
 from monitor.config.layouts import layouts
 from monitor.config.root import Calibration, Task
@@ -126,7 +126,7 @@ def source_rate(broker: KafkaBroker, count: int, driver: Driver, work: Work | No
         for raw in raws:
             assert isinstance(raw, RawMessages)
             got += len(raw.values)
-            source.absorbed({raw.partition: raw.offsets[-1] + 1})
+            source.acknowledge({raw.partition: raw.offsets[-1] + 1})
     rate = count / (time.perf_counter() - began)
     source.close()
     return rate

@@ -27,8 +27,8 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings

@@ -22,11 +22,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.refit_process import Limits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.base.records import Floats
+from monitor.base.source import RawMessages
 from monitor.cli.process import tune_collector
 from monitor.config.layouts import layouts
 from monitor.config.root import Task

@@ -31,10 +31,10 @@ from statistics import median
 import msgspec
 import numpy as np
 
-from connectors.base import EndOfSource
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import Record
+from monitor.base.source import EndOfSource
 from monitor.cli.daemon import engine_settings, run
 from monitor.cli.process import tune_collector
 from monitor.cli.replay import replay

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from connectors.base import Raw, RawBlock, RawMessages
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.scores import SUM_TOLERANCE
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND, NO_ID, Chunk, Floats, TaskLayout
+from monitor.base.source import Raw, RawBlock, RawMessages
 
 LAYOUTS = (
     TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",)),

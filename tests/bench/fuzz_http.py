@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
 from connectors.http.access import Gate, Quota
@@ -34,7 +33,7 @@ from connectors.http.intake import Intake
 from connectors.http.messages import Answer, Request
 from connectors.http.spool import Spool
 from monitor.agent.agent import Agent
-from monitor.agent.feeder import Input
+from monitor.base.source import Input, RawBlock
 from monitor.config.layouts import layouts
 from monitor.config.root import HttpSource as HttpSettings
 from monitor.config.root import Task

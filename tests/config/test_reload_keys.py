@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawMessages
 from monitor.cli.check.check import check
 from monitor.config.file import schema
 from monitor.config.layouts import layouts

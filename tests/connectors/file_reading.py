@@ -7,9 +7,9 @@ import gzip
 
 import zstandard
 
-from connectors.base import EndOfSource, Raw, RawBlock
 from connectors.files import FileSource
 from monitor.base.records import TaskLayout
+from monitor.base.source import EndOfSource, Raw, RawBlock
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.base import RawBlock, Source
 from connectors.build import build_inputs, build_source
 from connectors.files import FileSource
 from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
 from connectors.stdin import StdinSource
 from monitor.base.errors import ConfigError
+from monitor.base.source import RawBlock, Source
 from monitor.cli.references import read_references
 from monitor.config.layouts import layouts
 from monitor.config.root import Config

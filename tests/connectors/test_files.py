@@ -11,12 +11,12 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from connectors.base import EndOfSource, Raw, RawDamaged, RawSkipped
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.line_cutter import LineCutter
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.records import RejectReason, id_keys
+from monitor.base.source import EndOfSource, Raw, RawDamaged, RawSkipped
 from tests.connectors.file_reading import LAYOUT, compressed, drain, line, lines, opened, read_all, text
 
 

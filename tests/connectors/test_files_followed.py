@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.base import EndOfSource
 from connectors.files import FileSource
 from monitor.base.errors import SourceError
+from monitor.base.source import EndOfSource
 from tests.connectors.file_reading import line, lines, opened, read_all, text
 from tests.services.process import wait_until
 

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from connectors.base import EndOfSource, RawSkipped
 from connectors.stdin import StdinSource
 from monitor.base.errors import SourceError
+from monitor.base.source import EndOfSource, RawSkipped
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_line_that_is_too_long_is_counted(pipe):
 
 
 SCRIPT = """
-from connectors.base import EndOfSource
+from monitor.base.source import EndOfSource
 from connectors.stdin import StdinSource
 source = StdinSource()
 source.open({"stdin": 3})

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawMessages
 from monitor import ATC, CALIBRATORS, DoCFeat, average_confidence, classification_details, labelled_row_sd
 from monitor.base.results import Estimate, Result, Unknown
+from monitor.base.source import RawMessages
 from monitor.config.root import Task
 from monitor.engine.comparators import ComparisonFits
 from monitor.engine.reference import Reference, split_by_model

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.results import Estimate, Unknown
+from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.engine.engine import SNAPSHOT_FORMAT
 from monitor.engine.reference import split_by_model

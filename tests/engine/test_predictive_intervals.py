@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawMessages
 from monitor import CALIBRATORS, Components, average_confidence
 from monitor.base.results import Estimate
+from monitor.base.source import RawMessages
 from monitor.cli.check.intervals import interval_sentences
 from monitor.config.root import Bound
 from monitor.engine.calibration import ActiveCalibration

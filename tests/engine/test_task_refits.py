@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import RawMessages
 from monitor import ESTIMATORS
 from monitor.base.records import id_keys
 from monitor.base.results import Estimate, Unknown
+from monitor.base.source import RawMessages
 from monitor.base.state_changes import assembled
 from monitor.config.estimators import REFITTED
 from monitor.engine.reference import split_by_model

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from connectors.base import RawMessages
 from connectors.kafka import KafkaSource
+from monitor.base.source import RawMessages
 from monitor.config.root import KafkaSource as KafkaSettings
 
 JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000}
@@ -72,7 +72,7 @@ class Reader:
             self.offsets[raw.partition].extend(raw.offsets)
             self.values[raw.partition].extend(raw.values)
             if self.absorb:
-                self.source.absorbed({raw.partition: raw.offsets[-1] + 1})
+                self.source.acknowledge({raw.partition: raw.offsets[-1] + 1})
         return self.count - before
 
     def until(self, count: int, seconds: float = 30) -> None:

@@ -15,9 +15,9 @@ import pytest
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
 from monitor.agent.checkpoints import Keeper
-from monitor.agent.feeder import Input
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import StoreError
+from monitor.base.source import Input
 from monitor.config.layouts import layouts
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile

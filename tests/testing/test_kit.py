@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.base import EndOfSource, RawMessages
+from monitor.base.source import EndOfSource, RawMessages
 from monitor.testing import DelayedLabels, HandClock, ListSinks, ListSource, Marker
 from tests.daemon import ROOT
 from tests.streams import Rig, answers

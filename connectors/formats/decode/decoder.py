@@ -14,7 +14,6 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from connectors.base import Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
 from connectors.formats.decode.answers import read_answers
 from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
 from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
@@ -32,6 +31,7 @@ from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, TaskLayout
+from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
 
 
 class Decoder:
@@ -149,7 +149,7 @@ class Decoder:
             labels=tuple(batch for batch in labels if batch is not None),
             rejects=rejects.in_order(),
             partitions=partitions,
-            positions={raw.partition: reading.end for raw, reading in zip(raws, readings, strict=True)},
+            positions={raw.partition: raw.after for raw in raws},
             answers=int(columns.weight.sum()) + sum(len(reading.rejects) for reading in readings),
             labels_received=int(columns.is_label.sum()),
             after_others=tuple(
@@ -170,9 +170,9 @@ class Decoder:
         if isinstance(raw, RawMessages):
             return read_messages(raw, self.max_line_bytes, self._wire)
         if isinstance(raw, RawSkipped):
-            return _unread(raw, *too_large(raw.size, self.max_line_bytes), raw.start + raw.size)
+            return _unread(raw, *too_large(raw.size, self.max_line_bytes))
         if isinstance(raw, RawDamaged):
-            return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}", raw.start)
+            return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}")
         return read_table(self._wire.table(raw) if isinstance(self._wire, MappedWire) else raw)
 
     def _hint_of(
@@ -221,9 +221,9 @@ class Decoder:
             before += len(reading.records)
 
 
-def _unread(raw: RawSkipped | RawDamaged, reason: RejectReason, message: str, end: int) -> Reading:
+def _unread(raw: RawSkipped | RawDamaged, reason: RejectReason, message: str) -> Reading:
     reject = Reject(reason, message, raw.head, raw.partition, raw.start)
-    return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)], end)
+    return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)])
 
 
 def _sent_as_labels(raws: Sequence[Raw], readings: Sequence[Reading]) -> Bools | None:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from connectors.base import RawBlock, RawMessages
 from connectors.formats.decode.structs import Fault, Reading, Record
 from connectors.formats.wires.wire import ERRORS, PLAIN, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
+from monitor.base.source import RawBlock, RawMessages
 
 _ONE_VALUE = msgspec.json.Decoder(msgspec.Raw)
 _ELEMENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -36,7 +36,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
     wire : Wire
         How a line is read.
     """
-    data, end = block.data, block.start + len(block.data)
+    data = block.data
     skipped = len(_BYTE_ORDER_MARK) if block.start == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
     data = data[skipped:]
     view = np.frombuffer(data, dtype=np.uint8)
@@ -48,26 +48,21 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
     if _one_object_a_line(view, starts, ends, max_line_bytes):
         records = wire.lines(data)
         if records is not None and len(records) == len(starts):
-            return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [], end)
+            return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [])
     lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return _collect(
-        lines, positions, block.partition, end, wire, lambda x: _from_line(x, max_line_bytes, wire)
-    )
+    return _collect(lines, positions, block.partition, wire, lambda x: _from_line(x, max_line_bytes, wire))
 
 
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
     """The records of messages; an empty message (Kafka's tombstone) holds none."""
-    end = raw.offsets[-1] + 1 if raw.offsets else 0
     positions = np.array(raw.offsets, dtype=np.int64)
     texts = raw.values if raw.headers is None else map(wire.message, raw.values, raw.headers)
     values = [value.strip(_SPACE) for value in texts]
     if max(map(len, values), default=0) <= max_line_bytes and b"" not in values:
         records = _try_pieces(values, wire)
         if records is not None:
-            return Reading(records, positions, values.__getitem__, [], end)
-    return _collect(
-        values, positions, raw.partition, end, wire, lambda x: _from_message(x, max_line_bytes, wire)
-    )
+            return Reading(records, positions, values.__getitem__, [])
+    return _collect(values, positions, raw.partition, wire, lambda x: _from_message(x, max_line_bytes, wire))
 
 
 def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
@@ -103,7 +98,6 @@ def _collect(
     pieces: list[bytes],
     positions: Ints,
     partition: str,
-    end: int,
     wire: Wire,
     decode_one: Callable[[bytes], list[Outcome]],
 ) -> Reading:
@@ -122,7 +116,7 @@ def _collect(
         else:
             reject = Reject(*outcome, raw, partition, int(positions[number]))
             rejects.append((len(records), reject))
-    return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects, end, ignored)
+    return Reading(records, np.array(places, dtype=np.int64), raws.__getitem__, rejects, ignored)
 
 
 def _outcomes(

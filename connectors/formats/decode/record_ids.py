@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from connectors.base import Raw, RawBlock, RawTable
 from connectors.formats.decode.structs import Record
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import id_keys
+from monitor.base.source import Raw, RawBlock, RawTable
 
 
 def id_at(raw: Raw, position: int, key: int, wire: Wire = PLAIN) -> str | None:

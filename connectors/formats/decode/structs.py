@@ -113,8 +113,6 @@ class Reading:
         From a record's number to the bytes it was read from; called for rejected records only.
     rejects : list of (int, Reject)
         What could not be read at all, each with the number of records read before it.
-    end : int
-        The position after the last byte, message or row.
     ignored : int
         Events among them that hold no record, as they may.
     """
@@ -123,7 +121,6 @@ class Reading:
     positions: Ints
     raw: Callable[[int], bytes]
     rejects: list[tuple[int, Reject]]
-    end: int
     ignored: int = 0
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from connectors.base import EndOfSource, Raw
 from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from connectors.formats.files.zstandard_frames import missing_bytes
 from monitor.base.errors import MissingExtraError, SourceError
+from monitor.base.source import EndOfSource, Raw
 
 DAMAGED = (OSError, EOFError, zlib.error)
 """What the streams of `DECOMPRESSORS` raise where the file is damaged."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from connectors.base import Raw, RawBlock, RawSkipped
 from connectors.formats.decode.structs import MAX_LINE_BYTES, RAW_BYTES
+from monitor.base.source import Raw, RawBlock, RawSkipped
 
 BLOCK_BYTES = 1 << 20
 """Read at once: larger blocks do not decode faster, and cost memory."""

@@ -11,9 +11,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Protocol
 
-from connectors.base import EndOfSource, Raw, RawTable
 from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from monitor.base.errors import SourceError
+from monitor.base.source import EndOfSource, Raw, RawTable
 
 log = logging.getLogger("blindsight")
 
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.1
 
 
 class FileReader(Protocol):
-    """Reads one file from a position on; `read` is that of `connectors.base.Source`."""
+    """Reads one file from a position on; `read` is that of `monitor.base.source.Source`."""
 
     @property
     def up(self) -> bool:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from connectors.base import EndOfSource, Raw, RawBlock, RawTable
 from connectors.files import FileSource, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.joining import join_batches, take
 from connectors.formats.messages.hints import misspelt, names_of
 from monitor.base.errors import ConfigError, SourceError
 from monitor.base.records import Batch, Chunk, Floats, Ints, Reject, RejectReason, TaskLayout
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
 
 _SHOWN_REJECTS = 3
 _WAIT_SECONDS = 0.2  # of a pipe only; a file is always ready

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 import numpy as np
 
-from connectors.base import RawTable
 from connectors.formats.decode.draws import DRAW_FIELDS
 from connectors.formats.decode.structs import Reading, Record
 from connectors.formats.messages.explain import explain_value, is_unicode
 from monitor.base.records import Reject, RejectReason
+from monitor.base.source import RawTable
 
 _FIELDS = frozenset(Record.__struct_fields__) - {"models", "groups"}
 _SCORES, _GROUPS = "scores.", "groups."
@@ -43,8 +43,8 @@ def read_table(raw: RawTable) -> Reading:
     --------
     >>> raw = RawTable({"scores.ok": ["0.25"], "scores.toxic": ["0.75"], "label": ["ok"]}, "r.csv", 0)
     >>> reading = read_table(raw)
-    >>> reading.records[0].scores, reading.records[0].label, reading.end
-    ({'ok': 0.25, 'toxic': 0.75}, 'ok', 1)
+    >>> reading.records[0].scores, reading.records[0].label
+    ({'ok': 0.25, 'toxic': 0.75}, 'ok')
     """
     rows = _rows(raw.columns)
     size = max(map(len, raw.columns.values()), default=0)
@@ -64,7 +64,7 @@ def read_table(raw: RawTable) -> Reading:
                 reject = Reject(*outcome, _bytes(row), raw.partition, raw.start + i)
                 rejects.append((len(records), reject))
     positions = np.array(numbers, dtype=np.int64) + raw.start
-    return Reading(records, positions, lambda k: _bytes(rows[numbers[k]]), rejects, raw.start + size)
+    return Reading(records, positions, lambda k: _bytes(rows[numbers[k]]), rejects)
 
 
 def _try_all(rows: list[dict[str, object]]) -> list[Record] | None:

@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-from connectors.base import RawTable
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DAMAGED, DECOMPRESSORS, DamagedFileError
 from connectors.formats.files.table_rows import KNOWN_COLUMNS, is_column
 from connectors.formats.messages.wording import listing
 from monitor.base.errors import MissingExtraError, SourceError
+from monitor.base.source import RawTable
 
 ROWS = 8192
 """Rows a table: about 1 MiB of ordinary records."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from connectors.base import Raw, RawBlock, RawTable
 from connectors.formats.decode.structs import ARENA_FIELDS, Record
 from connectors.formats.files.table_rows import is_column
 from connectors.formats.messages.wording import as_json, listing, nearest
 from monitor.base.records import RejectReason
+from monitor.base.source import Raw, RawBlock, RawTable
 
 MISSING = frozenset(
     {

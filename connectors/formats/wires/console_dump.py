@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from connectors.base import RawMessages
 from monitor.base.errors import SourceError
+from monitor.base.source import RawMessages
 
 _READ_BYTES = 1 << 20
 _HEAD = re.compile(

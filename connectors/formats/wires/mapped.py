@@ -16,7 +16,6 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from connectors.base import RawTable
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.files.table_rows import plain_cell
 from connectors.formats.messages.explain import explain_text, explain_value, text_fault
@@ -26,6 +25,7 @@ from connectors.formats.wires.cloudevents import Headers, event, http_attributes
 from connectors.formats.wires.mapped_times import time_reader
 from connectors.formats.wires.wire import ERRORS, Outcome
 from monitor.base.records import RejectReason, TaskLayout
+from monitor.base.source import RawTable
 from monitor.config.field_path import MISSING, FieldPath, lookup, parse_field_path
 from monitor.config.mapping import Constants, FieldMapping
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from connectors.base import Raw, RawMessages
 from connectors.formats.wires.tensors import read_body
+from monitor.base.source import Raw, RawMessages
 
 _REGISTRY_BYTES = 5  # a zero, and four of a schema's number
 

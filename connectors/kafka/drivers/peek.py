@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from itertools import islice
 
-from connectors.base import RawMessages
 from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import Driver
 from connectors.kafka.drivers.choice import checked_options, make_driver
 from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.drivers.errors import explain
 from monitor.base.errors import BlindsightError, SourceError
+from monitor.base.source import RawMessages
 from monitor.config.root import KafkaSource as KafkaSettings
 
 _SECONDS = 10.0

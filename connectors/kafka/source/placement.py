@@ -16,7 +16,7 @@ from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
 
 from connectors.kafka.drivers.base import Driver, End, Mark, PositionGoneError, partition_of
 from connectors.kafka.source.ledger import Ledger
-from monitor.reports.views import SourceCounts
+from monitor.base.source import SourceCounts
 
 log = logging.getLogger(__name__)
 

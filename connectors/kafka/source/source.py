@@ -9,7 +9,6 @@ from typing import Any
 
 from kafka.errors import CorruptRecordError, KafkaConfigurationError, OffsetOutOfRangeError
 
-from connectors.base import Raw, RawMessages, Source
 from connectors.kafka.drivers.base import Driver, Polled, PositionGoneError
 from connectors.kafka.drivers.choice import checked_options, make_driver
 from connectors.kafka.drivers.errors import explain, passes
@@ -19,8 +18,8 @@ from connectors.kafka.source.ledger import Ledger
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.placement import Placement
 from monitor.base.errors import ConfigError
+from monitor.base.source import Raw, RawMessages, Source, SourceCounts
 from monitor.config.root import KafkaSource as KafkaSettings
-from monitor.reports.views import SourceCounts
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +38,12 @@ MOMENT_SECONDS = 1.0
 """Longest time between two reads that counts as reading: a process that stood still proves nothing."""
 
 
-class KafkaSource(Source):
+class KafkaSource(Source[int]):
     """Reads topics in a consumer group, from positions of its own.
 
     Each record is handed out once to this source: it goes on at the larger of the position that
     `open` was given and the one that the group has committed. Positions are committed once they are
-    `absorbed`, at most every second, and whenever a partition is taken away: there it first waits up
+    `acknowledged`, at most every second, and whenever a partition is taken away: there it first waits up
     to ten seconds for what was read to be absorbed, so that a graceful hand-over loses and doubles
     nothing. After a kill -9 the next owner reads again what was absorbed since the last commit: the
     one that was killed counts it when it comes back (`counts.overlap_records`).
@@ -63,7 +62,7 @@ class KafkaSource(Source):
     A message without a value (a tombstone) is handed on as ``b""``. Where a broker's disk has spoilt
     a batch, each message of it is handed on as `unreadable.PLACEHOLDER`, for the decoder to reject.
 
-    Use it from one thread; `absorbed` and the properties may be used from any. Either `read` or
+    Use it from one thread; `acknowledge` and the properties may be used from any. Either `read` or
     `keep_alive` must be called well within `max_poll_interval_ms` (five minutes), else the group
     gives the partitions away. While it waits for room, the reading thread should call `keep_alive`
     and hold nothing itself: what it holds cannot be absorbed before it returns.
@@ -178,7 +177,7 @@ class KafkaSource(Source):
         self._observe()
         self._told_at = time.monotonic()
 
-    def absorbed(self, positions: Mapping[str, int]) -> None:
+    def acknowledge(self, positions: Mapping[str, int]) -> None:
         """Hear that everything before these positions is used, for `read` to commit. Thread-safe."""
         self._ledger.absorb(positions)
 

@@ -352,8 +352,8 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
         who = {"source": text(feed.name)}
         yield "source_up", who, float(feed.up)
         yield from known("source_lag_records", who, feed.lag)
-        for status, count in feed.refused.items():
-            yield "posts_refused", {**who, "code": str(status)}, count
+        for code, count in feed.refused.items():
+            yield "posts_refused", {**who, "code": code}, count
         yield from known("events_ignored", who, feed.ignored)
         if feed.counts is not None:
             yield "source_gap_records", who, feed.counts.gap_records

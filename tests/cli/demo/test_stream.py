@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.reference import read_reference
 from monitor.base.errors import SinkError
 from monitor.base.records import Chunk, TaskLayout, id_keys
+from monitor.base.source import RawBlock
 from monitor.cli.demo.flights import Flights
 from monitor.cli.demo.stream import LABELLED_SHARE, WINDOW_SIZE, DemoData, prepare
 from monitor.cli.demo.training import MODELS, split

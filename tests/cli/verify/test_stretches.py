@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.base import RawBlock, RawMessages, RawTable
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import NO_ID, Chunk, RejectReason, TaskLayout, id_keys
+from monitor.base.source import RawBlock, RawMessages, RawTable
 
 ARENA = TaskLayout("chat", (), models=("x", "y"), arena=True)
 TOXICITY = TaskLayout("toxicity", ("ok", "toxic"))

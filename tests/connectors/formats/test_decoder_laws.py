@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import RawBlock, RawMessages
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.joining import join_batches
 from monitor.base.records import NO_ID, Batch, LabelBatch, TaskLayout, id_keys
+from monitor.base.source import RawBlock, RawMessages
 from tests.bench.fuzz_decoder import LAYOUTS, as_raw, check_chunk, counts_of, one_by_one, reads
 
 CLASSES = ("ok", "toxic", "other")

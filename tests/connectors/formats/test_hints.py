@@ -10,12 +10,12 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from connectors.base import EndOfSource, Raw, RawDamaged
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.reference import read_reference
 from monitor.base.errors import ConfigError, SourceError
 from monitor.base.records import RejectReason, TaskLayout
+from monitor.base.source import EndOfSource, Raw, RawDamaged
 from tests.bench.fuzz_decoder import check_chunk
 from tests.records import answer, decode
 

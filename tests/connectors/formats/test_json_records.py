@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from connectors.base import RawBlock, RawMessages, RawSkipped
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.joining import join_batches, take
 from monitor.base.records import RejectReason, TaskLayout, id_keys
+from monitor.base.source import RawBlock, RawMessages, RawSkipped
 from tests.bench.fuzz_decoder import check_chunk
 from tests.records import ARRIVAL, TOXICITY, answer, decode, message_chunk
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import RejectReason, TaskLayout, id_keys
+from monitor.base.source import RawBlock
 from tests.records import ARRIVAL, TOPIC, TOXICITY, answer, decode, message_chunk
 
 WRONG = [

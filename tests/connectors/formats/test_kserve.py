@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import Raw, RawBlock, RawMessages
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_for
 from connectors.formats.wires.kserve import RESPONSE, KserveWire
 from monitor.base.records import Chunk, TaskLayout, id_keys
+from monitor.base.source import Raw, RawBlock, RawMessages
 from monitor.cli.examine import examine
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config

@@ -12,7 +12,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.base import RawBlock, RawMessages, RawTable
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import Record
@@ -20,6 +19,7 @@ from connectors.formats.wires.choice import wire_for
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError
 from monitor.base.records import Chunk, RejectReason, TaskLayout
+from monitor.base.source import RawBlock, RawMessages, RawTable
 from monitor.config.file import config_from
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config

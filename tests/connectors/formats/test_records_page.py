@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import ARENA_FIELDS, Record
 from monitor.base.records import TaskLayout
+from monitor.base.source import RawBlock
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "records.md").read_text()

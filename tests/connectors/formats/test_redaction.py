@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import RawBlock, RawMessages, RawSkipped, RawTable
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.messages.redaction import Keep, redact
 from connectors.formats.messages.wording import as_json, shown, without_values
 from monitor.base.records import Reject, TaskLayout
+from monitor.base.source import RawBlock, RawMessages, RawSkipped, RawTable
 from tests.connectors.formats.test_json_rejects import WRONG
 
 TASK = TaskLayout("toxicity", ("ok", "toxic"), groups=("region",))

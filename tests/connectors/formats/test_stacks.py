@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
 from monitor.base.records import NO_ID, TaskLayout, id_keys
+from monitor.base.source import RawBlock
 from monitor.config.root import StdinSource
 from tests.posting import posting
 

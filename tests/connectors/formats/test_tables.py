@@ -15,7 +15,6 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from connectors.base import EndOfSource, RawTable
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.files.joining import join_batches
@@ -23,6 +22,7 @@ from connectors.formats.files.reference import read_reference
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError, MissingExtraError, SourceError
 from monitor.base.records import Batch, Chunk, TaskLayout, id_keys
+from monitor.base.source import EndOfSource, RawTable
 from monitor.config.mapping import FieldMapping
 from tests.bench.fuzz_decoder import check_chunk
 

@@ -77,13 +77,14 @@ def test_a_full_spool_sheds_says_when_to_come_back_and_counts(tmp_path: Path) ->
         answer = posted.post(rows)
         assert answer.headers["retry-after"] == "5"
         assert answer.json() == {"error": "There is no room until something is used; nothing was taken"}
-        assert posted.source.shed == 300
+        assert posted.source.refusals.shed == 300
         labels = [label(i, padding="x" * 1900) for i in range(110)]
         assert posted.post(labels, "/v1/labels").status_code == 429
-        assert (posted.source.shed, posted.source.labels_shed) == (300, {"spam": 110, "ham": 0})
+        refusals = posted.source.refusals
+        assert (refusals.shed, refusals.labels_shed) == (300, {"spam": 110, "ham": 0})
         lines = posted.lines()
         assert len(lines) == 500
-        posted.source.absorbed({"spool": sum(len(line) + 1 for line in lines)})
+        posted.source.acknowledge({"spool": sum(len(line) + 1 for line in lines)})
         assert posted.post(rows).status_code == 202
 
 
@@ -111,7 +112,7 @@ def test_what_fails_here_is_counted_with_the_refused(posted: Posted) -> None:
     workers.shutdown()  # so that a body which is too large to be decoded at once fails
     answer = posted.post([row(1, padding="x" * 70_000)])
     assert (answer.status_code, answer.json()) == (500, {"error": "This failed here; the log says why"})
-    assert posted.source.refused[500] == 1
+    assert posted.source.refusals.requests["500"] == 1
     assert posted.post(row(2)).status_code == 202
 
 
@@ -122,7 +123,7 @@ def test_a_task_over_its_quota_waits_and_others_do_not(tmp_path: Path) -> None:
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
         assert answer.json() == {"error": "More than 10 rows a second of a task; nothing was taken"}
         assert posted.post(row(1, task="ham")).status_code == 202
-        assert posted.source.shed == 1
+        assert posted.source.refusals.shed == 1
         assert len(posted.taken()) == 61
 
 

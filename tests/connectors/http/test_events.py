@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
 from monitor.base.records import Chunk, id_keys
+from monitor.base.source import RawBlock
 from tests.connectors.formats.test_tensors import RAW, with_binary
 from tests.posting import SPAM, Posted, posting
 
@@ -99,7 +99,7 @@ def test_a_request_is_ignored_and_counted_in_the_answer(posted: Posted, body: by
     answer = posted.post(body, **{**HEAD, "ce_type": f"{KIND}request"})
     assert (answer.status_code, answer.json()) == (202, {"accepted": 0, "rejected": 0, "ignored": 1})
     assert posted.lines() == []
-    assert posted.source.ignored == 1
+    assert posted.source.refusals.ignored == 1
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_structured_events_are_taken(
         ignored,
     )
     assert handed_out(posted).answers == accepted
-    assert posted.source.ignored == (ignored or 0)
+    assert posted.source.refusals.ignored == (ignored or 0)
 
 
 def test_labels_join_by_the_id_of_a_row(posted: Posted) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.base import RawBlock
 from connectors.http import HttpSource
+from monitor.base.source import RawBlock
 from tests.posting import Posted, row
 from tests.services.process import stop, wait_until
 
@@ -32,7 +32,7 @@ def use(source: HttpSource, used: sqlite3.Connection) -> int:
             rows = [(json.loads(line)["id"], raw.start) for line in raw.data.splitlines()]
             used.executemany("INSERT INTO used VALUES (?, ?)", rows)
             used.execute("UPDATE position SET at = ?", (raw.start + len(raw.data),))
-        source.absorbed({"spool": raw.start + len(raw.data)})
+        source.acknowledge({"spool": raw.start + len(raw.data)})
     return len(raws)
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import RawBlock, RawMessages
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.mapped import MappedWire
 from connectors.http import body as body_module
@@ -21,6 +20,7 @@ from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
 from connectors.http.intake import MOST_ERRORS, Intake, Kind
 from connectors.http.watched import Watched
 from monitor.base.errors import SourceError
+from monitor.base.source import RawBlock, RawMessages
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import HttpToken
 from monitor.testing import HandClock

@@ -205,7 +205,8 @@ def test_what_is_no_post_of_rows_is_refused(
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers.get("allow") == ("POST" if status == 405 else None)
     assert posted.post(row(1)).status_code == 202, "others are served on"
-    assert {code: count for code, count in posted.source.refused.items() if count} == {status: 1}
+    requests = posted.source.refusals.requests
+    assert {code: count for code, count in requests.items() if count} == {str(status): 1}
 
 
 def test_head_is_answered_without_a_body(posted: Posted, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
-from monitor.agent.feeder import Feeder, Input
+from monitor.agent.feeder import Feeder
 from monitor.base.errors import SourceError
+from monitor.base.source import Input
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
@@ -106,7 +107,7 @@ def test_received_is_used_pending_duplicate_rejected_and_shed_in_the_metrics(tmp
         return sum(sample.value for sample in families[f"blindsight_{name}"].samples)
 
     shed = 100 * statuses.count(429)
-    assert total("shed") == shed == posted.source.shed
+    assert total("shed") == shed == posted.source.refusals.shed
     assert total("answers_received") == 25 + 3 + 1 + 600
     assert total("rejected") == 2
     assert total("duplicates") == 1 + 100 * (statuses.count(202) - 1)
@@ -157,6 +158,6 @@ def test_whatever_is_posted_is_answered_and_handed_out_if_acknowledged(
 
 def test_it_is_a_source_without_state_before_it_is_opened(tmp_path: Path) -> None:
     source = HttpSource(Posted(tmp_path / "spool").settings, [SPAM])
-    assert (source.up, source.lag, source.shed, source.labels_shed) == (False, 0, 0, {})
-    assert (source.ignored, set(source.refused.values())) == (0, {0})
+    assert (source.up, source.lag, source.refusals.shed, source.refusals.labels_shed) == (False, 0, 0, {})
+    assert (source.refusals.ignored, set(source.refusals.requests.values())) == (0, {0})
     assert not (tmp_path / "spool").exists()

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import kafka_attributes
 from connectors.kafka import KafkaSource
 from monitor.base.records import Chunk, TaskLayout, id_keys
+from monitor.base.source import RawMessages
 from monitor.cli.doctor import examine_sources
 from monitor.config.root import KafkaSource as KafkaSettings
 from tests.connectors.formats.test_tensors import RAW, TYPED, with_binary

@@ -55,7 +55,7 @@ def test_a_partition_is_handed_over_only_when_what_was_read_is_absorbed(
     second = Worker(kafka_source(kafka_broker.address, "drain", group="drain"))
     second.start()
 
-    absorb = threading.Timer(2.0, lambda: first.absorbed({"drain-0": 50, "drain-1": 50}))
+    absorb = threading.Timer(2.0, lambda: first.acknowledge({"drain-0": 50, "drain-1": 50}))
     absorb.start()
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline and not second.source.up:

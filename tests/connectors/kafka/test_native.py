@@ -21,8 +21,8 @@ from connectors.kafka.drivers.native_options import OURS, PROPERTIES, REFUSED, n
 from connectors.kafka.drivers.options import DEFAULTS
 from connectors.kafka.drivers.options import REFUSED as REFUSED_ANYWAY
 from monitor.base.errors import ConfigError, MissingExtraError
+from monitor.base.source import SourceCounts
 from monitor.config.root import KafkaSource as KafkaSettings
-from monitor.reports.views import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, Worker, make_source
 

@@ -110,7 +110,7 @@ def test_closing_without_a_broker_takes_seconds_and_says_what_was_not_committed(
     reader = Reader(source, absorb=False)
     reader.until(2)
     broker.kill()
-    source.absorbed({"gone-0": 2})
+    source.acknowledge({"gone-0": 2})
     began = time.monotonic()
     source.close()
     # SIGTERM has five seconds for everything.

@@ -142,7 +142,7 @@ def test_what_is_not_absorbed_is_not_committed(kafka_broker: KafkaBroker, kafka_
     source.open({})
     reader = Reader(source, absorb=False)
     reader.until(50)
-    source.absorbed({"unabsorbed-0": 30})
+    source.acknowledge({"unabsorbed-0": 30})
     source.close()
     assert kafka_broker.committed("unabsorbed", "unabsorbed", 1) == {"unabsorbed-0": 30}
 

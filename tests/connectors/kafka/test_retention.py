@@ -16,7 +16,7 @@ from connectors.kafka.drivers.python import PythonDriver
 from connectors.kafka.source.ledger import Ledger
 from connectors.kafka.source.placement import Placement
 from monitor.base.errors import SourceError
-from monitor.reports.views import SourceCounts
+from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Reader, Worker
 

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.kafka import KafkaSource
 from connectors.kafka.source.stalls import Stall, StallWatch
-from monitor.reports.views import SourceCounts
+from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Reader
 

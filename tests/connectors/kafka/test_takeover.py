@@ -16,7 +16,7 @@ from pathlib import Path
 from kafka import KafkaConsumer
 
 from connectors.kafka import KafkaSource
-from monitor.reports.views import SourceCounts
+from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Driver, Reader, Worker
 
@@ -33,7 +33,7 @@ source = make_source(sys.argv[1], "owned", driver=sys.argv[2], group="owned", se
 source.open({})
 reader = Reader(source, absorb=False)
 reader.until(200)
-source.absorbed({"owned-0": 100})
+source.acknowledge({"owned-0": 100})
 reader.quiet(2.0)
 print(reader.count, flush=True)
 while True:
@@ -134,7 +134,7 @@ def test_what_the_group_was_not_told_of_may_have_been_used_twice(
     first.open({})
     reader = Reader(first, absorb=False)
     reader.until(60)
-    first.absorbed({"untold-0": 30})
+    first.acknowledge({"untold-0": 30})
     first.close()
     second = kafka_source(kafka_broker.address, "untold", group="untold")
     second.open({"untold-0": 50})

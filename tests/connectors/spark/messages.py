@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from connectors.base import RawMessages
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.source import RawMessages
 from monitor.cli.daemon import engine_settings
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts

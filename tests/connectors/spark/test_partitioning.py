@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from connectors.base import RawBlock
 from connectors.formats.decode.decoder import Decoder
 from connectors.spark.partitioning import Begin, Share, Sharing, Stretch, begins, joined
 from monitor.base.records import Chunk
+from monitor.base.source import RawBlock
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings

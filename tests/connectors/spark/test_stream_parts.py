@@ -16,13 +16,13 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from connectors.base import RawMessages
 from connectors.spark.job import ENDED_UNIT, Block, Facts, Kind, Unit, unpacked
 from connectors.spark.ledger import Committed, Ledger, Turn, UnitState, counted, read_state, write_state
 from connectors.spark.messages import Stream, blocks_of
 from connectors.spark.stepping import Stepping, lines_of
 from connectors.spark.streaming import SEED, Steps
 from monitor.base.errors import ClusterError, ConfigError
+from monitor.base.source import RawMessages
 from monitor.cli.daemon import engine_settings
 from monitor.cli.run_spark import only_source, view_of
 from monitor.cli.spark_outputs import OutFolder

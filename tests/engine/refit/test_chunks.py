@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.base import RawMessages
 from monitor.base.records import Chunk
+from monitor.base.source import RawMessages
 from monitor.engine.chunks import latest_arrivals, split
 from monitor.engine.windows import AnswerRows, CountWindow, WindowLogic
 from tests.streams import Rig, task

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from monitor import RankInterval
 from monitor.base.durations import RefitDurations
 from monitor.base.results import Estimate, Reason, TooFew, Unknown
+from monitor.base.source import SourceCounts
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.trust import Bias, Trust
 from monitor.reports.views import (
@@ -28,7 +29,6 @@ from monitor.reports.views import (
     SeriesState,
     SeriesView,
     SinkView,
-    SourceCounts,
     SourceView,
 )
 from monitor.stats.charts.base import Verdict
@@ -182,7 +182,7 @@ RICH = AgentView(
     sources=(
         SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
         SourceView("stdin", False, None),
-        SourceView("http", True, 0, refused={400: 2, 429: 0}, ignored=12),
+        SourceView("http", True, 0, refused={"400": 2, "429": 0}, ignored=12),
     ),
     ready=True,
     reload_time=1795100000.0,

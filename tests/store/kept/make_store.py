@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from connectors.base import RawMessages
 from monitor.agent.resume import tasks_as_json
+from monitor.base.source import RawMessages
 from monitor.config.root import Config, Task
 from monitor.engine.reference import split_by_model
 from monitor.engine.refit.recalibration import recalibrate

@@ -1,0 +1,300 @@
+"""The contract of a source: what the agent asks of a feed of records, and what a read of it brings.
+
+A source reads raw bytes and says where they stand; it does not decode. The agent gives it the positions to
+go on from (`open`), reads (`read`), and tells it what has been used and saved (`acknowledge`).
+
+A **position** says where reading of one partition goes on. It is the source's own: a number, a text, a
+mapping of plain values that a store can hold. Nobody else looks into one, adds to it or compares two: the
+engine keeps the newest of each partition, the store saves it, and the source gets it back. It points *after*
+the last record read, so that a source which is resumed from it neither repeats nor skips one.
+
+The **place** of a record (`Reject.position`, the ranges of a window) is a whole number that tells the
+records of a partition apart: a byte, a row, an offset, an id.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from monitor.base.records import Chunk
+
+Position = TypeVar("Position")
+
+
+@dataclass(frozen=True, slots=True)
+class RawBlock:
+    """Whole lines of a file.
+
+    Parameters
+    ----------
+    data : bytes
+        Lines, each ending in a newline, but perhaps the last of a file.
+    partition : str
+        The file, as it is named in reports.
+    start : int
+        Byte offset of `data` in the (uncompressed) file.
+    labels : bool
+        Whether they were sent as labels: then one that says nothing of an answer is a label, whatever it
+        lacks.
+    """
+
+    data: bytes
+    partition: str
+    start: int
+    labels: bool = False
+
+    @property
+    def after(self) -> int:
+        """Position after the last line."""
+        return self.start + len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class RawMessages:
+    """Messages of one partition; each holds one record, an array of them, or NDJSON.
+
+    Parameters
+    ----------
+    values : sequence of bytes
+    partition : str
+    offsets : sequence of int
+        The place of each message.
+    headers : sequence of sequence of (str, bytes), optional
+        What stands beside each message, by name; only of a source whose mapping has a `format`.
+    after_others : bool
+        Whether another member of the group used the messages between these and the last ones that were
+        handed out of this partition.
+    after : object, optional
+        Position after the last message; the place behind the last where left out.
+    """
+
+    values: Sequence[bytes]
+    partition: str
+    offsets: Sequence[int]
+    after_others: bool = False
+    headers: Sequence[Sequence[tuple[str, bytes]]] | None = None
+    after: Any = None
+
+    def __post_init__(self) -> None:
+        if self.after is None:
+            object.__setattr__(self, "after", self.offsets[-1] + 1 if self.offsets else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class RawTable:
+    """Rows of a table (CSV, Parquet), a column a name.
+
+    Parameters
+    ----------
+    columns : mapping of str to list
+        `id`, `time`, `task`, `model`, `label`, `groups.<name>`, `scores.<class>` or `scores`, …;
+        None where a row has no value.
+    partition : str
+    start : int
+        Number of the first row, counted from 0.
+    broken : mapping of int to str, optional
+        Rows, counted within `columns`, that could not be read, and why.
+    """
+
+    columns: Mapping[str, list[object]]
+    partition: str
+    start: int
+    broken: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def after(self) -> int:
+        """Position after the last row."""
+        return self.start + max(map(len, self.columns.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class RawSkipped:
+    """A line too long to be held: it was passed over, and is handed on to be counted.
+
+    Parameters
+    ----------
+    head : bytes
+        Its first bytes, at most 2,000.
+    size : int
+        Bytes of the whole line with its newline.
+    partition : str
+    start : int
+        Byte offset of the line.
+    """
+
+    head: bytes
+    size: int
+    partition: str
+    start: int
+
+    @property
+    def after(self) -> int:
+        """Position after the line."""
+        return self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class RawDamaged:
+    """The rest of a file that cannot be read: handed on once, to be counted as one record.
+
+    Parameters
+    ----------
+    why : str
+        What is wrong with the file, as a sentence without its full stop.
+    head : bytes
+        What came of the record within which it ends, at most 2,000 bytes.
+    partition : str
+    start : int
+        Where that record begins. Reading goes on there once the file is mended.
+    """
+
+    why: str
+    head: bytes
+    partition: str
+    start: int
+
+    @property
+    def after(self) -> int:
+        """Position of the record."""
+        return self.start
+
+
+Raw = RawBlock | RawMessages | RawTable | RawSkipped | RawDamaged
+
+
+class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
+    """The source has nothing more to give, now or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCounts:
+    """What a feed that is shared, or that forgets, has missed or used twice, since it was opened.
+
+    Parameters
+    ----------
+    gap_records : int
+        Deleted by the feed's retention before they were read.
+    taken_over_records : int
+        Used by another member of the group, between our own position and where reading went on.
+    overlap_records : int
+        Used here, and by another member too as far as the group knew.
+    rebuilds : int
+        Times that the client was made anew because it had stopped delivering.
+    """
+
+    gap_records: int = 0
+    taken_over_records: int = 0
+    overlap_records: int = 0
+    rebuilds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """What a source to which records are sent has not taken, or left out, since it was opened.
+
+    Parameters
+    ----------
+    shed : int
+        Answers refused for want of room.
+    labels_shed : mapping of str to int
+        Labels refused so, by task.
+    requests : mapping of str to int
+        Requests answered with an error, by the answer's code; complete from the start.
+    ignored : int
+        Events without answers that it has left out.
+    """
+
+    shed: int = 0
+    labels_shed: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    ignored: int = 0
+
+
+class Source(ABC, Generic[Position]):
+    """A feed of records. Used by one thread at a time; `acknowledge` and the properties by any.
+
+    No state is built in the constructor: it only keeps settings. `close` may be called at any time
+    after `open`, and may never be called.
+
+    Attributes
+    ----------
+    name : str
+        A label in Prometheus: short, and the same after a restart.
+    """
+
+    name: str
+
+    @abstractmethod
+    def open(self, positions: Mapping[str, Position]) -> None:
+        """Get ready to read, from these positions where there are any, by partition.
+
+        Raises
+        ------
+        SourceError
+            The feed cannot be had, and waiting would not help (a file that is not there). A feed
+            that may come back (a server that is away) does not raise: it is not `up`.
+        """
+
+    @abstractmethod
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        """Read what is there, at most a few MiB, waiting no longer than `timeout_seconds`.
+
+        Returns an empty list where nothing came. What is handed out is used in this order.
+
+        Raises
+        ------
+        EndOfSource
+            Nothing will come any more.
+        SourceError
+            As for `open`; it may be called again.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and sockets."""
+
+    @property
+    @abstractmethod
+    def up(self) -> bool:
+        """Whether the feed is connected, so that what is sent will be seen."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that wait to be read, where the feed can tell, else None."""
+        return None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it is not `up`, where it is connected: a sentence without its full stop."""
+        return None
+
+    @property
+    def counts(self) -> SourceCounts | None:
+        """What was missed or used twice, where that can happen to the feed, else None."""
+        return None
+
+    @property
+    def refusals(self) -> Refusals:
+        """What it has not taken, where records are sent to it."""
+        return Refusals()
+
+    def acknowledge(self, positions: Mapping[str, Position]) -> None:
+        """Hear that everything before these positions is used and saved; each is one that `read` gave."""
+
+    def keep_alive(self) -> None:
+        """Stay connected without reading: called every moment while the agent has no room for more."""
+
+
+Decode = Callable[[Sequence[Raw]], Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source and the decoder of what it reads; with `reads_events` some of it may hold no answer."""
+
+    feed: Source[Any]
+    decode: Decode
+    reads_events: bool = False
