@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
+import scipy
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, Unknown
@@ -129,7 +129,7 @@ class ComparisonEstimators:
         result = self._estimate(tag, "accuracy", evaluation)
         row_sd, counts = dict(evaluation.row_sd), None
         if isinstance(result, Estimate):
-            counts = trim(binom.pmf(np.arange(result.n + 1), result.n, result.value))
+            counts = trim(scipy.stats.binom.pmf(np.arange(result.n + 1), result.n, result.value))
             if tag == "atc":
                 row_sd["accuracy"] = math.sqrt(result.value * (1.0 - result.value))
         estimates = {**evaluation.estimates, "accuracy": result}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.special import expit, ndtri
 
 from monitor.base.records import Floats
 from monitor.reports.trust import Bias
@@ -56,7 +55,7 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
         raise ValueError("confidence must hold one labelled row or more, got none")
     if not 0 < level < 1:
         raise ValueError(f"level must be above 0 and below 1, got {level}")
-    z = float(ndtri((1 + level) / 2))
+    z = float(scipy.special.ndtri((1 + level) / 2))
     inside = np.clip(confidence, _NEAREST, 1 - _NEAREST)
     logit = np.log(inside) - np.log1p(-inside)
     hits = float(right.sum())
@@ -71,7 +70,7 @@ def _expected_at(logit: Floats, hits: float, z: float) -> float:
     """Expected right answers at the shift from which `hits` lies z standard deviations upwards."""
 
     def above(shift: float) -> float:
-        p = expit(logit + shift)
+        p = scipy.special.expit(logit + shift)
         return hits - float(p.sum()) - z * math.sqrt(float((p * (1 - p)).sum()))
 
     # It falls as the shift grows; where all rows were right, or none, it may not cross zero at all.
@@ -80,5 +79,5 @@ def _expected_at(logit: Floats, hits: float, z: float) -> float:
     elif above(_FARTHEST) > 0:
         shift = _FARTHEST
     else:
-        shift = float(brentq(above, -_FARTHEST, _FARTHEST, xtol=_NEAR_ENOUGH))
-    return float(expit(logit + shift).sum())
+        shift = float(scipy.optimize.brentq(above, -_FARTHEST, _FARTHEST, xtol=_NEAR_ENOUGH))
+    return float(scipy.special.expit(logit + shift).sum())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.engine.refit.job import RefitJob
@@ -104,7 +104,7 @@ def _share(job: RefitJob, model: int, new: SSMECalibration, followed: Followed, 
     told *= len(rows) / len(mine)
     penalty = FREE_NUMBERS / 2 * math.log(len(mine))
     odds = math.log(NEW_PRIOR / (1.0 - NEW_PRIOR)) + told - penalty - followed.log_evidence
-    return float(expit(odds))
+    return float(scipy.special.expit(odds))
 
 
 def _mixed(old: Curve, new: Curve, share: float) -> Curve:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, Unknown
@@ -198,7 +198,7 @@ def _widening(job: RefitJob, chief: LabelEstimator) -> float:
     """What fitting on a sample costs the interval of the accuracy, of the model that it costs most."""
     if job.pool_rows <= len(job.labels):
         return 0.0
-    worst, z = 0.0, float(ndtri((1 + job.level) / 2))
+    worst, z = 0.0, float(scipy.special.ndtri((1 + job.level) / 2))
     labelled = job.labels >= 0
     stratum = strata(job.scores, labelled)
     for at in range(len(job.models)):

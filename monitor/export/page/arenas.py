@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from scipy.special import expit
+import scipy
 
 from monitor.base.results import Estimate, TooFew
 from monitor.export.page.words import moment, percent, rank_words, table, text
@@ -75,9 +75,9 @@ def _row(one: ModelStanding, reference: str) -> str:
     if one.model == reference:
         return f"{head}<td>0, the reference</td><td></td><td>{found.n:,}</td></tr>"
     ends = f"{found.lower:.2f} to {found.upper:.2f}"
-    wins = " to ".join(percent(float(expit(end))) for end in (found.lower, found.upper))
+    wins = " to ".join(percent(float(scipy.special.expit(end))) for end in (found.lower, found.upper))
     return (
         f'{head}<td>{found.value:.2f} <span class="nowrap">({ends})</span></td>'
-        f'<td>{percent(float(expit(found.value)))} % <span class="nowrap">({wins})</span></td>'
+        f'<td>{percent(float(scipy.special.expit(found.value)))} % <span class="nowrap">({wins})</span></td>'
         f"<td>{found.n:,}</td></tr>"
     )

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp
+import scipy
 
 from monitor.base.records import Floats
 from monitor.stats.calibration.isotonic import Curve
@@ -124,7 +124,7 @@ class Followed:
         knots = np.union1d(reference.x, _GRID)
         logit = _logit(reference(knots))
         stretch = np.maximum(1.0 + self.stretch[:, at], _LEAST_STRETCH)
-        moved = expit(self.shift[:, at, None] + stretch[:, None] * logit)
+        moved = scipy.special.expit(self.shift[:, at, None] + stretch[:, None] * logit)
         return Curve(knots, np.maximum.accumulate(self.weight @ moved))
 
 
@@ -179,7 +179,7 @@ def follow(
         logit = _logit(np.where(answered, row, 0.5))
         forecast = state.take(logit, came, weight * answered)
         evidence += weight * share * forecast[:, answered].mean(axis=1)
-    total = float(logsumexp(evidence))
+    total = float(scipy.special.logsumexp(evidence))
     return Followed(np.exp(evidence - total), state.shift, state.stretch, total)
 
 
@@ -202,13 +202,13 @@ class _States:
         of_stretch = self._both + logit * self._stretch_variance
         variance = of_shift + logit * of_stretch
         mean = logit + self.shift + logit * self.stretch
-        chance = expit(mean / np.sqrt(1.0 + np.pi * variance / 8.0))
+        chance = scipy.special.expit(mean / np.sqrt(1.0 + np.pi * variance / 8.0))
         forecast = np.log(np.where(happened == 1.0, chance, 1.0 - chance))
         pull = np.zeros_like(mean)  # the mode's distance in log-odds, over their variance
         for _ in range(_NEWTON_STEPS):
-            p = expit(mean + variance * pull)
+            p = scipy.special.expit(mean + variance * pull)
             pull += (weight * (happened - p) - pull) / (1.0 + weight * p * (1.0 - p) * variance)
-        p = expit(mean + variance * pull)
+        p = scipy.special.expit(mean + variance * pull)
         gain = weight * p * (1.0 - p)
         gain /= 1.0 + variance * gain
         self.shift += of_shift * pull

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator
@@ -40,7 +40,7 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
     >>> pool_adjacent_violators(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4))
     (array([0, 1, 3]), array([1. , 2.5, 4. ]))
     """
-    starts: Ints = isotonic_regression(y, weights=weight).blocks[:-1].astype(np.int64)
+    starts: Ints = scipy.optimize.isotonic_regression(y, weights=weight).blocks[:-1].astype(np.int64)
     while True:
         sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
         # Products instead of quotients: blocks of equal means merge exactly where sums are integers.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator
@@ -38,7 +38,7 @@ class TemperatureCalibration(Calibration):
 
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
-        calibrated: Floats = softmax(self.sharpness * log_scores(scores), axis=1)
+        calibrated: Floats = scipy.special.softmax(self.sharpness * log_scores(scores), axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -94,8 +94,8 @@ def _fit_sharpness(rows: FitRows) -> float:
 
     def objective(at: Floats) -> tuple[float, Floats, Floats]:
         scaled = at[0] * logs
-        fit = log_softmax(scaled, axis=1)[every, rows.labels]
-        chance = softmax(scaled, axis=1)
+        fit = scipy.special.log_softmax(scaled, axis=1)[every, rows.labels]
+        chance = scipy.special.softmax(scaled, axis=1)
         mean = (chance * logs).sum(axis=1)
         spread = (chance * (logs - mean[:, None]) ** 2).sum(axis=1)
         away = at - 1.0

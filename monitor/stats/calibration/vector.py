@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator
@@ -39,7 +39,7 @@ class VectorCalibration(Calibration):
 
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
-        calibrated: Floats = softmax(log_scores(scores) * self.slopes + self.intercepts, axis=1)
+        calibrated: Floats = scipy.special.softmax(log_scores(scores) * self.slopes + self.intercepts, axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -105,9 +105,9 @@ def _fit_scaling(rows: FitRows) -> Floats:
 
     def objective(at: Floats) -> tuple[float, Floats, Floats]:
         line = logs * at[:classes] + at[classes:]
-        chance = softmax(line, axis=1)
+        chance = scipy.special.softmax(line, axis=1)
         away = at - centre
-        value = -float(rows.weights @ log_softmax(line, axis=1)[every, rows.labels])
+        value = -float(rows.weights @ scipy.special.log_softmax(line, axis=1)[every, rows.labels])
         excess = chance * rows.weights[:, None]
         spread = np.hstack((excess * logs, excess))
         gradient = spread.sum(axis=0)

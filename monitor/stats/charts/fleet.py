@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import chdtrc, chdtri, gammaln
+import scipy
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats
@@ -146,19 +146,19 @@ def _centre_errors(m: float) -> tuple[Floats, Floats]:
 
 def _sigma_ratios(degrees: float, inflation: float, overdispersion: float) -> tuple[Floats, Floats]:
     """Nodes and weights for the chart's sigma over the true one: φ̂/φ."""
-    highest = math.sqrt(chdtri(degrees, _TAIL) / degrees)
-    lowest = math.sqrt(chdtri(degrees, 1 - _TAIL) / degrees)
+    highest = math.sqrt(scipy.special.chdtri(degrees, _TAIL) / degrees)
+    lowest = math.sqrt(scipy.special.chdtri(degrees, 1 - _TAIL) / degrees)
     floor = 0.0 if math.isinf(overdispersion) else 1.0 / overdispersion  # below it the rows' variance stands
     nodes, weights = np.polynomial.legendre.leggauss(64)
     start, end = max(floor, lowest), max(floor, highest)
     s = start + (end - start) * (nodes + 1) / 2
     density = np.exp(
-        math.log(2) + degrees / 2 * math.log(degrees / 2) - gammaln(degrees / 2)
+        math.log(2) + degrees / 2 * math.log(degrees / 2) - scipy.special.gammaln(degrees / 2)
         + (degrees - 1) * np.log(s) - degrees / 2 * s**2
     )  # fmt: skip
     weight = weights * (end - start) / 2 * density
     if floor == 0.0:
         return inflation * s, weight / weight.sum()
-    below = 1.0 - chdtrc(degrees, degrees * floor**2)
+    below = 1.0 - scipy.special.chdtrc(degrees, degrees * floor**2)
     ratio = np.sqrt(floor**2 + inflation**2 * (s**2 - floor**2))
     return np.append(ratio, floor), np.append(weight, below)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.detectors import CusumDetector, Detector, RunRules, Spread
@@ -232,7 +232,9 @@ def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits
 
     def multiplier(inflation: Callable[[float], float]) -> float:
         ends = (detector.narrowest, widest)
-        return float(brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9))
+        return float(
+            scipy.optimize.brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9)
+        )
 
     if math.isinf(m) or spread is not Spread.REFERENCE or "nelson7" in detector.rules:
         return Limits(multiplier(lambda _: 1.0), 1.0)
@@ -241,7 +243,7 @@ def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits
     wide = 1000 * widest  # an ARL0 within a hair of its largest may ask for still more: this must do
     far = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
     if excess(wide, 1.0, math.inf) < 0:
-        far = float(brentq(excess, detector.narrowest, wide, args=(1.0, math.inf)))
+        far = float(scipy.optimize.brentq(excess, detector.narrowest, wide, args=(1.0, math.inf)))
     far = far or wide
     found = multiplier(lambda at: far / at)
     return Limits(found, max(1.0, far / found))
@@ -261,7 +263,9 @@ def _with_slope(
             return Limits(multiplier(lambda _: 1.0), 1.0)
         before, inflation = inflation, MOST_INFLATION
         if far(found, inflation) < 0:
-            inflation = float(brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION))
+            inflation = float(
+                scipy.optimize.brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION)
+            )
         if abs(inflation - before) < 1e-6:
             break
     return Limits(multiplier(lambda _: inflation), inflation)

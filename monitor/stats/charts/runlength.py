@@ -12,10 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import RectBivariateSpline
-from scipy.sparse import csc_matrix
-from scipy.sparse.linalg import splu
-from scipy.special import ndtr
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.charts.rules import check_rules
@@ -221,7 +218,9 @@ def _arls(chain: _Chain, error: Floats, width: Floats) -> Floats:
     # threads that would fight for the cores with the agent's other work
     return np.array(
         [
-            splu(csc_matrix((data, (chain.rows, chain.columns)), shape=shape)).solve(ones)[0]
+            scipy.sparse.linalg.splu(
+                scipy.sparse.csc_matrix((data, (chain.rows, chain.columns)), shape=shape)
+            ).solve(ones)[0]
             for data in entries
         ]
     )
@@ -232,13 +231,13 @@ def _zone_probabilities(error: Floats, width: Floats) -> Floats:
     thirds = np.array([-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0])
     edges = width[:, None] * thirds + error[:, None]
     # a difference of lower tails loses the digits of the upper tail, so each side is taken from its own
-    low = np.diff(ndtr(edges[:, :4]), axis=1, prepend=0.0)
-    high = -np.diff(ndtr(-edges[:, 3:]), axis=1, append=0.0)
+    low = np.diff(scipy.special.ndtr(edges[:, :4]), axis=1, prepend=0.0)
+    high = -np.diff(scipy.special.ndtr(-edges[:, 3:]), axis=1, append=0.0)
     return np.concatenate([low, high], axis=1)
 
 
 @lru_cache(maxsize=32)
-def _log_rate_table(rules: frozenset[str]) -> RectBivariateSpline:
+def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpline:
     """Spline of log(1/ARL) over (error, width): one table serves every number of reference windows."""
     chain = _chain(rules)
     arls = np.array([_arls(chain, np.full(len(_WIDTHS), error), _WIDTHS) for error in _ERRORS])
@@ -246,7 +245,9 @@ def _log_rate_table(rules: frozenset[str]) -> RectBivariateSpline:
     rows = -np.log(np.where((arls > 0) & (arls < _NEVER), arls, _NEVER))
     # the mirror image is known, and keeps the spline even at error 0, where most of the weight lies
     errors = np.concatenate([-_ERRORS[:0:-1], _ERRORS])
-    return RectBivariateSpline(errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0)
+    return scipy.interpolate.RectBivariateSpline(
+        errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0
+    )
 
 
 def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
@@ -279,7 +280,7 @@ def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
     if not zones:
         return np.full(np.broadcast(error, width).shape, order)
     if zones == {"we1"}:
-        return np.asarray(ndtr(-width - error) + ndtr(-width + error)) + order
+        return np.asarray(scipy.special.ndtr(-width - error) + scipy.special.ndtr(-width + error)) + order
     table = _log_rate_table(zones)
     clipped = np.clip(width, _WIDTHS[0], _WIDTHS[-1])
     return np.asarray(np.exp(table.ev(np.minimum(np.abs(error), _ERRORS[-1]), clipped))) + order

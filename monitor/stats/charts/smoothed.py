@@ -14,8 +14,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.interpolate import RectBivariateSpline
-from scipy.special import ndtr
+import scipy
 
 from monitor.base.records import Floats
 
@@ -78,10 +77,12 @@ def _ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
 
 
 @lru_cache(maxsize=32)
-def _ewma_table(weight: float) -> RectBivariateSpline:
+def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
     rows = np.array([-np.log(_long(_ewma_arls(weight, np.full(len(_WIDTHS), e), _WIDTHS))) for e in _ERRORS])
     errors = np.concatenate([-_ERRORS[:0:-1], _ERRORS])
-    return RectBivariateSpline(errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0)
+    return scipy.interpolate.RectBivariateSpline(
+        errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0
+    )
 
 
 def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
@@ -138,7 +139,7 @@ def _cusum_arls(slope: Floats, interval: Floats) -> Floats:
     mass = interval[:, None] * _WEIGHTS / 2
     nodes = np.concatenate([np.zeros((len(slope), 1)), nodes], axis=1)  # 0 first: the sum rests there
     kernel = np.empty((len(slope), nodes.shape[1], nodes.shape[1]))
-    kernel[:, :, 0] = ndtr(slope[:, None] - nodes)
+    kernel[:, :, 0] = scipy.special.ndtr(slope[:, None] - nodes)
     kernel[:, :, 1:] = (
         _density(nodes[:, None, 1:] - nodes[:, :, None] + slope[:, None, None]) * mass[:, None, :]
     )
@@ -154,9 +155,9 @@ def _siegmund(slope: Floats, interval: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _cusum_table() -> RectBivariateSpline:
+def _cusum_table() -> scipy.interpolate.RectBivariateSpline:
     rows = np.array([-np.log(_cusum_arls(np.full(len(_INTERVALS), k), _INTERVALS)) for k in _SLOPES])
-    return RectBivariateSpline(_SLOPES, np.sqrt(_INTERVALS), rows, kx=3, ky=3, s=0)
+    return scipy.interpolate.RectBivariateSpline(_SLOPES, np.sqrt(_INTERVALS), rows, kx=3, ky=3, s=0)
 
 
 def cusum_rate(reference: Floats, error: Floats, interval: Floats) -> Floats:

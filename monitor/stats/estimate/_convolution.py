@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import scipy.fft
+import scipy
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.stats import binom
 
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, Unknown
@@ -42,5 +42,5 @@ def binomial_estimate(value: float, n: int, level: float) -> Result:
     if n == 0:
         return Unknown(Reason.NO_ROWS)
     tail = (1.0 - level) / 2.0
-    low, high = (binom.ppf([tail, 1.0 - tail], n, value) / n).tolist()
+    low, high = (scipy.stats.binom.ppf([tail, 1.0 - tail], n, value) / n).tolist()
     return Estimate(value, min(max(low, 0.0), value), max(min(high, 1.0), value), level, n)

@@ -20,11 +20,11 @@ and quantiles need no sorting of the joint grid: only the cells between two poin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import sqrt
 
 import numpy as np
-import scipy.special
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.estimate.poisson_binomial import RESOLUTION, TrimmedPmf, checked_level
@@ -32,9 +32,15 @@ from monitor.stats.estimate.poisson_binomial import RESOLUTION, TrimmedPmf, chec
 MOSTLY_UNDEFINED = 0.5
 """A metric is unknown where the chance that labels would leave it undefined exceeds this."""
 
-_GRID = scipy.special.ndtri(np.linspace(0.0005, 0.9995, 24))  # standard errors around the centre
 _FEW_CELLS = 20_000  # cells that are sorted at once: about a millisecond
 _GAP = 1e-11  # below the distance of two different ratios of counts up to 200,000
+
+
+@cache
+def _grid() -> Floats:
+    """Standard errors around the centre. Not at import: scipy.special takes a quarter of a second to load."""
+    grid: Floats = scipy.special.ndtri(np.linspace(0.0005, 0.9995, 24))
+    return grid
 
 
 def nothing() -> TrimmedPmf:
@@ -187,7 +193,7 @@ class CountRatio:
             raise ValueError(
                 "the ratio has no interval, its denominator is surely 0: look at undefined first"
             )
-        grid = np.clip(self.value + self.standard_error * _GRID, 0.0, 1.0 - _GAP)
+        grid = np.clip(self.value + self.standard_error * _grid(), 0.0, 1.0 - _GAP)
         limits = self._limits(grid)
         reached = self._reached(limits)
         low, high = (self._quantile(q * defined, grid, limits, reached) for q in (tail, 1.0 - tail))

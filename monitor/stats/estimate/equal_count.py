@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from monitor.base.records import Floats, Ints
 
@@ -157,5 +157,5 @@ def _mean_absolute(mean: Floats, variance: Floats) -> Floats:
     sd = np.sqrt(variance)
     z = np.minimum(mean / np.maximum(sd, 1e-300), 40.0)  # no density is left, and no square overflows
     density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)
-    folded: Floats = sd * density + mean * (1.0 - 2.0 * ndtr(-z))
+    folded: Floats = sd * density + mean * (1.0 - 2.0 * scipy.special.ndtr(-z))
     return folded

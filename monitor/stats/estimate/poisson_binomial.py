@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.signal
+import scipy
 from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats, Ints

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from scipy.special import ndtri
+import scipy
 
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.estimate.poisson_binomial import checked_level
@@ -83,7 +83,7 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     >>> wilson_interval(0.9, 50)
     (0.7863..., 0.9565...)
     """
-    z = float(ndtri(0.5 + checked_level(level) / 2))
+    z = float(scipy.special.ndtri(0.5 + checked_level(level) / 2))
     shrink = 1 + z * z / n
     center = (share + z * z / (2 * n)) / shrink
     half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))

@@ -32,8 +32,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.estimate.drift_spectrum import (
@@ -198,7 +198,7 @@ def variance_components(
     if not rows:
         return None
     weight = np.array(weights)
-    found, _ = nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
+    found, _ = scipy.optimize.nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
     kept = {k: float(t) for k, t in zip(lengths, found[1:], strict=True) if t > 0}
     fewest = min(folded)
     spectrum = None

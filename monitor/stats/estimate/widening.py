@@ -6,8 +6,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from scipy.fft import next_fast_len
-from scipy.special import ndtri
+import scipy
 
 from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf, checked_level
@@ -40,7 +39,7 @@ def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
         return pmf
     reach = math.ceil(_DEVIATIONS * math.sqrt(variance)) + 1
     length = len(pmf.mass) + 2 * reach
-    size = next_fast_len(length, real=True)
+    size = scipy.fft.next_fast_len(length, real=True)
     padded = np.zeros(size)
     padded[reach : reach + len(pmf.mass)] = pmf.mass
     spectrum = np.fft.rfft(padded)
@@ -111,7 +110,7 @@ def widened_interval(
     (0.85, 0.945)
     """
     tail = (1 - checked_level(level)) / 2
-    extra = float(ndtri(1 - tail)) ** 2 * max(variance, 0.0)
+    extra = float(scipy.special.ndtri(1 - tail)) ** 2 * max(variance, 0.0)
     below = math.sqrt(max(value - lower, 0.0) ** 2 + extra)
     above = math.sqrt(max(upper - value, 0.0) ** 2 + extra)
     return max(value - below, 0.0), min(value + above, 1.0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import xlogy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
@@ -123,8 +123,8 @@ def weighted_disagreement(posteriors: ArrayLike, predicted: ArrayLike, *, unifor
     loss = np.ones(drawn.shape[1:])
     loss[np.arange(drawn.shape[1]), np.asarray(predicted)] = 0.0
     middle = drawn.mean(axis=0)
-    together = -(loss * xlogy(middle, middle)).sum(axis=1)
-    alone = -(loss * xlogy(drawn, drawn)).sum(axis=2).mean(axis=0)
+    together = -(loss * scipy.special.xlogy(middle, middle)).sum(axis=1)
+    alone = -(loss * scipy.special.xlogy(drawn, drawn)).sum(axis=2).mean(axis=0)
     return _mixed(np.where(together - alone > _ROUNDING, together - alone, 0.0), uniform)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason, Result, Unknown
@@ -49,12 +49,14 @@ class _Curve(PosteriorEstimator):
         data, _ = self._done()
         features = _features(mean_of_models(data.scores))
         for parameters in self._parameters:
-            chance = expit(_log_odds(features, parameters))
+            chance = scipy.special.expit(_log_odds(features, parameters))
             yield data.clamp(np.stack([1.0 - chance, chance], axis=1))
 
     def _predict(self, scores: Floats) -> Floats:
         features = _features(mean_of_models(scores))
-        chance = np.mean([expit(_log_odds(features, found)) for found in self._parameters], axis=0)
+        chance = np.mean(
+            [scipy.special.expit(_log_odds(features, found)) for found in self._parameters], axis=0
+        )
         return np.stack([1.0 - chance, chance], axis=1)
 
 
@@ -162,8 +164,8 @@ def _mode(features: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Float
     for _ in range(_STEPS):
         line = _log_odds(features, at)
         slopes = np.hstack([features * np.exp(at[:2]), np.ones((len(line), 1))])
-        gradient = slopes.T @ (weight * sign * expit(-sign * line)) - ridge @ at
-        spread = weight * expit(line) * expit(-line)
+        gradient = slopes.T @ (weight * sign * scipy.special.expit(-sign * line)) - ridge @ at
+        spread = weight * scipy.special.expit(line) * scipy.special.expit(-line)
         step = np.linalg.solve((slopes.T * spread) @ slopes + ridge, gradient)
         tried = at + step * 0.5 ** np.arange(30)[:, None]
         reached = _log_posterior(features, sign, weight, tried)
@@ -173,7 +175,7 @@ def _mode(features: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Float
         at, value = tried[best], float(reached[best])
     slopes = np.hstack([features * np.exp(at[:2]), np.ones((len(features), 1))])
     line = _log_odds(features, at)
-    return at, (slopes.T * (weight * expit(line) * expit(-line))) @ slopes + ridge
+    return at, (slopes.T * (weight * scipy.special.expit(line) * scipy.special.expit(-line))) @ slopes + ridge
 
 
 def _posterior_draws(features: Floats, labels: Ints, weight: Floats, rng: np.random.Generator) -> Floats:

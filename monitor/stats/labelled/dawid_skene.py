@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import softmax
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
@@ -45,7 +45,7 @@ class _Annotators:
         """(P, K) class probabilities of answers (P, M, K), 0 where a model has none."""
         logs = np.log(np.maximum(self.answers, _SMALLEST))
         joint = np.einsum("pml,mkl->pk", patterns, logs) + np.log(np.maximum(self.shares, _SMALLEST))
-        found: Floats = softmax(joint, axis=1)
+        found: Floats = scipy.special.softmax(joint, axis=1)
         return found
 
     def moved(self, other: _Annotators) -> float:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.special import logsumexp
+import scipy
 
 from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats
@@ -57,7 +56,7 @@ class Mixture:
         columns = []
         constant = 0.5 * points.shape[1] * np.log(2 * np.pi)
         for share, mean, root in zip(self.shares, self.means, self.roots, strict=True):
-            white = solve_triangular(root, (points - mean).T, lower=True)
+            white = scipy.linalg.solve_triangular(root, (points - mean).T, lower=True)
             normal = -0.5 * (white**2).sum(axis=0) - np.log(np.diag(root)).sum() - constant
             columns.append(np.log(share) + normal)
         return np.stack(columns, axis=1)
@@ -72,7 +71,7 @@ class Mixture:
         [[0.5, 0.5], [0.119, 0.881]]
         """
         joint = self.joint(points)
-        found: Floats = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+        found: Floats = np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True))
         return found
 
 

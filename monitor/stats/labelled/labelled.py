@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import ndtri
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
@@ -168,7 +167,7 @@ def newcombe_ends(auroc: float, positives: float, negatives: float, level: float
     >>> [round(end, 3) for end in newcombe_ends(1.0, 10, 10, 0.95)]
     [0.8, 1.0]
     """
-    z = float(ndtri(0.5 + level / 2))
+    z = float(scipy.special.ndtri(0.5 + level / 2))
     size = (positives + negatives) / 2 - 1
 
     def excess(theta: float) -> float:
@@ -176,6 +175,6 @@ def newcombe_ends(auroc: float, positives: float, negatives: float, level: float
         return float((auroc - theta) ** 2 - z * z * spread / (positives * negatives))
 
     # Just beside the AUROC the excess is negative, at 0 and 1 it is not; at an AUROC of 1 it is 0 there.
-    lower = 0.0 if auroc <= _BESIDE else float(brentq(excess, 0.0, auroc - _BESIDE))
-    upper = 1.0 if auroc >= 1.0 - _BESIDE else float(brentq(excess, auroc + _BESIDE, 1.0))
+    lower = 0.0 if auroc <= _BESIDE else float(scipy.optimize.brentq(excess, 0.0, auroc - _BESIDE))
+    upper = 1.0 if auroc >= 1.0 - _BESIDE else float(scipy.optimize.brentq(excess, auroc + _BESIDE, 1.0))
     return lower, upper

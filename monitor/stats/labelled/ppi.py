@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import checked_level
@@ -64,7 +64,7 @@ class PredictionPowered:
         level : float
             Above 0 and below 1.
         """
-        half = ndtri(0.5 + checked_level(level) / 2) * self.error
+        half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)
 
 

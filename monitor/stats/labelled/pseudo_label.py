@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.special import log_softmax, softmax
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
@@ -42,7 +41,7 @@ class _Regression:
     def chances(self, design: Floats, coefficients: Floats, classes: int) -> Floats:
         """(n, K) class probabilities; 0 for a class that no label had."""
         table = np.zeros((len(design), classes))
-        table[:, self.seen] = softmax(_logits(design, coefficients, len(self.seen)), axis=1)
+        table[:, self.seen] = scipy.special.softmax(_logits(design, coefficients, len(self.seen)), axis=1)
         return table
 
 
@@ -136,8 +135,8 @@ def _regression(
 
     def objective(at: Floats) -> tuple[float, Floats, Floats]:
         logits = _logits(design, at, classes)
-        chance = softmax(logits, axis=1)
-        value = -float(weight @ (truth * log_softmax(logits, axis=1)).sum(axis=1))
+        chance = scipy.special.softmax(logits, axis=1)
+        value = -float(weight @ (truth * scipy.special.log_softmax(logits, axis=1)).sum(axis=1))
         slope = ((chance - truth) * weight[:, None])[:, first:].T @ design
         kept = chance[:, first:]
         blocks = [
@@ -154,5 +153,5 @@ def _regression(
     found = minimise(objective, start, np.full(len(penalty), -np.inf))
     root = np.linalg.cholesky(objective(found)[2])
     normal = rng.standard_normal((len(penalty), _DRAWS))
-    around = found + solve_triangular(root, normal, lower=True, trans="T").T
+    around = found + scipy.linalg.solve_triangular(root, normal, lower=True, trans="T").T
     return found, around

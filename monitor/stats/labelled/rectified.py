@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from scipy.special import expit, logit, stdtrit
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, Unknown
@@ -121,11 +121,13 @@ class Rectified(LabelEstimator):
         value, error = float(values[METRICS.index(metric)]), float(errors[METRICS.index(metric)])
         if np.isnan(value) or np.isnan(error):
             return Unknown(undefined(metric, len(rows)))
-        half = float(stdtrit(groups - 1, 0.5 + level / 2)) * error
+        half = float(scipy.special.stdtrit(groups - 1, 0.5 + level / 2)) * error
         lower, upper = max(value - half, 0.0), min(value + half, 1.0)
         if 0.0 < value < 1.0:  # on the scale of the logit, where a share's error depends less on the share
             half /= value * (1.0 - value)
-            lower, upper = (float(expit(logit(value) + side * half)) for side in (-1, 1))
+            lower, upper = (
+                float(scipy.special.expit(scipy.special.logit(value) + side * half)) for side in (-1, 1)
+            )
         return Estimate(value, min(lower, value), max(upper, value), level, len(known))
 
     def _covariance(self, metric: str) -> Floats | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
-from scipy.special import expit, logit
-from scipy.stats import rankdata
 
 from monitor.base.records import Floats
 from monitor.stats.labelled.inputs import UNLABELLED, mean_of_models
@@ -158,7 +156,7 @@ def _columns(scores: Floats, labelled: int) -> Floats:
 
 def _by_rank(columns: Floats) -> Floats:
     """Ranks from 0 to 1 and their squares: bounded, so that no far score is worth all labels together."""
-    rank = rankdata(columns, axis=0) / len(columns)
+    rank = scipy.stats.rankdata(columns, axis=0) / len(columns)
     return np.concatenate([rank, rank * rank], axis=1)
 
 
@@ -174,9 +172,9 @@ def _ratio(own: Floats, fresh: Floats) -> Floats:
         line = x @ beta
         slope = np.r_[0.0, beta[1:]] * _RIDGE
         value = np.logaddexp(0.0, line).sum() - line[unlabelled].sum() + 0.5 * float(slope @ beta)
-        return float(value), x.T @ (expit(line) - unlabelled) + slope
+        return float(value), x.T @ (scipy.special.expit(line) - unlabelled) + slope
 
-    beta = minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
+    beta = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
     line = x[: len(own)] @ beta
     weight = np.exp(line - line.max())
     found: Floats = weight / weight.mean()
@@ -186,5 +184,5 @@ def _ratio(own: Floats, fresh: Floats) -> Floats:
 def _features(scores: ArrayLike) -> Floats:
     table = np.asarray(scores, dtype=np.float64)
     columns = table[:, None] if table.ndim == 1 else table
-    line: Floats = logit(np.clip(columns, _EDGE, 1 - _EDGE))
+    line: Floats = scipy.special.logit(np.clip(columns, _EDGE, 1 - _EDGE))
     return np.concatenate([line, line * line], axis=1)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.inputs import Bools, mean_of_models
@@ -178,6 +177,6 @@ def _normal_scores(logs: Floats, present: Bools) -> Floats:
     scores = np.zeros(logs.shape)
     values = logs[present]
     if values.size and np.ptp(values) > 0.0:
-        ranks = (rankdata(values.ravel()) - 0.5) / values.size
-        scores[present] = ndtri(ranks).reshape(values.shape)
+        ranks = (scipy.stats.rankdata(values.ravel()) - 0.5) / values.size
+        scores[present] = scipy.special.ndtri(ranks).reshape(values.shape)
     return scores.ravel()

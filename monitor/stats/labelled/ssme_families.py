@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.special import expit, logit, ndtr, ndtri, stdtrit
-from scipy.stats import qmc
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.ssme_evidence import Evidence
@@ -94,13 +93,13 @@ def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
 
 def _uniforms(dimensions: int, seed: int) -> Floats:
     """(particles, dimensions) scrambled Sobol points: priors are covered evenly by few particles."""
-    points = qmc.Sobol(dimensions, seed=np.random.default_rng(seed)).random(PARTICLES)
+    points = scipy.stats.qmc.Sobol(dimensions, seed=np.random.default_rng(seed)).random(PARTICLES)
     clipped: Floats = np.clip(points, _EDGE, 1.0 - _EDGE)
     return clipped
 
 
 def _tails(uniform: Floats) -> Floats:
-    quantiles: Floats = stdtrit(_TAIL_DEGREES, uniform)
+    quantiles: Floats = scipy.special.stdtrit(_TAIL_DEGREES, uniform)
     return quantiles
 
 
@@ -150,7 +149,7 @@ class RankBinormal(Family):
         return cls(
             _drawn_shares(centre, scale, uniform[:, :1])[:, 1],
             np.clip(wanted, *_SEPARATIONS),
-            np.exp(_SPREAD_SCALE * ndtri(uniform[:, 2])),
+            np.exp(_SPREAD_SCALE * scipy.special.ndtri(uniform[:, 2])),
             np.sort(odds),
         )
 
@@ -165,12 +164,19 @@ class RankBinormal(Family):
     def logits(self, evidence: Evidence, particle: int) -> Floats:
         ranks = mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
         share, apart, spread = self.prevalence[particle], self.separation[particle], self.spread[particle]
-        mixture = (1.0 - share) * ndtr(_AXIS) + share * ndtr((_AXIS - apart) / spread)
+        mixture = (1.0 - share) * scipy.special.ndtr(_AXIS) + share * scipy.special.ndtr(
+            (_AXIS - apart) / spread
+        )
         place = np.interp(ranks, mixture, _AXIS)
         if spread != 1.0:
             turn = apart / (1.0 - spread**2)
             place = np.minimum(place, turn) if spread < 1.0 else np.maximum(place, turn)
-        odds = logit(share) - ((place - apart) / spread) ** 2 / 2.0 - np.log(spread) + place**2 / 2.0
+        odds = (
+            scipy.special.logit(share)
+            - ((place - apart) / spread) ** 2 / 2.0
+            - np.log(spread)
+            + place**2 / 2.0
+        )
         return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=1)
 
 
@@ -204,12 +210,12 @@ def mid_ranks(reference: Floats, values: Floats) -> Floats:
 
 def _claimed_separation(odds: Floats) -> float:
     """√2·Φ⁻¹(AUC) of log-odds against the labels that they themselves make likely."""
-    chance = np.sort(expit(odds))
+    chance = np.sort(scipy.special.expit(odds))
     self_products = float(chance @ (1.0 - chance))
     pairs = float(chance @ np.cumsum(1.0 - chance)) - self_products
     total = float(chance.sum() * (1.0 - chance).sum()) - self_products
     area = pairs / total if total > 1e-9 else 0.5
-    return float(np.sqrt(2.0) * ndtri(np.clip(area, 0.5, 1.0 - 1e-6)))
+    return float(np.sqrt(2.0) * scipy.special.ndtri(np.clip(area, 0.5, 1.0 - 1e-6)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,7 +249,7 @@ class ScaledSoftmax(Family):
         uniform = _uniforms(1 + len(centre), seed)
         size = np.sqrt(np.mean(evidence.pooled**2))
         usual = min(_SCALE_BASE + _SCALE_SLOPE * np.log(max(size, 1e-6)), _LARGEST_SCALE)
-        slope = np.exp(usual + _SCALE_SCALE * ndtri(uniform[:, 0]))
+        slope = np.exp(usual + _SCALE_SCALE * scipy.special.ndtri(uniform[:, 0]))
         shares = _drawn_shares(centre, scale, uniform[:, 1:])
         return cls("softmax", slope, offsets(evidence.pooled, slope, shares))
 
@@ -281,7 +287,7 @@ def _nearby(log_slope: float, shares: Floats, seed: int) -> tuple[Floats, Floats
     """(particles,) slopes and (particles, K) class shares within 10 % or so of given ones."""
     centre = np.log(np.clip(shares, _SMALLEST_SHARE, 1.0))
     uniform = _uniforms(1 + len(centre), seed)
-    slopes = np.exp(log_slope + _CLAIM_SCALE * ndtri(uniform[:, 0]))
+    slopes = np.exp(log_slope + _CLAIM_SCALE * scipy.special.ndtri(uniform[:, 0]))
     return slopes, _drawn_shares(centre, np.full(len(centre), _CLAIM_SCALE), uniform[:, 1:])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
@@ -193,7 +193,7 @@ def _drawn(chances: Floats, rng: np.random.Generator) -> Ints:
 def _responsibilities(log_density: Floats, mass: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         joint = log_density + np.log(mass.sum(axis=0))
-    found: Floats = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    found: Floats = np.exp(joint - scipy.special.logsumexp(joint, axis=1, keepdims=True))
     return found
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, ndtri
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.newton import minimise
@@ -233,7 +233,9 @@ class BradleyTerry:
         ----------
         level : float
         """
-        half = ndtri(0.5 + checked_level(level) / 2) * np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
+        half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * np.sqrt(
+            np.maximum(np.diagonal(self.covariance), 0.0)
+        )
         return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
 
     def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
@@ -345,13 +347,13 @@ def _least(own: _Games, new: _Games, w: Floats, lam: float) -> Floats:
 def _loss(own: _Games, new: _Games, w: Floats, lam: float, zeta: Floats) -> tuple[float, Floats, Floats]:
     """The rectified loss, its gradient and its Hessian."""
     line, n = own.line(zeta), len(own)
-    chance, judged = expit(line), np.nan_to_num(own.judge)
+    chance, judged = scipy.special.expit(line), np.nan_to_num(own.judge)
     value = float(w @ ((1 - lam) * np.logaddexp(0.0, line) - (own.human - lam * judged) * line)) / n
     slope = own.total(w * ((1 - lam) * chance - own.human + lam * judged)) / n
     hessian = (1 - lam) * own.squares(w * chance * (1 - chance)) / n
     if lam > 0:
         far = new.line(zeta)
-        guess = expit(far)
+        guess = scipy.special.expit(far)
         value += lam * float((np.logaddexp(0.0, far) - new.judge * far).mean())
         slope = slope + lam * new.total(guess - new.judge) / len(new)
         hessian = hessian + lam * new.squares(guess * (1 - guess)) / len(new)
@@ -367,17 +369,17 @@ class _Residuals(NamedTuple):
 
     @classmethod
     def at(cls, zeta: Floats, own: _Games, new: _Games, w: Floats) -> _Residuals:
-        chance = expit(own.line(zeta))
+        chance = scipy.special.expit(own.line(zeta))
         return cls(
             w * (chance - own.human),
             w * (chance - np.nan_to_num(own.judge)),
-            expit(new.line(zeta)) - new.judge,
+            scipy.special.expit(new.line(zeta)) - new.judge,
         )
 
 
 def _inverse(own: _Games, new: _Games, w: Floats, zeta: Floats) -> Floats:
     """The inverse Hessian over all comparisons."""
-    chance, far = expit(own.line(zeta)), expit(new.line(zeta))
+    chance, far = scipy.special.expit(own.line(zeta)), scipy.special.expit(new.line(zeta))
     hessian = own.squares(w * chance * (1 - chance)) + new.squares(far * (1 - far))
     found: Floats = np.linalg.inv(hessian / (len(own) + len(new))).astype(np.float64)
     return found

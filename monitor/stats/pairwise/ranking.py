@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
-from scipy.stats import chi2
 
 from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import checked_level
@@ -79,9 +78,9 @@ def simultaneous_intervals(
         raise ValueError(f"method must be 'bonferroni' or 'chi_square', got {method!r}")
     out = 1 - checked_level(level)
     if method == "bonferroni":
-        reach = float(ndtri(1 - out / (2 * len(center))))
+        reach = float(scipy.special.ndtri(1 - out / (2 * len(center))))
     else:
-        reach = float(np.sqrt(chi2.ppf(level, len(center))))
+        reach = float(np.sqrt(scipy.stats.chi2.ppf(level, len(center))))
     half = reach * np.sqrt(np.maximum(np.diagonal(spread), 0.0))  # rounding may leave -1e-20 for no variance
     return np.stack([center - half, center + half], axis=1)
 
@@ -153,7 +152,7 @@ def simultaneous_ranks(
     if method != "chi_square":
         return rank_intervals(simultaneous_intervals(value, covariance, level, method))
     center, spread = _checked(value, covariance)
-    reach = float(np.sqrt(chi2.ppf(checked_level(level), len(center))))
+    reach = float(np.sqrt(scipy.stats.chi2.ppf(checked_level(level), len(center))))
     own = np.diagonal(spread)
     apart = np.maximum(own[:, None] + own[None, :] - 2 * spread, 0.0)  # rounding may leave -1e-20
     return _ranks(center[:, None] - center[None, :] > reach * np.sqrt(apart))

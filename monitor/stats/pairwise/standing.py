@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
@@ -206,8 +205,8 @@ def _connected(a: Ints, b: Ints, human: Floats, models: int, at: int) -> Bools:
     """The models that won and lost against the reference, directly or over others."""
     losers = np.concatenate([a[human > 0], b[human < 1]])
     winners = np.concatenate([b[human > 0], a[human < 1]])
-    graph = coo_array((np.ones(len(losers)), (losers, winners)), shape=(models, models))
-    _, component = connected_components(graph, connection="strong")
+    graph = scipy.sparse.coo_array((np.ones(len(losers)), (losers, winners)), shape=(models, models))
+    _, component = scipy.sparse.csgraph.connected_components(graph, connection="strong")
     found: Bools = component == component[at]
     return found
 

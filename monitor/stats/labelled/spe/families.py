@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaincc, gammaln, log_ndtr, stdtr
+import scipy
 
 from monitor.base.records import Floats
 
@@ -104,21 +104,30 @@ def _split(parameters: Floats) -> tuple[Floats, Floats]:
 
 def _normal_density(parameters: Floats, s: Floats) -> Floats:
     mean, sd = _split(parameters)
-    density: Floats = -0.5 * ((s - mean) / sd) ** 2 - 0.5 * _LOG_2PI - np.log(sd) - log_ndtr(mean / sd)
+    density: Floats = (
+        -0.5 * ((s - mean) / sd) ** 2 - 0.5 * _LOG_2PI - np.log(sd) - scipy.special.log_ndtr(mean / sd)
+    )
     return density
 
 
 def _normal_survival(parameters: Floats, s: Floats) -> Floats:
     mean, sd = _split(parameters)
-    share: Floats = np.exp(log_ndtr((mean - np.maximum(s, 0.0)) / sd) - log_ndtr(mean / sd))
+    share: Floats = np.exp(
+        scipy.special.log_ndtr((mean - np.maximum(s, 0.0)) / sd) - scipy.special.log_ndtr(mean / sd)
+    )
     return share
 
 
 def _t_density(parameters: Floats, s: Floats) -> Floats:
     mean, sd = _split(parameters)
     freedom = np.exp(parameters[:, 2:3])
-    constant = gammaln((freedom + 1) / 2) - gammaln(freedom / 2) - 0.5 * np.log(freedom * np.pi) - np.log(sd)
-    kept = np.log(stdtr(freedom, mean / sd))
+    constant = (
+        scipy.special.gammaln((freedom + 1) / 2)
+        - scipy.special.gammaln(freedom / 2)
+        - 0.5 * np.log(freedom * np.pi)
+        - np.log(sd)
+    )
+    kept = np.log(scipy.special.stdtr(freedom, mean / sd))
     density: Floats = constant - (freedom + 1) / 2 * np.log1p(((s - mean) / sd) ** 2 / freedom) - kept
     return density
 
@@ -126,7 +135,9 @@ def _t_density(parameters: Floats, s: Floats) -> Floats:
 def _t_survival(parameters: Floats, s: Floats) -> Floats:
     mean, sd = _split(parameters)
     freedom = np.exp(parameters[:, 2:3])
-    share: Floats = stdtr(freedom, (mean - np.maximum(s, 0.0)) / sd) / stdtr(freedom, mean / sd)
+    share: Floats = scipy.special.stdtr(freedom, (mean - np.maximum(s, 0.0)) / sd) / scipy.special.stdtr(
+        freedom, mean / sd
+    )
     return share
 
 
@@ -138,13 +149,13 @@ def _shape_and_rate(parameters: Floats) -> tuple[Floats, Floats]:
 
 def _gamma_density(parameters: Floats, s: Floats) -> Floats:
     shape, rate = _shape_and_rate(parameters)
-    density: Floats = shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(s) - rate * s
+    density: Floats = shape * np.log(rate) - scipy.special.gammaln(shape) + (shape - 1) * np.log(s) - rate * s
     return density
 
 
 def _gamma_survival(parameters: Floats, s: Floats) -> Floats:
     shape, rate = _shape_and_rate(parameters)
-    share: Floats = gammaincc(shape, rate * np.maximum(s, 0.0))
+    share: Floats = scipy.special.gammaincc(shape, rate * np.maximum(s, 0.0))
     return share
 
 
@@ -157,7 +168,7 @@ def _log_normal_density(parameters: Floats, s: Floats) -> Floats:
 
 def _log_normal_survival(parameters: Floats, s: Floats) -> Floats:
     mean, sd = _split(parameters)
-    share: Floats = np.exp(log_ndtr((mean - np.log(np.maximum(s, _FLOOR))) / sd))
+    share: Floats = np.exp(scipy.special.log_ndtr((mean - np.log(np.maximum(s, _FLOOR))) / sd))
     return share
 
 

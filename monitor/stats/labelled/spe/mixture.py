@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from scipy.special import expit
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.spe.families import Family
@@ -112,7 +111,7 @@ class Pair:
     def chance(self, parameters: Floats, scores: Floats) -> Floats:
         """(d, n) probability of the positive class at each score."""
         low, high = self.log_joint(parameters, scores)
-        share: Floats = expit(np.clip(high - low, -700.0, 700.0))
+        share: Floats = scipy.special.expit(np.clip(high - low, -700.0, 700.0))
         return share
 
     def survival(self, parameters: Floats, scores: Floats) -> tuple[Floats, Floats]:
@@ -149,7 +148,7 @@ class MixtureFit:
 
     def shares(self) -> Floats:
         """(draws, 1) share of the positive class."""
-        return np.concatenate([expit(parameters[:, :1]) for _, parameters in self.drawn])
+        return np.concatenate([scipy.special.expit(parameters[:, :1]) for _, parameters in self.drawn])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +259,7 @@ def _climb(pair: Pair, start: Floats, points: Points, most: int = 200) -> _Found
         slope = (values[1 : len(start) + 1] - values[len(start) + 1 :]) / (2 * _STEP)
         return float(values[0]), slope
 
-    done = minimize(
+    done = scipy.optimize.minimize(
         downhill, start, jac=True, method="L-BFGS-B", bounds=pair.bounds, options={"maxiter": most}
     )
     return _Found(pair, np.asarray(done.x), -float(done.fun), int(done.nit), bool(done.nit < most))

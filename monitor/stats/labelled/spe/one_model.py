@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit, logit
+import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason, Unknown
@@ -64,11 +64,11 @@ class _Line:
     def back(self, scaled: float) -> float:
         """The score at a place in (0, 1]."""
         there = (scaled * (1.0 + _MARGIN) - _MARGIN) * (self.high - self.low) + self.low
-        return float(expit(there)) if self.odds else there
+        return float(scipy.special.expit(there)) if self.odds else there
 
 
 def _on_line(scores: Floats, odds: bool) -> Floats:
-    line: Floats = logit(np.clip(scores, _CUT, 1.0 - _CUT)) if odds else scores
+    line: Floats = scipy.special.logit(np.clip(scores, _CUT, 1.0 - _CUT)) if odds else scores
     return line
 
 
