@@ -21,7 +21,7 @@ from monitor.config.root import Config, FalseAlarmBudget, Task
 from monitor.config.traffic import charted_metrics, charted_windows_per_week, window_rows
 from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.engine.judge import STREAM_BASELINE_WINDOWS, chart_for
-from monitor.stats.charts.limits import DEFAULT_ARL0, false_alarm_rate, limits
+from monitor.stats.charts.limits import DEFAULT_ARL0, checked_arl0, false_alarm_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def _rate(name: str, task: Task, metric: str, reference_windows: float) -> float
     try:
         if config.sigmas is None:  # refused with the reference that there is, not with an endless one
             asked = chart_for(config.model_copy(update={"arl0": None, "sigmas": 3.0}), metric)
-            limits(config.windows or DEFAULT_ARL0, asked.detector, reference_windows, asked.spread)
+            checked_arl0(config.windows or DEFAULT_ARL0, asked.detector, reference_windows, asked.spread)
         return false_alarm_rate(chart_for(config, metric), reference_windows)
     except ConfigError as error:
         raise ConfigError(f"tasks.{name}.chart: {error}") from error

@@ -121,10 +121,32 @@ def limits(
     (2.957, 1.195)
     """
     detector = RunRules(rules) if isinstance(rules, tuple) else rules
+    promised = checked_arl0(arl0, detector, reference_windows, spread)
+    return _limits(promised, detector, float(reference_windows), spread)
+
+
+def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spread: Spread) -> float:
+    """The ARL0, where a chart can promise it.
+
+    Raises
+    ------
+    ConfigError
+        As `limits` does.
+
+    Examples
+    --------
+    >>> checked_arl0(370, RunRules(("we1", "we4")), 20, Spread.REFERENCE)
+    Traceback (most recent call last):
+    ...
+    monitor.base.errors.ConfigError: arl0: got 370, ... reach at most 153 windows together, because ...
+    """
     check_reference(reference_windows)
     if not LOWEST_ARL0 <= arl0 <= HIGHEST_ARL0:
         raise ConfigError(f"arl0: got {arl0:g}; allowed is {LOWEST_ARL0:g} to {HIGHEST_ARL0:,.0f} windows")
-    return _limits(float(arl0), detector, float(reference_windows), spread)
+    rarest = _rarest(detector, float(reference_windows), spread)[1]
+    if arl0 > 1.0 / rarest:
+        raise ConfigError(_out_of_reach(arl0, detector, reference_windows, 1.0 / rarest))
+    return float(arl0)
 
 
 def limit_multiplier(
@@ -204,10 +226,13 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
     >>> round(1 / false_alarm_rate(Shewhart(sigmas=3.0), 20))
     403
     """
-    chosen = chosen_limits(settings, reference_windows)
-    return mean_rate(settings.detector, reference_windows, chosen, 1.0, settings.spread)
+    detector, spread = settings.detector, settings.spread
+    if settings.sigmas is None and detector.fixed is None:  # the limits are those that keep this promise
+        return 1.0 / checked_arl0(settings.arl0 or DEFAULT_ARL0, detector, reference_windows, spread)
+    return mean_rate(detector, reference_windows, chosen_limits(settings, reference_windows), 1.0, spread)
 
 
+@lru_cache(maxsize=256)
 def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]:
     """The threshold that alarms least often, and its rate: the widest, but where nelson7 dislikes that."""
     thresholds = [detector.widest if detector.fixed is None else detector.fixed]
@@ -220,9 +245,7 @@ def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]
 
 @lru_cache(maxsize=256)
 def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits:
-    widest, rarest = _rarest(detector, m, spread)
-    if arl0 > 1.0 / rarest:
-        raise ConfigError(_out_of_reach(arl0, detector, m, 1.0 / rarest))
+    widest, _ = _rarest(detector, m, spread)
     if detector.fixed is not None:
         return Limits(detector.fixed, 1.0)  # it looks at the centre only; the limits drawn are the textbook's
 
