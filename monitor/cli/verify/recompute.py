@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Ints
+from monitor.base.results import Estimate
 from monitor.cli.verify.rows import Rows
 from monitor.config.root import Task
-from monitor.engine.evaluate import EstimationRequest, calibrate, evaluate
+from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, evaluate
 from monitor.engine.series import SeriesSettings
-from monitor.reports.views import CalibrationView, MetricEstimate
-from monitor.reports.window_report import WindowReport, rfc3339, to_json
+from monitor.reports.views import MetricEstimate
+from monitor.reports.window_report import estimate_fields, rfc3339, rounded
 from monitor.reports.window_view import PREDICTIVE
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.none import Uncalibrated
+from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED
 from monitor.stats.estimate.predictive import Predictive
 from monitor.store.history import Line
 
 _BY_LABELS = ("labels", "lower", "upper")
 """Fields of an estimate that do not follow from a window's rows alone where it has the first of them."""
 
-_LAST_DECIMAL = 1.01e-6
+_ROUNDED = 0.5e-6
+"""Half of the last decimal that a line has."""
+
+_LAST_BITS = 1e-9
+"""Processors' sums, exponentials and products differ in the last bits: by 6e-16 in what was measured
+(`python -m tests.fidelity.other_arithmetic estimates`). Every metric lies from 0 to 1."""
+
+_SINGLE_PRECISION = 1e-7
+"""The same of the ends of a calibration error, which rest on single precision: by 7e-9."""
+
+_LAST_DECIMAL = 1e-6
 """Rows of several partitions come in another order than they did: a sum may round to the other side."""
+
+_EDGE = 2e-12
+"""Added to a level, it moves the chance left out on either side by 1e-12: beyond what the last bits move a
+cumulative chance by. An end that is a count is the next one where that chance lies so close to an edge."""
+
+_CALIBRATION_ERRORS = ("ece", "class_ece")
 
 
 class Calibrations:
@@ -95,29 +115,16 @@ def compared(
     if len(rows) != line.size:
         return [("size", str(line.size), str(len(rows)))]
     found = _times(line, rows) + _positions(line, rows)
-    tolerance = _LAST_DECIMAL if len(line.positions) > 1 else 0.0
-    again = {each["metric"]: each for each in _estimates(line, task, rows, calibration, predictive)}
+    again = _Recomputed(line, task, rows, calibration, predictive)
     for reported in line.estimates:
-        if reported["estimator"] != AVERAGE_CONFIDENCE:
-            continue
-        recomputed = again[reported["metric"]]
-        passed_over = _BY_LABELS if informed(reported) else ()
-        for name in sorted((reported.keys() | recomputed.keys()).difference(passed_over)):
-            left, right = reported.get(name), recomputed.get(name)
-            if not _same(left, right, tolerance):
-                found.append((f"estimates.{reported['metric']}.{name}", str(left), str(right)))
+        if reported["estimator"] == AVERAGE_CONFIDENCE:
+            found += again.differing(reported)
     return found
 
 
 def informed(reported: Mapping[str, Any]) -> bool:
     """Whether labels moved the interval of an estimate: its ends rest on rows of other windows too."""
     return "labels" in reported
-
-
-def _same(left: Any, right: Any, tolerance: float) -> bool:
-    if isinstance(left, int | float) and isinstance(right, int | float):
-        return abs(left - right) <= tolerance
-    return bool(left == right)
 
 
 def _times(line: Line, rows: Rows) -> list[tuple[str, str, str]]:
@@ -150,31 +157,66 @@ def _told(ends: Sequence[int]) -> str:
     return "; ".join(f"{first} to {last}" for first, last in zip(ends[::2], ends[1::2], strict=True))
 
 
-def _estimates(
-    line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None
-) -> list[dict[str, Any]]:
-    """The label-free estimates of the metrics that the line has, as a line would hold them."""
-    reported = [each for each in line.estimates if each["estimator"] == AVERAGE_CONFIDENCE]
-    metrics = tuple(each["metric"] for each in reported)
-    level = next((each["level"] for each in reported if "level" in each), task.level)
-    request = EstimationRequest(
-        scores=rows.scores,
-        predicted=rows.predicted,
-        calibrated=calibrate(calibration, rows.scores),
-        metrics=metrics,
-        positive=SeriesSettings(line.task, line.model, line.group, task).positive,
-        level=level,
-        seed=line.window,
-        average=task.charted_average,
-        predictive=predictive,
-    )
-    [evaluation] = evaluate([request])
-    report = WindowReport(
-        task=line.task, model=line.model, group=line.group, version="", window=line.window, size=line.size,
-        closed_by="size", start_time=0.0, end_time=0.0, calibration=CalibrationView("none", 0, False, None),
-        estimates=tuple(
-            MetricEstimate(metric, AVERAGE_CONFIDENCE, evaluation.estimates[metric]) for metric in metrics
-        ),
-    )  # fmt: skip
-    found: list[dict[str, Any]] = msgspec.json.decode(to_json(report))["estimates"]
-    return found
+class _Recomputed:
+    """The label-free estimates of the metrics that a line has, computed again."""
+
+    def __init__(
+        self, line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None
+    ) -> None:
+        reported = [each for each in line.estimates if each["estimator"] == AVERAGE_CONFIDENCE]
+        level = next((each["level"] for each in reported if "level" in each), task.level)
+        self._request = EstimationRequest(
+            scores=rows.scores,
+            predicted=rows.predicted,
+            calibrated=calibrate(calibration, rows.scores),
+            metrics=tuple(each["metric"] for each in reported),
+            positive=SeriesSettings(line.task, line.model, line.group, task).positive,
+            level=task.level if level == rounded(task.level) else level,
+            seed=line.window,
+            average=task.charted_average,
+            predictive=predictive,
+        )
+        self._several_partitions = len(line.positions) > 1
+        [self._evaluation] = evaluate([self._request])
+
+    def differing(self, reported: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        """The fields of an estimate that differ: name, as reported, as recomputed."""
+        metric = reported["metric"]
+        if self._hardly_defined(metric):
+            return []
+        result = self._evaluation.estimates[metric]
+        again = estimate_fields(MetricEstimate(metric, AVERAGE_CONFIDENCE, result))
+        passed_over = _BY_LABELS if informed(reported) else ()
+        return [
+            (f"estimates.{metric}.{name}", str(reported.get(name)), str(again.get(name)))
+            for name in sorted((reported.keys() | again.keys()).difference(passed_over))
+            if reported.get(name) != again.get(name) and not self._may_be(metric, name, reported.get(name))
+        ]
+
+    def _may_be(self, metric: str, name: str, reported: Any) -> bool:
+        """Whether a number is right but for the last bits of another processor, or another order of rows."""
+        if not isinstance(reported, int | float) or name not in ("value", "lower", "upper"):
+            return False
+        allowed = _ROUNDED + (
+            _LAST_DECIMAL
+            if self._several_partitions
+            else _SINGLE_PRECISION
+            if metric in _CALIBRATION_ERRORS and name != "value"
+            else _LAST_BITS
+        )
+        evaluations = [self._evaluation] if name == "value" else [self._evaluation, *self._at_the_edge]
+        results = [each.estimates[metric] for each in evaluations]
+        return any(
+            isinstance(each, Estimate) and abs(getattr(each, name) - reported) <= allowed for each in results
+        )
+
+    def _hardly_defined(self, metric: str) -> bool:
+        """Whether the last bits decide if a metric is unknown."""
+        found = self._evaluation.others.get(metric)
+        return found is not None and abs(found.undefined - MOSTLY_UNDEFINED) < _EDGE
+
+    @cached_property
+    def _at_the_edge(self) -> list[Evaluation]:
+        """The same with a level that is lower, and higher, by less than could be told."""
+        levels = [self._request.level - _EDGE, min(self._request.level + _EDGE, math.nextafter(1.0, 0.0))]
+        return evaluate([replace(self._request, level=each) for each in levels])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import platform
 import re
 import signal
 import sqlite3
@@ -15,10 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor.base.records import Floats
 from monitor.cli.verify import Findings
+from monitor.cli.verify.recompute import compared
+from monitor.cli.verify.rows import Rows
 from monitor.cli.verifying import told
+from monitor.config.root import Task
+from monitor.reports.window_report import rfc3339, rounded
+from monitor.stats.calibration.none import Uncalibrated
+from monitor.stats.estimate import PoissonBinomial
+from monitor.stats.estimate.poisson_binomial import RESOLUTION
+from monitor.store.history import Line
 from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
-from tests.streams import Record, answers
+from tests.streams import CLASSES, Record, answers
 
 MODELS = ("erm", "irm")
 
@@ -191,6 +201,100 @@ def test_one_changed_digit_in_a_stored_line_is_found(copy: Path, change: Any, to
     assert (counts(done)["different"], done.returncode) == (1, 1)
     assert "t, erm, window 7: " in done.stdout
     assert told in done.stdout
+
+
+OLDER_PROCESSOR = {"NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4", "OPENBLAS_CORETYPE": "Nehalem"}
+"""No wide registers and no fused products: numpy's and OpenBLAS' sums differ in the last bits."""
+
+
+def overconfident(n: int, seed: int, labelled: bool = False) -> list[Record]:
+    """Scores of 0.8 to 1 of which 3 in 10 are right: calibration errors large enough for their last bits
+    to be seen in six decimals now and then."""
+    rng = np.random.default_rng(seed)
+    found = answers(rng, n, labelled=labelled)
+    for record, score in zip(found, rng.uniform(0.8, 1.0, n).tolist(), strict=True):
+        record["scores"] = [score, 1 - score]
+        if labelled:
+            record["label"] = "ok" if rng.random() < 0.3 else "bad"
+    return found
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the other arithmetic is an older x86-64's")
+def test_a_store_written_on_another_kind_of_processor_is_not_accused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in.ndjson").write_bytes(ndjson(overconfident(30_000, seed=21)))
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(overconfident(1000, seed=22, labelled=True)))
+    settings = config(
+        tmp_path,
+        groups=[],
+        metrics=["accuracy", "ece", "class_ece", "auroc"],
+        reference={"path": "reference.ndjson"},
+        calibration={"method": "platt"},
+        interval="poisson_binomial",
+    )
+    here = run(tmp_path, settings)
+    (tmp_path / "state").rename(tmp_path / "state.here")
+    (tmp_path / "windows.ndjson").unlink()
+    with monkeypatch.context() as elsewhere:
+        for name, value in OLDER_PROCESSOR.items():
+            elsewhere.setenv(name, value)
+        there = run(tmp_path, settings)
+    assert [w["estimates"] for w in here] != [w["estimates"] for w in there], "both computed the same bits"
+    for store in ("state", "state.here"):
+        assert counts(verify(tmp_path, "in.ndjson", store=store)) == clean(300)
+    change_line(
+        tmp_path / "state" / "blindsight.sqlite",
+        7,
+        lambda w: w["estimates"][0].update(value=more(w["estimates"][0]["value"])),
+    )
+    done = verify(tmp_path, "in.ndjson")
+    assert (counts(done)["different"], done.returncode) == (1, 1)
+    assert "t, erm, window 7: estimates.accuracy.value was reported as" in done.stdout
+
+
+def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tuple[str, str, str]]:
+    """What differs in a window of these scores, one estimate of which was reported so."""
+    n, width = scores.shape
+    rows = np.arange(n)
+    line = Line(
+        task="t", model="m", group="", window=0, size=n, start_time=rfc3339(0.0), end_time=rfc3339(n - 1.0),
+        calibration={"method": "none", "version": 0},
+        estimates=[{"estimator": "average_confidence"} | estimate],
+        positions={"in": (0, n - 1)},
+    )  # fmt: skip
+    classes = {"classes": CLASSES} if width == 2 else {}
+    task = Task.model_validate({"window": {"size": n}, "level": level} | classes)
+    predicted, keys = scores.argmax(axis=1), rows.astype(np.uint64)
+    used = Rows(scores, predicted, rows.astype(float), keys, np.full(n, "in", dtype=object), rows)
+    return compared(line, task, used, Uncalibrated(width))
+
+
+def estimated(metric: str, value: float, lower: float, upper: float, level: float, n: int) -> dict[str, Any]:
+    told = {"value": value, "lower": lower, "upper": upper, "level": level}
+    return {"metric": metric, "size": n} | {name: rounded(each) for name, each in told.items()}
+
+
+def test_an_end_is_the_next_count_only_where_the_last_bits_decide_it() -> None:
+    confidence = np.random.default_rng(4).uniform(0.6, 1.0, 80)
+    exact = PoissonBinomial(confidence)
+    low = exact.quantile(0.03)
+    at_the_edge = 1 - 2 * (float(exact.cdf[low]) + RESOLUTION)  # half an ulp decides between low and the next
+    for level, allowed in ((at_the_edge, {low, low + 1}), (0.95, {exact.interval(0.95)[0]})):
+        high = exact.interval(level)[1]
+        for lower, upper in ((low + k, high + j) for k in (-1, 0, 1, 2) for j in (-1, 0, 1)):
+            told = estimated("accuracy", float(confidence.mean()), lower / 80, upper / 80, level, 80)
+            fields = {name for name, _, _ in window_of(confidence[:, None], told, level)}
+            assert ("estimates.accuracy.lower" in fields) == (lower not in allowed)
+            assert ("estimates.accuracy.upper" in fields) == (upper != high)
+
+
+@pytest.mark.parametrize(("chance", "either"), [(0.5, True), (0.4999, False)])
+def test_a_metric_is_known_or_not_where_the_last_bits_decide_it(chance: float, either: bool) -> None:
+    scores = np.array([[1.0, 0.0]] * 29 + [[1 - chance, chance]])
+    assert window_of(scores, {"metric": "recall", "unknown": "one class only"}, 0.95) == []
+    found = window_of(scores, estimated("recall", 0.0, 0.0, 0.0, 0.95, 30), 0.95)
+    assert (found == []) == either
 
 
 def test_ends_that_labels_moved_are_passed_over_and_counted(tmp_path: Path) -> None:
