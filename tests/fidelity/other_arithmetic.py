@@ -25,11 +25,9 @@ from unittest.mock import patch
 
 import numpy as np
 
+from monitor import CALIBRATORS, CLASSIFICATION_METRICS, Estimate, calibration_from_snapshot
 from monitor.base.records import Floats
-from monitor.base.results import Estimate
 from monitor.engine.evaluate import EstimationRequest, calibrate, evaluate
-from monitor.stats.calibration import CALIBRATORS, calibration_from_snapshot
-from monitor.stats.estimate import CLASSIFICATION_METRICS
 from tests.harness import ROOT, apart, run
 
 NO_V4 = {"NPY_DISABLE_CPU_FEATURES": "X86_V4"}

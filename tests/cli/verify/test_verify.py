@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from monitor import PoissonBinomial
 from monitor.base.records import Floats
 from monitor.cli.verify import Findings
 from monitor.cli.verify.recompute import compared
@@ -24,7 +25,6 @@ from monitor.cli.verifying import told
 from monitor.config.root import Task
 from monitor.reports.window_report import rfc3339, rounded
 from monitor.stats.calibration.none import Uncalibrated
-from monitor.stats.estimate import PoissonBinomial
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
 from monitor.store.history import Line
 from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
