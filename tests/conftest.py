@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
@@ -18,6 +20,8 @@ with warnings.catch_warnings():
     from connectors.kafka import KafkaSource
     from tests.services.kafka_broker import KafkaBroker
     from tests.services.kafka_reading import DRIVERS, Driver, make_source
+from monitor.agent.refit_process import RefitWorker
+from tests.daemon import DaemonProcess, command
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.authority import Authority
 from tests.services.browser import Browser
@@ -39,6 +43,20 @@ NEEDS = {
 """Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
 
 
+STARTERS = (subprocess, Authority, DaemonProcess, RefitWorker, command)
+"""Who has one of these in a module starts programs; tests that do so in another way are marked `process`."""
+_running: pytest.Item | None = None
+
+
+def _keep_unit_tests_alone(event: str, _: object) -> None:
+    starts = event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
+    if starts and _running is not None and _running.get_closest_marker("unit"):
+        pytest.fail(f"{_running.nodeid} starts a program: mark it with pytest.mark.process")
+
+
+sys.addaudithook(_keep_unit_tests_alone)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
     for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
@@ -55,6 +73,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in NEEDS.items():
             if fixtures & set(getattr(item, "fixturenames", ())):
                 item.add_marker(marker)
+        module = vars(item.module) if isinstance(item, pytest.Function) else {}
+        if any(value is starter for value in module.values() for starter in STARTERS):
+            item.add_marker("process")
+        if not any(item.get_closest_marker(marker) for marker in {*NEEDS, "process"} - {"shared_data"}):
+            item.add_marker("unit")
         if _talks_to_processes(item):
             # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
             # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
@@ -68,6 +91,16 @@ def _talks_to_processes(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(marker) for marker in NEEDS.keys() - {"shared_data"}) or any(
         str(name).startswith("tests.services") for name in taken
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    global _running
+    _running = item
+    try:
+        return (yield)
+    finally:
+        _running = None
 
 
 @pytest.hookimpl(wrapper=True)

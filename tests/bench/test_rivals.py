@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.bench.bench_rivals import SHOWN, WINDOW, arrays, asked, powered, realised, share_and_width
 
 WINDOWS = 12
 
 
+@pytest.mark.process
 def test_our_part_says_an_interval_of_each_window_and_they_hold_most_of_what_came(tmp_path: Path) -> None:
     given = arrays(WINDOWS)
     path = tmp_path / "arrays.npz"

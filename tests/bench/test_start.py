@@ -12,6 +12,7 @@ from tests.daemon import ROOT, read_windows
 MODELS = 2
 
 
+@pytest.mark.process
 def test_the_clock_stops_at_the_first_estimates_and_a_second_start_finds_the_store(tmp_path: Path) -> None:
     config = sidecar(tmp_path, MODELS, reference_rows=6 * WINDOW)
     first, data = Checkout(ROOT).until_data(tmp_path, config, MODELS, COUNTING)
@@ -25,6 +26,7 @@ def test_the_clock_stops_at_the_first_estimates_and_a_second_start_finds_the_sto
     assert [cost.modules for cost in again] == [0, 0], "modules are counted in runs of their own"
 
 
+@pytest.mark.process
 def test_bare_python_imports_less_and_takes_less_than_any_command() -> None:
     bare, *commands = Checkout(ROOT).ended(COUNTING).values()
     assert len(commands) == 2
@@ -32,6 +34,7 @@ def test_bare_python_imports_less_and_takes_less_than_any_command() -> None:
     assert 0 < bare.processor < min(cost.processor for cost in commands)
 
 
+@pytest.mark.process
 def test_a_folder_without_the_package_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="has no package monitor"):
         Checkout(tmp_path).check_path()

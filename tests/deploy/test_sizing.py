@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from deploy.helm import render
 from tests.bench.bench_sizing import OUTPUT, measure, table
 
@@ -12,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 MIB = 2**20
 
 
+@pytest.mark.process
 def test_a_short_run_measures_a_daemon_at_work() -> None:
     need = measure(models=2, rate=200, seconds=1.0, fill=4000)
     assert 0.0 < need.cores < 5.0
