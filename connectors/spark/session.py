@@ -196,11 +196,10 @@ def meaning(text: str, master: str) -> BlindsightError:
 
     Examples
     --------
-    >>> print(meaning("... monitor.base.errors.SourceError: p.parquet cannot be read as Parquet: no",
-    "local[*]"))
-    p.parquet cannot be read as Parquet: no
+    >>> print(meaning("... monitor.base.errors.SourceError: p.parquet cannot be read: no", "local[*]"))
+    p.parquet cannot be read: no
     """
-    own = re.search(r"(?:monitor\.errors|connectors\.formats\.compressed)\.(\w+): (.+)", text)
+    own = re.search(r"(?:monitor\.base\.errors|connectors\.formats\.files\.compressed)\.(\w+): (.+)", text)
     if own is not None:
         return _OWN.get(own[1], ClusterError)(own[2].strip())
     for pattern, sentence in _SENTENCES:
