@@ -19,7 +19,7 @@ import numpy as np
 
 from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch, Within
 from monitor.engine.clock import LEAP_SECONDS, EventClock
-from monitor.engine.labels.along import labels_along, merged
+from monitor.engine.labels.matching import labels_along, merged
 
 Named = tuple[tuple[str, ...], Ints]
 """Names, and indices into them; -1 stands for none."""

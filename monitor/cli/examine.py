@@ -21,8 +21,7 @@ from monitor.base.records import NO_ID, Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable
 from monitor.cli.proposal import propose, vectors
 from monitor.config.mapping import FieldMapping
-from monitor.engine.class_order import refuse_reversed_classes
-from monitor.engine.reference import Reference
+from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
 

@@ -13,9 +13,8 @@ from monitor import __version__
 from monitor.base.errors import ConfigError
 from monitor.cli.check.calibrations import refuse_one_class
 from monitor.config.root import Config
-from monitor.engine.class_order import refuse_reversed_classes
 from monitor.engine.engine import EngineSettings
-from monitor.engine.reference import FEWEST_WINDOWS, Reference
+from monitor.engine.reference import FEWEST_WINDOWS, Reference, refuse_reversed_classes
 from monitor.engine.series import SeriesSettings
 
 log = logging.getLogger("blindsight")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from monitor.base.records import Floats, Ints
 from monitor.config.root import Task
 from monitor.engine.evaluate import EstimationRequest, calibrate
 from monitor.engine.reference import Reference
@@ -114,6 +115,22 @@ class ActiveCalibration:
             "fitted_time": view.fitted_time,
             "predictive": None if self.predictive is None else self.predictive.snapshot(),
         }
+
+    def confidence(self, scores: Floats, predicted: Ints) -> Floats:
+        """The probability that each answer is right, by this calibration; raw where there is none.
+
+        Parameters
+        ----------
+        scores : (n, K) float64
+            Raw.
+        predicted : (n,) int64
+
+        Returns
+        -------
+        (n,) float64
+        """
+        calibrated = calibrate(self.calibration, scores)
+        return confidence_of(scores if calibrated is None else calibrated, predicted)
 
     def request(self, window: ClosedWindow, task: Task) -> EstimationRequest:
         """What is to be estimated of a window by this calibration."""

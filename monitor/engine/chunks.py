@@ -1,4 +1,4 @@
-"""Chunks in pieces, each of which ends where a window may close: refits in the flow are done between two.
+"""Chunks on their way to the tasks: with a clock at each record, and cut where a window may close.
 
 However a stream is cut into chunks, the engine brings the same; so a chunk may be taken in pieces. A refit
 that is due as a window closes is then done before any later record is looked at, whatever chunk that
@@ -8,17 +8,127 @@ record came in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from monitor.base.places import by_first_row
 from monitor.base.records import Batch, Chunk, Floats, Ints, LabelBatch
 from monitor.config.task import Window
-from monitor.engine.windows import CountWindow, WindowLogic
+from monitor.engine.clock import EventClock
+from monitor.engine.windows import AnswerRows, CountWindow, WindowLogic
 
 _B = TypeVar("_B", Batch, LabelBatch)
+_FUTURE_SECONDS = 86_400.0  # ahead of the clock by more, a time is an error: time zones differ by less
+
+
+@dataclass(frozen=True, slots=True)
+class TimedBatch:
+    """Answers with the clock by which windows age.
+
+    Parameters
+    ----------
+    batch : Batch
+        Its times are all there.
+    arrival : (n,) float64
+        The clock at each answer, seconds, never falling.
+    """
+
+    batch: Batch
+    arrival: Floats
+
+    @classmethod
+    def at(cls, batch: Batch, arrival: Floats) -> TimedBatch:
+        """Answers that came then; one without a time, or with one a day ahead, gets that of its arrival."""
+        wrong = np.isnan(batch.time) | (batch.time > arrival + _FUTURE_SECONDS)
+        return cls(replace(batch, time=np.where(wrong, arrival, batch.time)), arrival)
+
+    def rows(self, sequence: Ints) -> AnswerRows:
+        """The answers as windows take them; `sequence` is the place in the stream of each."""
+        batch = self.batch
+        return AnswerRows(
+            scores=batch.scores,
+            predicted=batch.predicted,
+            time=batch.time,
+            arrival=self.arrival,
+            sequence=sequence,
+            partition=batch.partition,
+            position=batch.position,
+        )
+
+
+def timed(
+    chunk: Chunk, clock: EventClock | None, now: float
+) -> tuple[dict[str, TimedBatch], dict[str, LabelBatch]]:
+    """A chunk's answers with the clock by which windows age, its labels with a time each; both by task.
+
+    Live, that clock is the time of arrival. In a replay it is read off the records, answers and labels of
+    all tasks together, in the order in which they came. A label's time is at most that of its arrival, and
+    just that where it names none. A chunk that is a part of a stream brings the times of the whole stream.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    clock : EventClock or None
+        That of a replay, which goes on; None for a live one.
+    now : float
+        The time of arrival, seconds since the epoch.
+    """
+    records: list[Batch | LabelBatch] = [*chunk.batches, *chunk.labels]
+    marks = np.full(sum(map(len, records)), now) if clock is None else _read_clock(chunk, records, clock)
+    marks[np.isneginf(marks)] = 0.0  # before the first record that names a time
+    parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
+    batches = {b.task: TimedBatch.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
+    labels = {
+        found.task: replace(found, time=np.fmin(found.time, mark))
+        for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
+    }
+    return batches, labels
+
+
+def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClock) -> Floats:
+    """The time of a replay at each record; the clock goes on to that of the last."""
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *(part.order for part in records)])
+    if chunk.within is not None:
+        if len(chunk.within.clock):
+            clock.follow(float(chunk.within.clock[-1]))
+        found: Floats = chunk.within.clock[order]
+        return found
+    by_order = np.argsort(order, kind="stable")
+    marks = np.empty(len(order))
+    marks[by_order] = clock.advance(np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order])
+    return marks
+
+
+class Closes(Protocol):
+    """What closes windows of a task: its engine, or an arena's."""
+
+    def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:
+        """The order after the first record at which a window may close; past all for none."""
+
+
+def cut(
+    chunk: Chunk, waited_for: Mapping[str, Closes], clock: float, event_time: bool
+) -> tuple[Chunk, Chunk | None]:
+    """A chunk up to where a window may close that something waits for, and the rest; the whole for none.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    waited_for : mapping of str to Closes
+        By task, who tells where.
+    clock : float
+        Before the chunk.
+    event_time : bool
+        Whether the records' own times move it.
+    """
+    batches = [batch for batch in chunk.batches if batch.task in waited_for]
+    if not batches:
+        return chunk, None
+    arrival = latest_arrivals(chunk, clock, event_time)
+    stop = min(waited_for[batch.task].may_close(batch, arrival, clock) for batch in batches)
+    return split(chunk, stop) if stop < len(arrival) else (chunk, None)
 
 
 def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:

@@ -1,10 +1,13 @@
 """The engine: chunks and the time go in, reports of closed windows come out. Pure: no socket, no clock.
 
-One step (`absorb`) takes a chunk through the whole flow: duplicates out, answers into windows, labels
-to their answers, closed windows to estimates (all of them in one vectorised call), estimates to charts
-and objectives, in the order in which the windows closed. However a stream is cut into chunks, the same
-records in the same order give the same reports: whatever the engine decides about a window rests on
-records up to the one that closed it, in sequence, and on nothing that came later in the same chunk.
+`absorb` takes a chunk through the whole flow, cut where a window may close that something waits for. Each
+piece goes to its tasks: duplicates out, answers into windows, labels to their answers. The windows that
+close come back in their order; all are evaluated in one vectorised call, and then each series closes its
+own: labels, charts, objectives, trust, report. Every call goes down to what stands below, none back up.
+
+However a stream is cut into chunks, the same records in the same order give the same reports: whatever the
+engine decides about a window rests on records up to the one that closed it, in sequence, and on nothing
+that came later in the same chunk.
 """
 
 from __future__ import annotations
@@ -22,23 +25,22 @@ from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts as layouts
 from monitor.config.root import Arena, Task
 from monitor.engine.arena.arenas import Arenas
+from monitor.engine.chunks import Closes, cut, timed
 from monitor.engine.clock import EventClock
-from monitor.engine.engine_view import picture
 from monitor.engine.inline_refits import InlineRefits
 from monitor.engine.labels.columns import Forgotten
-from monitor.engine.labels.join import Matches
+from monitor.engine.labels.join import LabelJoinLogic
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import Job, JobResult
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
-from monitor.engine.reporting import lines_of
+from monitor.engine.reporting import reports_of
 from monitor.engine.series import Series
 from monitor.engine.snapshot import without_baseline
-from monitor.engine.steps import SeriesWindow, timed
-from monitor.engine.task import TaskEngine, TaskSettings
+from monitor.engine.task import TaskSettings
 from monitor.engine.windows import LAST
-from monitor.reports.views import EngineView
+from monitor.reports.views import EngineView, LabelOutcome
 from monitor.reports.window_report import WindowReport
 from monitor.stats.estimate.hajek import WeightedCounts
 
@@ -93,7 +95,7 @@ class Engine:
                 f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
             )
         self._event_time = settings.event_time
-        self._flow = InlineRefits(settings.refit, settings.recalibrate)
+        self._inline = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf
         self._tasks = {
             name: TaskSettings(name, task, settings.references.get(name, {})).build(
@@ -149,49 +151,46 @@ class Engine:
         now : float
             The time of arrival, seconds since the epoch, never falling.
         """
-        return [line.report for line in self.take(chunk, now)]
+        return [ordered.report for ordered in self.take(chunk, now)]
 
     def take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
-        """As `absorb`, with the place of each line in the stream."""
-        lines: list[OrderedReport] = []
+        """As `absorb`, with the position of each report in the stream."""
+        reports: list[OrderedReport] = []
         rest: Chunk | None = chunk
         while rest is not None:
             clock = self._clock.now if self._event_time else now
-            compared, rest = self._arenas.piece(rest, clock, self._event_time)
-            lines += self._take_refitting(compared, now)
-        return lines
+            piece, rest = cut(rest, self._waited_for(rest), clock, self._event_time)
+            reports += self._take(piece, now)
+            self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
+        return reports
 
-    def _take_refitting(self, chunk: Chunk, now: float) -> list[OrderedReport]:
-        """Take a chunk in pieces that end where a refit may be due."""
-        lines: list[OrderedReport] = []
-        rest: Chunk | None = chunk
-        while rest is not None:
-            clock = self._clock.now if self._event_time else now
-            piece, rest = self._flow.piece(rest, self._tasks, clock, self._event_time)
-            lines += self._take(piece, now)
-            self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
-        return lines
+    def _waited_for(self, chunk: Chunk) -> dict[str, Closes]:
+        """Whose windows something waits for.
+
+        An arena's window says what the verdicts before its end say; a refit in the flow is done as a window
+        closes, before any later record is looked at.
+        """
+        scored = [batch.task for batch in chunk.batches if batch.task in self._tasks]
+        refitting = [name for name in scored if self._inline.wait_for(self._tasks[name], chunk)]
+        return {**self._arenas, **{name: self._tasks[name] for name in refitting}}
 
     def _take(self, chunk: Chunk, now: float) -> list[OrderedReport]:
         for partition in chunk.after_others:
             for series in (series for task in self._tasks.values() for series in task.series):
                 series.interrupt(partition)
-        closed: list[tuple[TaskEngine, SeriesWindow]] = []
-        matches: list[tuple[TaskEngine, Matches]] = []
         batches, labels = timed(chunk, self._clock if self._event_time else None, now)
         self._now = self._clock.now if self._event_time else now
         places = self._places(chunk)
         compared, shed = self._arenas.absorb(batches, labels, chunk, places)
-        self._shed[chunk.source] += shed
-        for name in [name for name in dict.fromkeys((*batches, *labels)) if name in self._tasks]:
-            task, batch = self._tasks[name], batches.get(name)
-            step = task.absorb(batch, labels.get(name), chunk.partitions, places)
-            closed += [(task, window) for window in step.closed]
-            matches += [(task, matched) for matched in step.matches]
-            self._shed[chunk.source] += step.shed
+        outputs = [
+            (task, task.absorb(batches.get(name), labels.get(name), chunk.partitions, places))
+            for name in dict.fromkeys((*batches, *labels))
+            if (task := self._tasks.get(name)) is not None
+        ]
+        self._shed[chunk.source] += shed + sum(output.shed for _, output in outputs)
         self._account(chunk)
         self._sequence += len(places) if chunk.within is None else 0
-        return [*lines_of(closed, matches, self._now), *compared]
+        return [*reports_of(outputs, self._now), *compared]
 
     def _places(self, chunk: Chunk) -> Ints:
         """By the chunk's order, the place of each record in the stream."""
@@ -209,21 +208,18 @@ class Engine:
         self._clock.follow(max(self._clock.now, reached))
         time, live = self._clock.now if self._event_time else now, not self._event_time
         self._now = time
-        closed = [(task, window) for task in self._tasks.values() for window in task.tick(time, live)]
-        lines = [*lines_of(closed, [], time), *self._arenas.tick(time, live)]
-        reports = [line.report for line in lines]
-        self._flow.done(self._tasks.values(), self._sequence - 1, self._now)
-        return reports
+        outputs = [(task, task.tick(time, live)) for task in self._tasks.values()]
+        reports = [*reports_of(outputs, time), *self._arenas.tick(time, live)]
+        self._inline.done(self._tasks.values(), self._sequence - 1, self._now)
+        return [ordered.report for ordered in reports]
 
     def refits(self) -> list[Job]:
         """What is due, at most one of each kind under way a task; each wants an answer by `publish`.
 
         They rest on the records absorbed so far. Nothing waits for the answers: the last fit holds on.
         """
-        found: list[Job | None] = []
-        for task in self._tasks.values():
-            found += self._flow.given_out(task, self._sequence - 1, self._now)
-        return [job for job in found if job is not None]
+        tasks = self._tasks.values()
+        return [job for task in tasks for job in self._inline.given_out(task, self._sequence - 1, self._now)]
 
     def publish(self, result: JobResult, now: float) -> bool:
         """Take the answer to a refit: windows from here on have what it brought, or its refusal is counted.
@@ -244,17 +240,17 @@ class Engine:
 
     def finish(self) -> list[WindowReport]:
         """The input has ended: close every open window as incomplete, and tell what labels have changed."""
-        return [line.report for line in self.end()]
+        return [ordered.report for ordered in self.end()]
 
     def end(self) -> list[OrderedReport]:
-        """As `finish`, with the place of each line in the stream."""
-        closed = [(task, window) for task in self._tasks.values() for window in task.close()]
-        lines = [*lines_of(closed, [], self._now), *self._arenas.close()]
+        """As `finish`, with the position of each report in the stream."""
+        outputs = [(task, task.end()) for task in self._tasks.values()]
+        reports = [*reports_of(outputs, self._now), *self._arenas.close()]
         for task in self._tasks.values():
             for closed_at, report in task.revisions.finish():
                 names = report.task, report.model, report.group
-                lines.append(OrderedReport(StreamPosition(LAST, Phase.ENDED, closed_at, *names), report))
-        return lines
+                reports.append(OrderedReport(StreamPosition(LAST, Phase.ENDED, closed_at, *names), report))
+        return reports
 
     def forget(self, ids: Keys, task: str = "") -> Forgotten:
         """Let go of everything that is known by these ids, in one task or in all; counts in windows stay.
@@ -273,8 +269,8 @@ class Engine:
         """
         if task and task not in self._arenas and task not in self._tasks:
             raise KeyError(task)
-        found = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
-        return sum([*found, *self._arenas.forget(ids, task)], Forgotten())
+        forgotten = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
+        return sum([*forgotten, *self._arenas.forget(ids, task)], Forgotten())
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.
@@ -347,10 +343,9 @@ class Engine:
             Of the windows closed.
         """
         self._renewed(settings, fresh)  # what it raises, it raises before a window is closed
-        ended = [self._tasks[name] for name in fresh if name in self._tasks]
-        closed = [(task, window) for task in ended for window in task.close()]
-        lines = [*lines_of(closed, [], self._now), *self._arenas.close(fresh)]
-        return self._renewed(settings, fresh), [line.report for line in lines]
+        outputs = [(self._tasks[name], self._tasks[name].end()) for name in fresh if name in self._tasks]
+        reports = [*reports_of(outputs, self._now), *self._arenas.close(fresh)]
+        return self._renewed(settings, fresh), [ordered.report for ordered in reports]
 
     def _renewed(self, settings: EngineSettings, fresh: Collection[str]) -> Engine:
         state = self.snapshot()
@@ -367,14 +362,33 @@ class Engine:
         }
 
     def view(self) -> EngineView:
-        """An immutable picture for exporters."""
-        counts = {
-            "received": dict(self._received),
-            "labels_received": dict(self._labels_received),
-            "shed": dict(self._shed),
-            "rejected": dict(self._rejected),
-        }
-        return picture(self._tasks, self._arenas, self._labels_rejected, counts)
+        """An immutable view for exporters."""
+        tasks, arenas = self._tasks, self._arenas
+        joins = {name: task.join for name, task in tasks.items()}
+        joins |= {name: arena.join.logic for name, arena in arenas.items()}
+        lags = {name: join.lag_seconds for name, join in joins.items()}
+        return EngineView(
+            series=tuple(series.view() for task in tasks.values() for series in task.series),
+            arenas=tuple(arena.view() for arena in arenas.values()),
+            labels=self._label_outcomes(joins),
+            labels_waiting={name: join.waiting for name, join in joins.items()},
+            label_lag_seconds={name: lag for name, lag in lags.items() if lag is not None},
+            series_dropped=sum(task.dropped for task in tasks.values())
+            + sum(arena.dropped for arena in arenas.values()),
+            answers_forgotten={name: join.forgotten for name, join in joins.items()},
+            refits={name: task.refits.view() for name, task in tasks.items() if task.refits},
+            labels_unrevised={name: task.revisions.missed for name, task in tasks.items()},
+            received=dict(self._received),
+            labels_received=dict(self._labels_received),
+            shed=dict(self._shed),
+            rejected=dict(self._rejected),
+        )
+
+    def _label_outcomes(self, joins: Mapping[str, LabelJoinLogic]) -> dict[tuple[str, LabelOutcome], int]:
+        labels = {(name, what): join.outcomes[what] for name, join in joins.items() for what in LabelOutcome}
+        for name, count in self._labels_rejected.items():
+            labels[name, LabelOutcome.REJECTED] = labels.get((name, LabelOutcome.REJECTED), 0) + count
+        return labels
 
     def _labels_accounted(self) -> int:
         """Labels that stand somewhere."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from monitor.base.records import Chunk
-from monitor.engine.chunks import latest_arrivals, split
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import Job
@@ -26,34 +25,21 @@ class InlineRefits:
     refit: Callable[[RefitJob], RefitResult] | None
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None
 
-    def piece(
-        self, chunk: Chunk, tasks: Mapping[str, TaskEngine], clock: float, event_time: bool
-    ) -> tuple[Chunk, Chunk | None]:
-        """A chunk up to where a refit may be due, and the rest; the whole where there is none.
+    def wait_for(self, task: TaskEngine, chunk: Chunk) -> bool:
+        """Whether something may be due as a window of this task closes in this chunk."""
+        if self.refit and task.refits is not None:
+            return True
+        if not self.recalibrate or task.recalibrations is None:
+            return False
+        # Without a label nothing comes due: a chunk of answers alone is not worth cutting up.
+        told = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
+        return told or task.recalibrations.any_due
 
-        Parameters
-        ----------
-        chunk : Chunk
-        tasks : mapping of str to TaskEngine
-        clock : float
-            Before the chunk.
-        event_time : bool
-            Whether the records' own times move it.
-        """
-        ours = [batch for batch in chunk.batches if batch.task in tasks]
-        refitting = [batch for batch in ours if self._may_refit(tasks[batch.task], chunk)]
-        if not refitting:
-            return chunk, None
-        arrival = latest_arrivals(chunk, clock, event_time)
-        stop = min(tasks[batch.task].may_close(batch, arrival, clock) for batch in refitting)
-        return split(chunk, stop) if stop < len(arrival) else (chunk, None)
-
-    def given_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job | None]:
+    def given_out(self, task: TaskEngine, sequence: int, now: float) -> list[Job]:
         """What of a task is due and not done in the flow."""
-        return [
-            None if self.refit else task.begin_refit(sequence, now),
-            None if self.recalibrate else task.begin_recalibration(),
-        ]
+        refit = None if self.refit else task.begin_refit(sequence, now)
+        recalibration = None if self.recalibrate else task.begin_recalibration()
+        return [job for job in (refit, recalibration) if job is not None]
 
     def done(self, tasks: Iterable[TaskEngine], sequence: int, now: float) -> None:
         """Do what is due in tasks of which a window has closed, resting on records up to this sequence.
@@ -70,12 +56,3 @@ class InlineRefits:
                 closed = task.recalibrations.take_closed()
                 while (due := task.begin_recalibration(closed)) is not None:
                     task.publish(self.recalibrate(due), now)
-
-    def _may_refit(self, task: TaskEngine, chunk: Chunk) -> bool:
-        if self.refit and task.refits is not None:
-            return True
-        if not self.recalibrate or task.recalibrations is None:
-            return False
-        # Without a label nothing comes due: a chunk of answers alone is not worth cutting up.
-        told = bool(chunk.labels) or any((batch.label >= 0).any() for batch in chunk.batches)
-        return told or task.recalibrations.any_due

@@ -5,11 +5,10 @@ With predictive intervals they also say where the accuracy lies: see `LabelCheck
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from monitor.base.records import Floats
 from monitor.base.results import Estimate
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import Evaluation
@@ -18,6 +17,7 @@ from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.curve import CurveFollower, curve_begun_anew
 from monitor.engine.labels.follow import BiasFollower
 from monitor.engine.labels.trust import TrustTest, epsilon_of, trust_begun_anew
+from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
@@ -58,7 +58,7 @@ class LabelChecks:
         self.bias.add(*rows)
         self.curve.add(*rows)
 
-    def begin(self, active: ActiveCalibration, window: int, confidence: Callable[[], Floats]) -> None:
+    def begin(self, active: ActiveCalibration, window: int, reference: Reference) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
 
         Parameters
@@ -66,8 +66,8 @@ class LabelChecks:
         active : ActiveCalibration
         window : int
             The open one's number. A bias that was not followed so far is followed from there on.
-        confidence : callable
-            Those of the reference, (N,) float64, asked for only where they are needed.
+        reference : Reference
+            What it was fitted on.
         """
         excused = self._excuses_nothing and active.view.version > 0
         if active.predictive is None:
@@ -75,7 +75,7 @@ class LabelChecks:
         followed = active.predictive is not None and not self.bias.follows
         if not excused and not followed:
             return
-        known = confidence()
+        known = active.confidence(reference.scores, reference.predicted)
         if excused:
             self.test.recalibrated(0, epsilon_of(known))
         if followed and active.predictive is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from monitor.engine.windows import ClosedWindow
 from monitor.reports.window_report import WindowReport
 
 
@@ -49,6 +50,11 @@ class StreamPosition(NamedTuple):
     task: str
     model: str
     group: str
+
+    @classmethod
+    def of_closing(cls, window: ClosedWindow) -> StreamPosition:
+        """Where a window stands among those that close together: the same however the stream was cut."""
+        return cls(window.closed_at, Phase.CLOSED, 0, *window.series)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,56 +1,99 @@
-"""What a step brings to report: windows that closed and labels that came late, in the order of the stream."""
+"""From what tasks bring to reports, in the order of the stream: windows that closed, labels that came late.
+
+Labels are counted in the order of the stream: up to the record that closes a window before that window is
+closed, and up to each record with which a closed window's next report is due before that report is made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from monitor.engine.evaluate import evaluate
-from monitor.engine.labels.join import Matches
-from monitor.engine.late_labels import LabelReplay
+from monitor.engine.labels.columns import Matches
+from monitor.engine.labels.tally import Cells
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
-from monitor.engine.steps import SeriesWindow
-from monitor.engine.task import TaskEngine
+from monitor.engine.task import TaskEngine, TaskOutput
 from monitor.engine.windows import LAST
 
 
-def lines_of(
-    closed: Sequence[tuple[TaskEngine, SeriesWindow]],
-    matches: Sequence[tuple[TaskEngine, Matches]],
-    now: float,
-) -> list[OrderedReport]:
-    """Judge windows in the order of closing, each with the labels known by then; revise earlier ones.
+def reports_of(outputs: Sequence[tuple[TaskEngine, TaskOutput]], now: float) -> list[OrderedReport]:
+    """Evaluate all windows at once; close each, with the labels known by then; revise earlier ones.
 
     Parameters
     ----------
-    closed, matches : sequence
-        What a step has closed and matched, by task.
+    outputs : sequence of (TaskEngine, TaskOutput)
+        Of one step.
     now : float
         Seconds since the epoch.
 
     Returns
     -------
     list of OrderedReport
-        In the order of their places.
+        In the order of their positions.
     """
-    late = LabelReplay(matches)
-    places = sorted((_place(*found), i) for i, found in enumerate(closed))
-    evaluations = evaluate(
-        [closed[i][0].series[closed[i][1].series].request(closed[i][1].window) for _, i in places]
-    )
-    lines: list[OrderedReport] = []
-    for (place, i), evaluation in zip(places, evaluations, strict=True):
-        task, found = closed[i]
-        lines += late.count_until(place.sequence)
-        report = task.series[found.series].judge(found.window, evaluation)
-        task.judged(found.series, now)
-        gone = task.revisions.closed(found.series, report, place.sequence)
-        lines += [OrderedReport(place, one) for one in (report, *gone)]
-    return lines + late.count_until(LAST)
+    replay = LabelReplay([(task, matches) for task, output in outputs for matches in output.matches])
+    closed = [
+        (StreamPosition.of_closing(window), task, window)
+        for task, output in outputs
+        for window in output.windows
+    ]
+    closed.sort(key=lambda one: one[0])
+    evaluations = evaluate([task.request(window) for _, task, window in closed])
+    reports: list[OrderedReport] = []
+    for (position, task, window), evaluation in zip(closed, evaluations, strict=True):
+        reports += replay.count_until(position.sequence)
+        reports += [OrderedReport(position, report) for report in task.close(window, evaluation, now)]
+    return reports + replay.count_until(LAST)
 
 
-def _place(task: TaskEngine, closed: SeriesWindow) -> StreamPosition:
-    """Where a window stands among those that close together: the same however the stream was cut."""
-    settings = task.series[closed.series].settings
-    return StreamPosition(
-        closed.window.closed_at, Phase.CLOSED, 0, settings.task_name, settings.model, settings.group
-    )
+class LabelReplay:
+    """The matches of a step, of all tasks, on their way into their windows.
+
+    Parameters
+    ----------
+    matches : sequence of (TaskEngine, Matches)
+        In any order; several of one task are taken together.
+    """
+
+    def __init__(self, matches: Sequence[tuple[TaskEngine, Matches]]) -> None:
+        self._tasks = list(dict.fromkeys(task for task, _ in matches))
+        joined = [Matches.join([part for owner, part in matches if owner is task]) for task in self._tasks]
+        self._matches = [each.take(np.argsort(each.sequence, kind="stable")) for each in joined]
+        self._taken = [0] * len(self._tasks)
+
+    def count_until(self, sequence: int) -> list[OrderedReport]:
+        """Count what was known by then, that record included; return the reports that came due on the way."""
+        waiting = self._take_until(sequence)
+        if waiting is None:  # as before most windows
+            return []
+        cells = [Cells(matches) for matches in waiting]
+        crossings = [
+            (crossing.sequence, *task.names(crossing.series), crossing.window, k, crossing)
+            for k, task in enumerate(self._tasks)
+            for crossing in task.revisions.crossings(cells[k])
+        ]
+        reports = []
+        for at, *names, _, k, crossing in sorted(crossings, key=lambda each: each[:5]):
+            # Of what comes before a report only its own window's rows matter; all others are counted at once.
+            self._tasks[k].count(cells[k], (crossing.series, crossing.window), crossing.sequence)
+            report = self._tasks[k].revisions.revise(crossing.series, crossing.window)
+            if report is not None:
+                reports.append(OrderedReport(StreamPosition(at, Phase.REACHED, 0, *names), report))
+        for task, matches, rest in zip(self._tasks, waiting, cells, strict=True):
+            for cell in rest:
+                task.count(rest, cell)
+            task.audit(matches)
+        return reports
+
+    def _take_until(self, sequence: int) -> list[Matches] | None:
+        """What is next of each task, up to there; None where there is nothing."""
+        stops = [int(each.sequence.searchsorted(sequence, side="right")) for each in self._matches]
+        taken, self._taken = self._taken, stops
+        if stops == taken:
+            return None
+        return [
+            each.take(slice(start, stop))
+            for each, start, stop in zip(self._matches, taken, stops, strict=True)
+        ]

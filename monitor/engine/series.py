@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from monitor.base.errors import ConfigError
-from monitor.base.records import Floats, Ints
-from monitor.base.results import Result
+from monitor.base.records import Ints
 from monitor.config.root import Task
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.comparators import ComparisonEstimators
-from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate
+from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.judge import Judge, JudgeSettings, standing
 from monitor.engine.label_checks import LabelChecks
 from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Tally
-from monitor.engine.last_window import LastWindow
-from monitor.engine.rebaselined import Rebaselines
 from monitor.engine.reference import Reference, baselines, reference_windows
 from monitor.engine.refit.due import schedule_of
-from monitor.engine.reported import Reported
+from monitor.engine.series_output import SeriesOutput
 from monitor.engine.task_refits import Published
 from monitor.engine.versions import VersionTracker
-from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, WindowLogic
+from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, SeriesName, WindowLogic
 from monitor.reports.views import SeriesView
 from monitor.reports.window_report import WindowReport
-from monitor.stats.calibration.base import Calibration, confidence_of
+from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.estimate.hajek import Excess
 from monitor.stats.histograms import ConfidenceHistogram, Distributions
@@ -54,6 +50,11 @@ class SeriesSettings:
     model: str
     group: str
     task: Task
+
+    @property
+    def name(self) -> SeriesName:
+        """Whose windows its are."""
+        return SeriesName(self.task_name, self.model, self.group)
 
     @property
     def positive(self) -> int:
@@ -83,7 +84,7 @@ class SeriesSettings:
 
 
 class Series:
-    """A series at work: `push`, `tick` and `close` give windows, `judge` turns each into its report."""
+    """A series at work: `push`, `tick` and `end` give windows, `close` makes of each its report."""
 
     def __init__(
         self, settings: SeriesSettings, reference: Reference | None, resume: Mapping[str, Any] | None = None
@@ -91,7 +92,8 @@ class Series:
         state: Mapping[str, Any] = resume or {}
         task = settings.task
         self.settings = settings
-        window = CountWindow(task.window.size, task.window.min_size, task.window.max_age_seconds)
+        cut = task.window
+        window = CountWindow(cut.size, cut.min_size, cut.max_age_seconds, settings.name)
         self._windows: WindowLogic = window.build(state.get("windows"))
         self._versions = VersionTracker(task.window.min_size, state.get("versions"))
         self._judge: Judge = settings.judge.build(state.get("judge"))
@@ -104,11 +106,9 @@ class Series:
         self.changed = True  # since the last checkpoint
         self.without_baseline = ""
         """Why a group's rows of the reference make no baseline, though there are windows of them."""
-        self._last = LastWindow.from_snapshot(state["last"]) if state.get("last") else None
         self._judged_version: str = state.get("judged_version", "")
-        self._rebaselines = Rebaselines(state)
         self._fits: int = state.get("fits", 0)
-        self._reported = Reported(task, settings.model, settings.group, self.tally, state)
+        self._output = SeriesOutput(task, settings.name, self.tally, state)
         self._confidences = ConfidenceHistogram.from_snapshot(state.get("confidences", {}))
         saved = state.get("calibration")
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
@@ -117,8 +117,7 @@ class Series:
         if saved is None and reference is not None:
             self._start(reference)
         if reference is not None and not settings.group:
-            known = partial(self.confidence, reference.scores, reference.predicted)
-            self.checks.begin(self.active, self._windows.number, known)
+            self.checks.begin(self.active, self._windows.number, reference)
 
     def _start(self, reference: Reference) -> None:
         """Draw the charts around the reference."""
@@ -171,7 +170,7 @@ class Series:
         self.changed |= closed is not None
         return closed
 
-    def close(self) -> ClosedWindow | None:
+    def end(self) -> ClosedWindow | None:
         """Close the open window because the input has ended."""
         self.changed = True
         return self._windows.close("end")
@@ -202,10 +201,7 @@ class Series:
         """
         windows = self._judge.rebaseline(metric)
         self.changed = True
-        self._rebaselines.note(metric, reason, time, self._windows.number)
-        if self._last is not None:
-            charts = tuple(chart for chart in self._last.charts if chart.metric != metric)
-            self._last = replace(self._last, charts=charts)
+        self._output.note_rebaseline(metric, reason, time, self._windows.number)
         return windows
 
     def add_labels(self, window: int, labelled: int, correct: int, excess: Excess) -> None:
@@ -224,22 +220,6 @@ class Series:
         self.duplicates += count
         self.changed = True
 
-    def confidence(self, scores: Floats, predicted: Ints) -> Floats:
-        """The probability that each answer is right, by the calibration in force; raw where there is none.
-
-        Parameters
-        ----------
-        scores : (n, K) float64
-            Raw.
-        predicted : (n,) int64
-
-        Returns
-        -------
-        (n,) float64
-        """
-        calibrated = calibrate(self.active.calibration, scores)
-        return confidence_of(scores if calibrated is None else calibrated, predicted)
-
     def request(self, window: ClosedWindow) -> EstimationRequest:
         """What is to be estimated of a window."""
         return self.active.request(window, self.settings.task)
@@ -255,7 +235,7 @@ class Series:
         The first calibration after none begins a new baseline: estimates without one are of another kind.
         """
         self.changed = True
-        self._reported.take(fit.estimates)
+        self._output.take_fitted(fit.estimates)
         if fit.calibration is None or fit.calibration.snapshot() == self.active.calibration.snapshot():
             return
         self.recalibrate(fit.calibration, fit.time, fit.rests_on)
@@ -280,43 +260,20 @@ class Series:
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         if first:
             self._judge.begin_anew()
-            if self._last is not None:
-                self._last = replace(self._last, charts=())
+            self._output.forget_charts()
 
-    def judge(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
-        """The report of a window: its estimates, charts and objectives."""
+    def close(self, window: ClosedWindow, evaluation: Evaluation) -> WindowReport:
+        """The report of a window: labels into its interval, then its charts, objectives and trust."""
         self.changed = True
         self._follow_version(window)
-        evaluation = self.checks.with_labels(evaluation, window)
-        judged = self._comparisons.judged(evaluation)
-        charts, objectives = self._judge.judge(judged, window.size, window.end_time)
+        informed = self.checks.with_labels(evaluation, window)
+        judged = self._judge.judge(self._comparisons.judged(informed), window.size, window.end_time)
         self._used += window.size
-        self._confidences = self._confidences.plus(evaluation.confidence)
+        self._confidences = self._confidences.plus(informed.confidence)
         self.tally.close(window.number, window.end_time)
-        estimates = self._reported.of_window(
-            window.number, evaluation, self._comparisons.of_window(evaluation)
-        )
-        classes = self._reported.of_classes(evaluation)
-        self._last = LastWindow(window.end_time, estimates, charts, classes)
-        return WindowReport(
-            task=self.settings.task_name,
-            model=self.settings.model,
-            group=self.settings.group,
-            version=window.version,
-            window=window.number,
-            size=window.size,
-            closed_by=window.closed_by,
-            start_time=window.start_time,
-            end_time=window.end_time,
-            calibration=self.active.view,
-            estimates=estimates,
-            charts=charts,
-            objectives=objectives,
-            positions=window.positions,
-            rebaselined=self._rebaselines.take_untold(),
-            trust=self.checks.lost_trust(),
-            classes=classes,
-        )
+        comparisons = self._comparisons.of_window(informed)
+        trust = self.checks.lost_trust()
+        return self._output.report(window, informed, comparisons, judged, self.active.view, trust)
 
     def _follow_version(self, window: ClosedWindow) -> None:
         """A new version starts a new baseline; the calibration stays, flagged as another version's.
@@ -334,21 +291,10 @@ class Series:
             self.active = self.active.of_another_version()
         self._judged_version = version
 
-    def labelled(self, window: int) -> int:
-        """How many rows of a window are labelled so far."""
-        return self.tally.counts(window)[0]
-
-    def realised(self, window: int) -> Result:
-        """The accuracy over the rows of a window that are labelled so far."""
-        return self.tally.realised(window, self.settings.task.level)
-
     def view(self) -> SeriesView:
         """What the outside may see."""
-        last = self._last
         return SeriesView(
-            task=self.settings.task_name,
-            model=self.settings.model,
-            group=self.settings.group,
+            **self.settings.name._asdict(),
             version=self._versions.current,
             state=standing(self._silent, self.checks.trusted, self._judge),
             window_size=self.settings.task.window.size,
@@ -356,10 +302,10 @@ class Series:
             predictions=self._used,
             duplicates=self.duplicates,
             pending=self._windows.pending,
-            window_end_time=last.end_time if last else None,
+            window_end_time=self._output.end_time,
             calibration=self.active.view,
-            estimates=self._reported.current(last, self._windows.number),
-            charts=last.charts if last else (),
+            estimates=self._output.estimates(self._windows.number),
+            charts=self._output.charts,
             objectives=self._judge.objectives(),
             violations=dict(self._judge.violations),
             labelled=self.tally.labelled,
@@ -367,7 +313,7 @@ class Series:
             coverage=self.checks.coverage(),
             trust=self.checks.trust(),
             alarmed_since=self._judge.alarmed_since,
-            classes=last.classes if last else (),
+            classes=self._output.classes,
             recalibrations=None if self.recalibration is None else self.recalibration.view(),
             distributions=self._distributions(),
         )
@@ -389,11 +335,9 @@ class Series:
             "last_arrival": self._last_arrival,
             "judged_version": self._judged_version,
             "confidences": self._confidences.snapshot(),
-            **self._rebaselines.snapshot(),
             "fits": max(self._fits, self.active.view.version),
-            "last": self._last.snapshot() if self._last else None,
             "calibration": self.active.snapshot(),
             "recalibration": None if self.recalibration is None else self.recalibration.snapshot(),
-            **self._reported.snapshot(),
+            **self._output.snapshot(),
             **self._comparisons.snapshot(),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,6 @@ class SeriesIndex:
     ----------
     most : int
         Models, and as many groups.
-    add : callable
-        Makes the series of a model and a group; they are numbered in the order of these calls.
     resume : mapping, optional
         What `snapshot` gave.
 
@@ -32,12 +30,11 @@ class SeriesIndex:
         Names that found no place.
     """
 
-    def __init__(
-        self, most: int, add: Callable[[str, str], None], resume: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, most: int, resume: Mapping[str, Any] | None = None) -> None:
         state = resume or {}
-        self._most, self._add = most, add
+        self._most = most
         self._index: dict[tuple[str, str], int] = {}
+        self._new: list[tuple[str, str]] = []
         self._groups = 0
         self._names: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
         self.dropped: int = state.get("dropped_count", 0)
@@ -49,13 +46,20 @@ class SeriesIndex:
             "dropped_count": self.dropped,
         }
 
-    def note(self, model: str, group: str) -> None:
-        """The next series has been made, for these."""
+    def add(self, model: str, group: str) -> int:
+        """Number a series, which is to be made next."""
         self._index[model, group] = len(self._index)
         self._groups += bool(group)
+        self._new.append((model, group))
+        return self._index[model, group]
+
+    def take_new(self) -> list[tuple[str, str]]:
+        """Model and group of the series that were numbered since this was last asked, in that order."""
+        new, self._new = self._new, []
+        return new
 
     def series_of(self, model: str, group: str) -> int:
-        """The number of a series, made where it is new; -1 beyond the cap."""
+        """The number of a series, given where it is new; -1 beyond the cap."""
         known = self._index.get((model, group))
         if known is not None:
             return known
@@ -64,8 +68,7 @@ class SeriesIndex:
         if alike >= self._most:
             self._drop(model, group)
             return -1
-        self._add(model, group)
-        return self._index[model, group]
+        return self.add(model, group)
 
     def models(self, batch: Batch) -> Ints:
         """The series of each row's model, -1 beyond the cap."""

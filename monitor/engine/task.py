@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.places import by_code
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
-from monitor.base.results import Result
 from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
-from monitor.engine.chunks import first_closing
+from monitor.engine.chunks import TimedBatch, first_closing
+from monitor.engine.evaluate import EstimationRequest, Evaluation
 from monitor.engine.labels.ageing import Ageing
-from monitor.engine.labels.along import labels_along, match_directly, merged
-from monitor.engine.labels.cells import Cell, Cells
 from monitor.engine.labels.columns import Forgotten, model_code
 from monitor.engine.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.engine.labels.matching import labels_along, match_directly, merged
 from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
 from monitor.engine.labels.table import BoundedTable
+from monitor.engine.labels.tally import Cell, Cells
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import JobResult
+from monitor.engine.report_order import StreamPosition
 from monitor.engine.series import Series, SeriesSettings
 from monitor.engine.series_index import SeriesIndex
-from monitor.engine.steps import SeriesWindow, TaskOutput, TimedBatch
 from monitor.engine.task_recalibrations import TaskRecalibrations
 from monitor.engine.task_refits import TaskRefits
-from monitor.engine.windows import AnswerRows
+from monitor.engine.windows import AnswerRows, ClosedWindow
 from monitor.reports.views import LabelOutcome
+from monitor.reports.window_report import WindowReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +60,34 @@ class TaskSettings:
         filled = (1 + len(task.groups)) * (task.labels.max_answers // task.window.size)
         # Of a series two fewer than rows are counted of: the newest may be open, and another just begun.
         each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
-        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds)
+        return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level)
 
     def build(self, resume: Mapping[str, Any] | None = None) -> TaskEngine:
         """The engine, from the start or from where a snapshot left it."""
         return TaskEngine(self, resume)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskOutput:
+    """What records, or the time, brought of a task.
+
+    Parameters
+    ----------
+    windows : list of ClosedWindow
+        In the order in which they are reported.
+    matches : list of Matches
+        Answers that labels have reached.
+    shed : int
+        Answers beyond the cap.
+    """
+
+    windows: list[ClosedWindow]
+    matches: list[Matches] = field(default_factory=list)
+    shed: int = 0
+
+
 class TaskEngine:
-    """One task at work."""
+    """One task at work: chunks go in, closed windows come out, and `close` makes each window's reports."""
 
     def __init__(self, settings: TaskSettings, resume: Mapping[str, Any] | None = None) -> None:
         self._settings = settings
@@ -91,17 +112,18 @@ class TaskEngine:
             answers, saved = self.join.rings["answers"], state.get("recalibrations")
             self.recalibrations = TaskRecalibrations(settings.name, task, answers, settings.references, saved)
         self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
-        self.revisions: RevisionsLogic = settings.revisions.build(
-            self._labelled, self._realised, state.get("revisions")
-        )
+        self.revisions: RevisionsLogic = settings.revisions.build(state.get("revisions"))
         self.series: list[Series] = []
-        self._index = SeriesIndex(task.max_series, self._add_series, state)
+        self._index = SeriesIndex(task.max_series, state)
         self._given: list[int] = []
         self._gave_revisions = False
         for model, group, saved in state.get("series", ()):
+            self._index.add(model, group)
             self._add_series(model, group, saved)
+        self._index.take_new()
         for model in task.models:
             self._index.series_of(model, "")  # one that never answers must show, as silent
+        self._add_new_series()
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that the task needs to go on from here, but its settings."""
@@ -190,29 +212,32 @@ class TaskEngine:
         sequence : (n,) int64
             By the chunk's order, the place of each record among all that were ever received.
         """
-        step = TaskOutput([], [], 0)
+        output = TaskOutput([])
         if answers is not None:
-            batch, arrival = answers.batch, answers.arrival
-            series = self._index.models(batch)
-            step = self._take_answers(answers, series, partitions, sequence[batch.order])
-            shed = series < 0
-            # A record of several models holds its label once: it counts where any of them is watched.
-            reached = ~shed
-            if shed.any():
-                reached = ~shed | np.isin(batch.key, batch.key[~shed & (batch.key != NO_ID)])
-            self.join.outcomes[LabelOutcome.SHED] += int((~reached & (batch.label >= 0)).sum())
-            along = labels_along(
-                replace(batch, time=np.minimum(batch.time, arrival)), np.flatnonzero(reached)
-            )
+            series = self._index.models(answers.batch)
+            self._add_new_series()
+            output = self._take_answers(answers, series, partitions, sequence[answers.batch.order])
+            along = self._labels_along(answers, series >= 0)
             labels = along if labels is None else merged(along, labels)
         if labels is not None and len(labels):
-            step.matches.append(self._take_labels(labels, sequence[labels.order]))
-        return step
+            output.matches.append(self._take_labels(labels, sequence[labels.order]))
+        return output
+
+    def _labels_along(self, answers: TimedBatch, watched: NDArray[np.bool_]) -> LabelBatch:
+        """The labels that came in the answers' own records."""
+        batch = answers.batch
+        # A record of several models holds its label once: it counts where any of them is watched.
+        reached = watched
+        if not watched.all():
+            reached = watched | np.isin(batch.key, batch.key[watched & (batch.key != NO_ID)])
+        self.join.outcomes[LabelOutcome.SHED] += int((~reached & (batch.label >= 0)).sum())
+        time = np.minimum(batch.time, answers.arrival)
+        return labels_along(replace(batch, time=time), np.flatnonzero(reached))
 
     def _take_answers(
-        self, timed: TimedBatch, series: Ints, partitions: tuple[str, ...], sequence: Ints
+        self, answers: TimedBatch, series: Ints, partitions: tuple[str, ...], sequence: Ints
     ) -> TaskOutput:
-        batch, arrival = timed.batch, timed.arrival
+        batch, arrival = answers.batch, answers.arrival
         watched = series >= 0
         codes = np.array([model_code(name) for name in batch.models], dtype=np.int64)
         model = np.where(watched, codes[batch.model], -1)
@@ -221,36 +246,29 @@ class TaskEngine:
         new = self.join.is_new(batch.key, model, time)
         kept = np.flatnonzero(watched & new)
         groups = [self._index.groups(batch, name, watched) for name in self._settings.task.groups]
+        self._add_new_series()
         memberships = [series, *groups]
         for member in memberships:
             self._count_duplicates(member[watched & ~new & (member >= 0)])
-        rows = AnswerRows(
-            scores=batch.scores,
-            predicted=batch.predicted,
-            time=batch.time,
-            arrival=arrival,
-            sequence=sequence,
-            partition=batch.partition,
-            position=batch.position,
-        )
-        closed, windows, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
-        answers = Answers(
+        rows = answers.rows(sequence)
+        closed, numbers, confidence = self._into_windows(batch, rows, partitions, memberships, kept)
+        joined = Answers(
             key=batch.key[kept],
             model=model[kept],
             predicted=batch.predicted[kept],
             time=time[kept],
             sequence=sequence[kept],
             series=np.stack([member[kept] for member in memberships], axis=1),
-            window=np.stack(windows, axis=1),
+            window=np.stack(numbers, axis=1),
             confidence=confidence,
             scores=batch.scores[kept],
         )
         if self.refits is not None:
-            self.refits.answers_came(answers)
-        direct = match_directly(batch, kept, answers)
+            self.refits.answers_came(joined)
+        direct = match_directly(batch, kept, joined)
         without_id = (batch.label[kept] >= 0) & (batch.key[kept] == NO_ID)
         self.join.outcomes[LabelOutcome.MATCHED] += int(without_id.sum())
-        return TaskOutput(closed, [self.join.add_answers(answers), direct], int((~watched).sum()))
+        return TaskOutput(_in_order(closed), [self.join.add_answers(joined), direct], int((~watched).sum()))
 
     def _take_labels(self, labels: LabelBatch, sequence: Ints) -> Matches:
         codes = np.array([*map(model_code, labels.models), -1], dtype=np.int64)  # the last for every model
@@ -262,12 +280,6 @@ class TaskEngine:
         """Task, model and group of a series."""
         settings = self.series[series].settings
         return settings.task_name, settings.model, settings.group
-
-    def _labelled(self, series: int, window: int) -> int:
-        return self.series[series].labelled(window)
-
-    def _realised(self, series: int, window: int) -> Result:
-        return self.series[series].realised(window)
 
     def count(self, cells: Cells, cell: Cell, up_to: int | None = None) -> None:
         """Count matched labels into the window that their answers are in, up to a place in the stream."""
@@ -285,14 +297,23 @@ class TaskEngine:
                 if self.recalibrations is not None:
                     self.recalibrations.look(code, self.series[code])
 
-    def judged(self, series: int, now: float) -> None:
-        """The report of a window of this series has been made."""
-        if self.series[series].settings.group:
-            return
-        if self.refits is not None:
-            self.refits.close_window(now)
-        if self.recalibrations is not None:
-            self.recalibrations.close_window(series)
+    def request(self, window: ClosedWindow) -> EstimationRequest:
+        """What is to be estimated of a window."""
+        return self.series[self._number(window)].request(window)
+
+    def close(self, window: ClosedWindow, evaluation: Evaluation, now: float) -> list[WindowReport]:
+        """A window's report, then the last ones of earlier windows that are let go of for it."""
+        number = self._number(window)
+        report = self.series[number].close(window, evaluation)
+        if not window.series.group:
+            if self.refits is not None:
+                self.refits.close_window(now)
+            if self.recalibrations is not None:
+                self.recalibrations.close_window(number)
+        return [report, *self.revisions.closed(number, report, window.closed_at)]
+
+    def _number(self, window: ClosedWindow) -> int:
+        return self._index.series_of(window.series.model, window.series.group)
 
     def begin_refit(self, sequence: int, now: float) -> RefitJob | None:
         """See `TaskRefits.begin`."""
@@ -333,28 +354,28 @@ class TaskEngine:
             self.refits.wipe(ids)
         return self.join.forget(ids, self.models)
 
-    def tick(self, now: float, live: bool = True) -> list[SeriesWindow]:
+    def tick(self, now: float, live: bool = True) -> TaskOutput:
         """Close the windows that have grown old; `live`, by the clock, let go of rows that have."""
         if live:
             self._ageing.step(now, self.join.expire)
         if self.refits is not None:
             self.refits.schedule.tick(now)
-        found = [(i, series.tick(now)) for i, series in enumerate(self.series)]
-        return [SeriesWindow(i, window) for i, window in found if window]
+        closed = [series.tick(now) for series in self.series]
+        return TaskOutput(_in_order(window for window in closed if window))
 
-    def close(self) -> list[SeriesWindow]:
+    def end(self) -> TaskOutput:
         """Close every open window because the input has ended."""
-        found = [(i, series.close()) for i, series in enumerate(self.series)]
-        return [SeriesWindow(i, window) for i, window in found if window]
+        closed = [series.end() for series in self.series]
+        return TaskOutput(_in_order(window for window in closed if window))
 
     def _into_windows(
         self, batch: Batch, rows: AnswerRows, partitions: tuple[str, ...], memberships: list[Ints], kept: Ints
-    ) -> tuple[list[SeriesWindow], list[Ints], Floats]:
+    ) -> tuple[list[ClosedWindow], list[Ints], Floats]:
         """Push the kept rows into each series that they belong to, first that of their model.
 
         Return the windows closed and joined, and each row's confidence by its model's calibration.
         """
-        closed: list[SeriesWindow] = []
+        closed: list[ClosedWindow] = []
         numbers: list[Ints] = []
         confidence = np.full(len(batch), np.nan)
         for membership in memberships:
@@ -362,11 +383,11 @@ class TaskEngine:
             for series, places in by_code(membership, kept):
                 part = rows.take(places)
                 if not numbers:
-                    confidence[places] = self.series[series].confidence(part.scores, part.predicted)
+                    confidence[places] = self.series[series].active.confidence(part.scores, part.predicted)
                 more, number[places] = self.series[series].push(
                     part, partitions, batch.version[places], batch.versions
                 )
-                closed += [SeriesWindow(series, window) for window in more]
+                closed += more
             numbers.append(number[kept])
         return closed, numbers, confidence[kept]
 
@@ -374,14 +395,23 @@ class TaskEngine:
         for code, count in zip(*np.unique(series, return_counts=True), strict=True):
             self.series[int(code)].add_duplicates(int(count))
 
+    def _add_new_series(self) -> None:
+        for model, group in self._index.take_new():
+            self._add_series(model, group)
+
     def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None = None) -> None:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
-        self.series.append(settings.build(self._settings.references.get(model), saved))
+        series = settings.build(self._settings.references.get(model), saved)
+        self.series.append(series)
+        self.revisions.add_series(series.tally)
         if self.refits is not None:
             self.refits.add_series(model, group)
         if self.recalibrations is not None:
-            self.recalibrations.look(len(self.series) - 1, self.series[-1])
-        self._index.note(model, group)
+            self.recalibrations.look(len(self.series) - 1, series)
         if group and saved is None:
             # A group that comes later has the calibration that its model has by then.
-            self.series[-1].follow(self.series[self._index.series_of(model, "")])
+            series.follow(self.series[self._index.series_of(model, "")])
+
+
+def _in_order(windows: Iterable[ClosedWindow]) -> list[ClosedWindow]:
+    return sorted(windows, key=StreamPosition.of_closing)

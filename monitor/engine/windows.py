@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,17 @@ LAST = 2**62
 """A sequence after every row's."""
 
 _FIRST_ROOM = 16  # rows
+
+
+class SeriesName(NamedTuple):
+    """Whose windows they are: a model of a task, or one group of it; of an arena the task alone."""
+
+    task: str = ""
+    model: str = ""
+    group: str = ""
+
+
+NO_NAME = SeriesName()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +81,9 @@ class ClosedWindow:
 
     Parameters
     ----------
+    series : SeriesName
     number : int
-        Counts from 0 for each task, model and group.
+        Counts from 0 in its series.
     closed_by : {"size", "age", "version", "end"}
     version : str
         Of the model, as given with its rows.
@@ -87,6 +99,7 @@ class ClosedWindow:
         the first and the last of each stretch, in turn.
     """
 
+    series: SeriesName
     number: int
     closed_by: ClosedBy
     version: str
@@ -114,6 +127,8 @@ class CountWindow:
         Rows without which no window closes by age, at most `size`.
     max_age_seconds : float
         Age past which a window closes early: with the first row that arrives later, which is not in it.
+    series : SeriesName, optional
+        Whose windows they are.
 
     Raises
     ------
@@ -134,6 +149,7 @@ class CountWindow:
     size: int
     min_size: int
     max_age_seconds: float
+    series: SeriesName = NO_NAME
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -379,6 +395,7 @@ class WindowLogic:
     def _close(self, reason: ClosedBy, at: int) -> ClosedWindow:
         scores, predicted, times = self._columns()
         window = ClosedWindow(
+            series=self._settings.series,
             number=self._number,
             closed_by=reason,
             version=self._version,

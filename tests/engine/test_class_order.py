@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError
-from monitor.engine.class_order import FEWEST_ROWS, refuse_reversed_classes
-from monitor.engine.reference import Reference
+from monitor.engine.reference import FEWEST_IN_ORDER, Reference, refuse_reversed_classes
 from tests.daemon import command, configuration, ndjson, write_configuration
 from tests.streams import answers
 
@@ -55,7 +54,7 @@ def test_rare_events_in_the_other_order_are_refused():
 
 
 def test_fewer_rows_than_fifty_say_nothing():
-    second, labels = good(FEWEST_ROWS)
+    second, labels = good(FEWEST_IN_ORDER)
     refuse(reference(1 - second[1:], labels[1:]))
     with pytest.raises(ConfigError):
         refuse(reference(1 - second, labels))

@@ -308,7 +308,7 @@ def test_after_a_fit_on_labels_intervals_hold_the_error_of_so_many_rows_in_group
     fits = zip(recorder.jobs, recorder.done, strict=True)
     job, done = [one for one in fits if one[1].calibration is not None][-1]
     assert job.reference is not None
-    confidence = found.engine.series["t"][0].confidence(job.labelled.scores, job.labelled.predicted)
+    confidence = found.engine.series["t"][0].active.confidence(job.labelled.scores, job.labelled.predicted)
     # Right by chance alone, as the confidences say: the mean of a curve is known as well as that.
     chance = float((confidence * (1 - confidence)).mean())
     share, one = np.full(len(confidence), 1 / len(confidence)), np.zeros(len(confidence), dtype=np.int64)

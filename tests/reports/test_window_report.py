@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from monitor import RankInterval
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.results import Estimate, Result, Unknown
-from monitor.engine.last_window import estimates_from, plain_estimates
+from monitor.engine.series_output import estimates_from, plain_estimates
 from monitor.reports.reader import from_json
 from monitor.reports.views import (
     CalibrationView,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, id_keys
 from monitor.config.root import Task
 from monitor.engine.labels.columns import answer_keys
-from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import LARGEST, BoundedTable
 
 _SECONDS_A_DAY = 86_400.0

@@ -9,11 +9,10 @@ from monitor.base.records import Chunk, Ints, Keys, LabelBatch
 from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
 from monitor.engine.arena.engine import ArenaEngine, ArenaSettings
-from monitor.engine.chunks import latest_arrivals, split
+from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.report_order import OrderedReport
-from monitor.engine.steps import TimedBatch
 
 
 class Arenas(Mapping[str, ArenaEngine]):
@@ -40,26 +39,6 @@ class Arenas(Mapping[str, ArenaEngine]):
 
     def __len__(self) -> int:
         return len(self._arenas)
-
-    def piece(self, chunk: Chunk, clock: float, event_time: bool) -> tuple[Chunk, Chunk | None]:
-        """A chunk up to where a window of comparisons may close, and the rest; the whole where none may.
-
-        So what a window says rests on the verdicts that came before it closed, however the stream is cut.
-
-        Parameters
-        ----------
-        chunk : Chunk
-        clock : float
-            Before the chunk.
-        event_time : bool
-            Whether the records' own times move it.
-        """
-        compared = [batch for batch in chunk.batches if batch.task in self._arenas]
-        if not compared:
-            return chunk, None
-        arrival = latest_arrivals(chunk, clock, event_time)
-        stop = min(self[batch.task].may_close(batch, arrival, clock) for batch in compared)
-        return split(chunk, stop) if stop < len(arrival) else (chunk, None)
 
     def absorb(
         self,

@@ -12,10 +12,10 @@ from monitor.base.records import Batch, Floats, Ints, LabelBatch
 from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
 from monitor.engine.arena.join import ComparisonJoin
+from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.columns import Forgotten
-from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
-from monitor.engine.steps import TimedBatch
-from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, WindowLogic
+from monitor.engine.report_order import OrderedReport, StreamPosition
+from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.arena_view import ArenaView
 from monitor.reports.reader import from_json
@@ -65,7 +65,8 @@ class ArenaEngine:
         for name in settings.arena.models:  # one that never answers must show, as unknown
             self._number(name)
         size = settings.arena.window
-        window = CountWindow(size.size, size.min_size, size.max_age_seconds)
+        series = SeriesName(settings.name)
+        window = CountWindow(size.size, size.min_size, size.max_age_seconds, series)
         self._overdue, self._window = _restored(window, state.get("window"))
 
     @property
@@ -112,7 +113,8 @@ class ArenaEngine:
         kept = np.flatnonzero(watched & new)
         self._count["duplicates"] += int((watched & ~new).sum())
         self.join.logic.outcomes[LabelOutcome.SHED] += int((~watched & (batch.label >= 0)).sum())
-        closed, window = self._push(batch, comparisons.arrival, kept, partitions, order)
+        rows = TimedBatch(batch, comparisons.arrival).rows(order)
+        closed, window = self._window.push(rows.take(kept), partitions)
         self.join.add(batch, kept, (a[kept], b[kept]), window, order[kept])
         self.join.add_verdicts(batch, verdicts, np.flatnonzero(watched), places)
         return [*reports, *map(self._report, closed)], int((~watched).sum())
@@ -212,20 +214,6 @@ class ArenaEngine:
         self._names.append(name)
         return len(self._names) - 1
 
-    def _push(
-        self, batch: Batch, arrival: Floats, kept: Ints, partitions: tuple[str, ...], order: Ints
-    ) -> tuple[list[ClosedWindow], Ints]:
-        rows = AnswerRows(
-            scores=batch.scores,
-            predicted=batch.predicted,
-            time=batch.time,
-            arrival=arrival,
-            sequence=order,
-            partition=batch.partition,
-            position=batch.position,
-        )
-        return self._window.push(rows.take(kept), partitions)
-
     def _take_overdue(self) -> list[OrderedReport]:
         """The window that a smaller configured size has closed."""
         overdue, self._overdue = self._overdue, None
@@ -244,8 +232,7 @@ class ArenaEngine:
             positions=window.positions,
             standing=standing(tuple(self._names), rows, arena.reference_model, arena.level),
         )
-        place = StreamPosition(window.closed_at, Phase.CLOSED, 0, self.settings.name, "", "")
-        return OrderedReport(place, self._last)
+        return OrderedReport(StreamPosition.of_closing(window), self._last)
 
 
 _NAMES_KEPT = 10_000  # a flood of names must not fill the memory
@@ -257,6 +244,6 @@ def _restored(
     """The open window, and that which is closed as the configured size is smaller now."""
     if state is None or state["scores"] is None or len(state["time"]) < settings.size:
         return None, settings.build(state)
-    wide = CountWindow(len(state["time"]), 1, settings.max_age_seconds).build(state)
+    wide = CountWindow(len(state["time"]), 1, settings.max_age_seconds, settings.series).build(state)
     closed = wide.close("size")
     return closed, settings.build(wide.snapshot())

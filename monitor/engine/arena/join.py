@@ -13,9 +13,9 @@ from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, m
 from monitor.base.state_changes import ARENA_RINGS
 from monitor.config.labels import Labels
 from monitor.engine.labels.ageing import Ageing
-from monitor.engine.labels.along import labels_along, merged
 from monitor.engine.labels.columns import Answers, Forgotten, weights
 from monitor.engine.labels.join import LabelJoin, LabelJoinLogic
+from monitor.engine.labels.matching import labels_along, merged
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.pairwise.standing import Comparisons
 

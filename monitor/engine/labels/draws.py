@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from monitor.base.records import Floats, Ints, Keys, LabelBatch, mix
 from monitor.engine.labels.columns import Horizon
-from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
 
 FEWEST_DRAWS = 30

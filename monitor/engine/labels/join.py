@@ -37,8 +37,7 @@ from monitor.engine.labels.columns import (
     answer_keys,
     keys_of,
 )
-from monitor.engine.labels.credit import assign_labels
-from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.matching import assign_labels, repeats
 from monitor.engine.labels.table import LARGEST, BoundedTable
 from monitor.reports.views import LabelOutcome
 

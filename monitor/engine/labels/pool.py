@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from monitor.base.records import NO_ID, Floats, Ints, Keys
 from monitor.engine.labels.columns import Horizon, Matches, answer_keys, model_code
-from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.sampling.stratified import sample, strata
 

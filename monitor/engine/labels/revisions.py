@@ -16,26 +16,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from monitor.base.names import REALISED
-from monitor.base.results import Result
-from monitor.engine.labels.cells import Cell, Cells
+from monitor.engine.labels.tally import Cell, Cells, Tally
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, revised, to_json
 
 FEWEST_KEPT = 1000
 """Windows of a task that are kept in any case: 2 MB. Reports kept beside their lines: as many."""
-
-Labelled = Callable[[int, int], int]
-"""Of a series and a window: how many of its rows are labelled at present."""
-
-Realised = Callable[[int, int], Result]
-"""Of a series and a window: its realised accuracy at present."""
 
 
 class Crossing(NamedTuple):
@@ -73,6 +66,8 @@ class Revisions:
         Of one series; labelled rows must be counted of as many windows at least.
     horizon_seconds : float
         Between a window's end and that of a later one of its series, past which labels are not awaited.
+    level : float
+        Of the intervals.
 
     Raises
     ------
@@ -83,6 +78,7 @@ class Revisions:
     keep: int
     keep_each: int
     horizon_seconds: float
+    level: float
 
     def __post_init__(self) -> None:
         for name in ("keep", "keep_each"):
@@ -91,11 +87,9 @@ class Revisions:
         if not self.horizon_seconds > 0:
             raise ValueError(f"horizon_seconds must be above 0, got {self.horizon_seconds}")
 
-    def build(
-        self, labelled: Labelled, realised: Realised, resume: Mapping[str, Any] | None = None
-    ) -> RevisionsLogic:
+    def build(self, resume: Mapping[str, Any] | None = None) -> RevisionsLogic:
         """The revisions, from the start or from where a snapshot left them."""
-        return RevisionsLogic(self, labelled, realised, resume)
+        return RevisionsLogic(self, resume)
 
 
 class RevisionsLogic:
@@ -109,15 +103,9 @@ class RevisionsLogic:
         Whether there is something that no checkpoint has saved yet.
     """
 
-    def __init__(
-        self,
-        settings: Revisions,
-        labelled: Labelled,
-        realised: Realised,
-        resume: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, settings: Revisions, resume: Mapping[str, Any] | None = None) -> None:
         self._settings = settings
-        self._labelled, self._realised = labelled, realised
+        self._tallies: list[Tally] = []
         self._kept: OrderedDict[Cell, _Kept] = OrderedDict()  # in the order of closing
         self._reports: OrderedDict[Cell, WindowReport] = OrderedDict()  # the lines of some of those, as read
         self._of_series: dict[int, deque[int]] = {}
@@ -129,6 +117,10 @@ class RevisionsLogic:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def add_series(self, tally: Tally) -> None:
+        """The task has one more series, whose labelled rows are counted there."""
+        self._tallies.append(tally)
 
     def closed(self, series: int, report: WindowReport, closed_at: int) -> list[WindowReport]:
         """Take a window as it closes; return the last lines of those that are let go of for it.
@@ -155,6 +147,10 @@ class RevisionsLogic:
             self._of_series[oldest[0]].popleft()
             found += self._let_go([oldest])
         return found
+
+    def _labelled(self, series: int, window: int) -> int:
+        """How many rows of a window are labelled so far."""
+        return self._tallies[series].counts(window)[0]
 
     def _is_over(self, series: int, report: WindowReport) -> bool:
         oldest = self._kept[series, self._of_series[series][0]]
@@ -194,7 +190,8 @@ class RevisionsLogic:
             return None
         before = self._reports.pop(cell, None) or from_json(kept.line)
         # Held against what was written: a label that was changed and changed back is no news.
-        report = revised(before, kept.line, REALISED, self._realised(series, window))
+        realised = self._tallies[series].realised(window, self._settings.level)
+        report = revised(before, kept.line, REALISED, realised)
         self._remember(cell, report or before)
         if report is not None:
             kept.line, kept.revision, kept.told = report.line, report.revision, told

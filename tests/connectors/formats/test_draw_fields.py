@@ -14,7 +14,7 @@ import pytest
 from connectors.formats.decode.draws import DRAW_FIELDS
 from monitor.base.records import DRAW, id_keys
 from monitor.config.mapping import FieldMapping
-from monitor.engine.labels.along import merged
+from monitor.engine.labels.matching import merged
 from tests.connectors.formats.test_mapping import decode as decode_mapped
 from tests.connectors.formats.test_tables import LAYOUT, chunks_of
 from tests.records import answer, decode, message_chunk

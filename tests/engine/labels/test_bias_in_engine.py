@@ -131,11 +131,11 @@ def test_the_interval_is_that_of_the_labels_known_when_the_window_closed(
     records = stream()
     scores = np.array([one["scores"] for one in records[::2]])
     predicted = scores.argmax(axis=1)
-    confidence = series.confidence(scores, predicted)
+    confidence = series.active.confidence(scores, predicted)
     right = np.array([label["label"] for label in records[1::2]]) == np.array(["ok", "bad"])[predicted]
     for window, told in enumerate(accuracies(reports)):
         follower = BiasFollower(100, {})
-        follower.calibrated_on(series.confidence(known.scores, known.predicted), model.components)
+        follower.calibrated_on(series.active.confidence(known.scores, known.predicted), model.components)
         before = np.arange(100 * window + 99)
         follower.add(before // 100, confidence[before], right[before])
         rows = slice(100 * window, 100 * window + 100)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.engine.labels.cells import Cells
 from monitor.engine.labels.columns import Matches
+from monitor.engine.labels.tally import Cells
 from monitor.stats.estimate.hajek import Excess, excess
 
 NEWEST = (1 << 40) - 1

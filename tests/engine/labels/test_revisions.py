@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monitor.base.names import REALISED
-from monitor.base.results import Estimate, Unknown
+from monitor.base.results import Estimate
 from monitor.base.state_changes import assembled
 from monitor.engine.labels.revisions import Revisions
+from monitor.engine.labels.tally import Tally
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import to_json
 from monitor.store import Store
@@ -220,16 +221,11 @@ def test_labels_that_come_after_a_window_was_let_go_of_are_counted():
 
 
 def logic(keep=100, keep_each=100, resume=None):
-    counts: dict[tuple[int, int], int] = {}
-
-    def labelled(series, window):
-        return counts.get((series, window), 0)
-
-    def accuracy(series, window):
-        rows = labelled(series, window)
-        return Estimate(0.5, 0.4, 0.6, 0.95, rows) if rows else Unknown("no labels yet")
-
-    return Revisions(keep, keep_each, 3600.0).build(labelled, accuracy, resume), counts
+    tallies = [Tally(keep=1000) for _ in range(2)]
+    revisions = Revisions(keep, keep_each, 3600.0, level=0.95).build(resume)
+    for tally in tallies:
+        revisions.add_series(tally)
+    return revisions, tallies
 
 
 def report(window, model="erm"):
@@ -239,10 +235,11 @@ def report(window, model="erm"):
 
 
 def test_memory_is_bounded_for_a_task_and_for_each_series_and_the_oldest_is_told_last():
-    revisions, counts = logic(keep=5, keep_each=3)
+    revisions, tallies = logic(keep=5, keep_each=3)
     for window in range(3):
         assert revisions.closed(0, report(window), 0) == []
-    counts[0, 0] = counts[0, 1] = counts[0, 2] = 7
+    for window in range(3):
+        tallies[0].add(window, labelled=7, correct=6)
     assert [(r.window, r.revision) for r in revisions.closed(0, report(3), 0)] == [(0, 1)]
     assert [(r.window, r.revision) for r in revisions.closed(1, report(0), 0)] == []
     assert [(r.window, r.revision) for r in revisions.closed(1, report(1), 0)] == []
@@ -251,11 +248,11 @@ def test_memory_is_bounded_for_a_task_and_for_each_series_and_the_oldest_is_told
 
 
 def test_a_snapshot_holds_plain_values_and_gives_the_same_again():
-    revisions, counts = logic()
-    counts[0, 1] = 3
+    revisions, tallies = logic()
+    tallies[0].add(1, labelled=3, correct=2)
     revisions.closed(0, report(0), 0)
     revisions.closed(0, report(1), 0)
-    counts[0, 0] = 2
+    tallies[0].add(0, labelled=2, correct=1)
     assert revisions.revise(0, 0).revision == 1
     state = through_msgpack(revisions.snapshot())
     again, _ = logic(resume=state)
@@ -272,7 +269,7 @@ def test_a_snapshot_holds_plain_values_and_gives_the_same_again():
 )
 def test_settings_out_of_range_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        Revisions(*settings)
+        Revisions(*settings, level=0.95)
 
 
 def saved_and_resumed(rig, reports, folder, keep_reports=1000):

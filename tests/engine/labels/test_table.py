@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from monitor.base.records import mix
 from monitor.engine.labels import table
-from monitor.engine.labels.repeats import repeats
+from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
 from tests.plain_state import same, through_msgpack
 

@@ -1,0 +1,258 @@
+"""What a series brings out: the report of each window, and what is shown of it until the next one closes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
+from monitor.config.root import Task
+from monitor.engine.evaluate import Evaluation
+from monitor.engine.labels.tally import Tally
+from monitor.engine.windows import ClosedWindow, SeriesName
+from monitor.reports.trust import Trust
+from monitor.reports.views import (
+    CalibrationView,
+    ChartView,
+    ClassEstimate,
+    MetricEstimate,
+    ObjectiveView,
+    Rebaselined,
+)
+from monitor.reports.window_report import WindowReport
+from monitor.stats.charts.base import Verdict
+from monitor.stats.pairwise.ranking import RankInterval
+
+_REBASELINES_KEPT = 20
+
+
+class SeriesOutput:
+    """Puts together what a window's report says: without labels, by labels, and by the last refit.
+
+    Parameters
+    ----------
+    task : Task
+    name : SeriesName
+    tally : Tally
+        The series' labelled rows.
+    resume : mapping, optional
+        What `snapshot` gave, or anything that holds it.
+
+    Attributes
+    ----------
+    end_time : float or None
+        Of the last window, seconds since the epoch; None before the first.
+    charts : tuple of ChartView
+        Of the last window.
+    classes : tuple of ClassEstimate
+        Of the last window.
+    """
+
+    def __init__(
+        self, task: Task, name: SeriesName, tally: Tally, resume: Mapping[str, Any] | None = None
+    ) -> None:
+        state: Mapping[str, Any] = resume or {}
+        self._task = task
+        self._refits = not name.group and name.model in task.refit_models
+        self._by_labels = task.realised_estimators if "accuracy" in task.metrics else ()
+        self._tally = tally
+        self._fitted = estimates_from(state.get("fitted", ()))
+        last = state.get("last") or {}
+        self.end_time: float | None = last.get("end_time")
+        self._estimates = estimates_from(last.get("estimates", ()))
+        self.charts = tuple(
+            ChartView(metric, Verdict(center, lower, upper, tuple(rules), out))
+            for metric, center, lower, upper, rules, out in last.get("charts", ())
+        )
+        self.classes = tuple(
+            ClassEstimate(metric, tag, of_class, _result(saved))
+            for metric, tag, of_class, saved in last.get("classes", ())
+        )
+        self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
+        self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
+
+    def take_fitted(self, fitted: tuple[MetricEstimate, ...]) -> None:
+        """A refit has brought these."""
+        self._fitted = fitted
+
+    def report(
+        self,
+        window: ClosedWindow,
+        evaluation: Evaluation,
+        comparisons: Sequence[MetricEstimate],
+        judged: tuple[tuple[ChartView, ...], tuple[ObjectiveView, ...]],
+        calibration: CalibrationView,
+        trust: Trust | None,
+    ) -> WindowReport:
+        """The report of a window that has closed just now.
+
+        Parameters
+        ----------
+        window : ClosedWindow
+        evaluation : Evaluation
+        comparisons : sequence of MetricEstimate
+            What `monitor.engine.comparators` says of it.
+        judged : pair of tuples
+            What its charts and its objectives say.
+        calibration : CalibrationView
+        trust : Trust or None
+            Where labels contradict the accuracy.
+        """
+        self.end_time = window.end_time
+        self._estimates = self._of_window(window.number, evaluation, comparisons)
+        self.classes = self._of_classes(evaluation)
+        self.charts, objectives = judged
+        untold, self._untold = self._untold, []
+        return WindowReport(
+            **window.series._asdict(),
+            version=window.version,
+            window=window.number,
+            size=window.size,
+            closed_by=window.closed_by,
+            start_time=window.start_time,
+            end_time=window.end_time,
+            calibration=calibration,
+            estimates=self._estimates,
+            charts=self.charts,
+            objectives=objectives,
+            positions=window.positions,
+            rebaselined=tuple(untold),
+            trust=trust,
+            classes=self.classes,
+        )
+
+    def note_rebaseline(self, metric: str, reason: str, time: float, window: int) -> None:
+        """A new baseline was asked for while this window was open: the next report says so.
+
+        The newest 20 are kept.
+        """
+        self._untold = [*self._untold, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
+        noted = {"metric": metric, "reason": reason, "time": time, "window": window}
+        self._rebaselines = [*self._rebaselines, noted][-_REBASELINES_KEPT:]
+        self.charts = tuple(chart for chart in self.charts if chart.metric != metric)
+
+    def forget_charts(self) -> None:
+        """Another baseline begins: what the charts said until now says nothing of it."""
+        self.charts = ()
+
+    def estimates(self, open_window: int) -> tuple[MetricEstimate, ...]:
+        """The last window's; realised as known now, of the newest window with labels; refitted as of now.
+
+        Parameters
+        ----------
+        open_window : int
+            Its number: labels of its rows tell of no closed window.
+        """
+        if self.end_time is None:
+            return ()
+        newest = self._tally.newest(before=open_window)
+        now = self._realised(self._tally.closed - 1 if newest is None else newest) + self._refitted()
+        by_labels = {each.estimator for each in now}
+        return (*(each for each in self._estimates if each.estimator not in by_labels), *now)
+
+    def snapshot(self) -> dict[str, Any]:
+        """For the series' snapshot: the last window as it is shown, the last refit's estimates, baselines."""
+        return {
+            "last": None if self.end_time is None else self._shown(self.end_time),
+            "fitted": plain_estimates(self._fitted),
+            "rebaselines": [dict(each) for each in self._rebaselines],
+            "untold": [[each.metric, each.reason] for each in self._untold],
+        }
+
+    def _shown(self, end_time: float) -> dict[str, Any]:
+        return {
+            "end_time": end_time,
+            "estimates": plain_estimates(self._estimates),
+            "classes": [[e.metric, e.estimator, e.of_class, _plain(e.result)] for e in self.classes],
+            "charts": [
+                [c.metric, v.center, v.lower, v.upper, list(v.rules), v.out_of_control]
+                for c in self.charts
+                for v in (c.verdict,)
+            ],
+        }
+
+    def _of_window(
+        self, window: int, evaluation: Evaluation, comparisons: Sequence[MetricEstimate]
+    ) -> tuple[MetricEstimate, ...]:
+        own = []
+        if AVERAGE_CONFIDENCE in self._task.estimators:
+            own = [
+                MetricEstimate(
+                    metric, AVERAGE_CONFIDENCE, result, evaluation.labels if metric == "accuracy" else 0
+                )
+                for metric, result in evaluation.estimates.items()
+            ]
+        return (*own, *comparisons, *self._realised(window), *self._refitted())
+
+    def _of_classes(self, evaluation: Evaluation) -> tuple[ClassEstimate, ...]:
+        """The classes by themselves, where they are asked for."""
+        if AVERAGE_CONFIDENCE not in self._task.estimators:
+            return ()
+        return tuple(
+            ClassEstimate(metric, AVERAGE_CONFIDENCE, self._task.classes[k], result)
+            for (metric, k), result in evaluation.classes.items()
+        )
+
+    def _refitted(self) -> list[MetricEstimate]:
+        """What the last refit said of this model, not of a window of it; nothing of a group."""
+        if not self._refits:
+            return []
+        known = {(found.estimator, found.metric): found for found in self._fitted}
+        none = Unknown(Reason.NOT_FITTED)
+        return [
+            known.get((tag, metric), MetricEstimate(metric, tag, none))
+            for tag in self._task.refit_estimators
+            for metric in self._task.metrics
+        ]
+
+    def _realised(self, window: int) -> list[MetricEstimate]:
+        """What the labels that are known say of this window, of the newest cohort, and of the horizon."""
+        task = self._task
+        if not self._by_labels:
+            return []
+        found: dict[str, Callable[[], Result]] = {
+            REALISED: lambda: self._tally.realised(window, task.level),
+            REALISED_COHORT: lambda: self._tally.realised_cohort(task.level),
+            REALISED_HORIZON: lambda: self._tally.realised_horizon(task.level),
+        }
+        return [
+            MetricEstimate("accuracy", name, estimate())
+            for name, estimate in found.items()
+            if name in self._by_labels
+        ]
+
+
+def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[list[Any]]:
+    """Estimates as plain values."""
+    return [[e.metric, e.estimator, _plain(e.result), *_more(e)] for e in estimates]
+
+
+def _more(e: MetricEstimate) -> list[int]:
+    """What few estimates have: labels, and ranks behind them, of which the second may be missing."""
+    ranks = [end for rank in (e.rank, e.rank_chi_square) if rank for end in (rank.best, rank.worst)]
+    return [e.labels, *ranks] if e.labels or ranks else []
+
+
+def estimates_from(state: Sequence[Sequence[Any]]) -> tuple[MetricEstimate, ...]:
+    """The estimates that `plain_estimates` gave."""
+    return tuple(
+        MetricEstimate(metric, tag, _result(found), *_of_few(*more)) for metric, tag, found, *more in state
+    )
+
+
+def _of_few(labels: int = 0, *ends: int) -> tuple[int, *tuple[RankInterval, ...]]:
+    """What `_more` gave."""
+    return labels, *(RankInterval(*ends[at : at + 2]) for at in range(0, len(ends), 2))
+
+
+def _result(found: Sequence[Any]) -> Result:
+    if not isinstance(found[0], str):
+        return Estimate(*found)
+    return Unknown(*found) if len(found) == 1 else TooFew(*found)
+
+
+def _plain(result: Result) -> list[Any]:
+    if isinstance(result, Unknown):
+        return [str(result.reason), result.n] if isinstance(result, TooFew) else [str(result.reason)]
+    return [result.value, result.lower, result.upper, result.level, result.n]
