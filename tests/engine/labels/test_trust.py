@@ -17,6 +17,7 @@ from monitor.engine.labels.bias import bias
 from monitor.engine.labels.trust import ALARM, ROWS_KEPT, SHIFTS, TrustTest, epsilon_of, ratio
 from monitor.reports.trust import Bias
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.nearly import nearly
 from tests.plain_state import same, through_msgpack
 
 EPSILON = 0.1
@@ -262,7 +263,7 @@ class TestBias:
     def test_certain_confidences_and_single_rows_stay_within_bounds(self, c, hit):
         found = bias(np.array([c]), np.array([hit]))
         assert -1 <= found.lower <= found.value <= found.upper <= 1
-        assert found.value == hit - c
+        assert found.value == nearly(hit - c)
 
     def test_it_widens_with_the_level_and_refuses_nothing_and_nonsense(self):
         _, confidence, right = rows(100)
