@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from connectors.files import FileSource
-from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import StdinSource
 from monitor.base.records import TaskLayout
@@ -43,6 +42,8 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
 
 def build_inputs(config: Config) -> list[Input]:
     """Every configured source with a decoder of its own."""
+    from connectors.formats.decode.decoder import Decoder
+
     known = layouts(config.tasks)
     inputs = []
     for settings in config.sources:

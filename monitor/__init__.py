@@ -21,8 +21,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it equal to the
     from monitor.config.chart import ChartConfig as ChartConfig
     from monitor.config.file import load_config as load_config
     from monitor.config.root import Config as Config
-    from monitor.engine.judge import chart_for as chart_for
-    from monitor.engine.judge import chart_from_config as chart_from_config
+    from monitor.engine.charting import chart_for as chart_for
+    from monitor.engine.charting import chart_from_config as chart_from_config
     from monitor.reports.window_report import WindowReport as WindowReport
     from monitor.stats.calibration import CALIBRATIONS as CALIBRATIONS
     from monitor.stats.calibration import CALIBRATORS as CALIBRATORS

@@ -10,7 +10,7 @@ from monitor.cli.check.calibrations import calibration_warnings, choice_lines
 from monitor.cli.check.check import check
 from monitor.cli.check.intervals import interval_sentences
 from monitor.cli.check.text import render
-from monitor.cli.daemon import engine_settings, reference_windows
+from monitor.cli.settings import reference_windows, tried_references
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
@@ -30,12 +30,12 @@ def check_file(path: str) -> str:
     for source in config.sources:
         build_source(source, known)
     _try_topics(config)
-    settings = engine_settings(config)
-    report = check(config, reference_windows(settings))
-    weak = calibration_warnings(settings.tasks, settings.references)
-    intervals = interval_sentences(settings.tasks, settings.references)
+    tasks, references = config.scored_tasks, tried_references(config)
+    report = check(config, reference_windows(config, references))
+    weak = calibration_warnings(tasks, references)
+    intervals = interval_sentences(tasks, references)
     text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *_unwritable(config))))
-    chosen = choice_lines(settings.tasks, settings.references)
+    chosen = choice_lines(tasks, references)
     return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
 
 

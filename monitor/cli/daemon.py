@@ -17,20 +17,18 @@ from monitor.agent.agent import Agent
 from monitor.agent.refit_process import Limits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
-from monitor.cli.check.check import check, unmatched_models
+from monitor.cli.check.check import unmatched_models
 from monitor.cli.check.intervals import interval_sentences
 from monitor.cli.journal import Journal, JournalSinks
 from monitor.cli.outputs import alert_pushers, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads
-from monitor.cli.references import read_references
+from monitor.cli.settings import engine_settings, reference_windows
 from monitor.cli.state import open_state
-from monitor.cli.tried import Stamp, Tried, reference_stamps, try_references
+from monitor.cli.tried import Stamp, Tried, reference_stamps
 from monitor.config.file import load_config
 from monitor.config.reload import classify
 from monitor.config.root import Config
-from monitor.engine.engine import Engine, EngineSettings
-from monitor.engine.refit.fit import refit
-from monitor.engine.refit.recalibration import recalibrate
+from monitor.engine.engine import Engine
 from monitor.export.http.server import HttpServer, build_app
 from monitor.export.page import render_page
 from monitor.export.page.routes import page_routes
@@ -39,8 +37,6 @@ from monitor.export.prometheus.collector import registry
 from monitor.export.sinks.sinks import AgentSinks, SinkSet
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
-from monitor.stats.labelled import flow
-from monitor.stats.labelled.ssme_flow import SSMEFlow
 from monitor.store.store import FILE
 
 log = logging.getLogger("blindsight")
@@ -50,47 +46,6 @@ _DRAIN_SECONDS = 4.0  # of the five within which SIGTERM must have ended the pro
 _SWAP_SECONDS = 2.0  # for the engine to come to a reload, and as long again to carry it out
 
 Watch = Callable[[Sequence[WindowReport]], None]
-
-
-def engine_settings(
-    config: Config, event_time: bool = False, in_flow: bool = False, tried: Tried | None = None
-) -> EngineSettings:
-    """What the engine of a configuration is built from, its references read.
-
-    Everything is tried here that the engine would otherwise do as models appear: what a reference or a
-    chart cannot carry must be known before the start, and not stop the agent when the first answer comes;
-    but for what `tried` knows.
-
-    Raises
-    ------
-    ConfigError
-        A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
-        way round; a chart cannot keep its promise.
-    MissingExtraError
-        An estimator needs an extra that is not installed.
-    """
-    for name, task in config.scored_tasks.items():
-        if SSMEFlow.tag in task.estimators:
-            flow.require(f"tasks.{name}.estimators: {SSMEFlow.tag}")
-    # A replay must give the same bytes, however fast it goes.
-    inline, again = (refit, recalibrate) if event_time or in_flow else (None, None)
-    settings = EngineSettings(
-        config.scored_tasks, read_references(config), event_time, inline, again, config.arenas
-    )
-    try_references(settings, tried)
-    check(config, reference_windows(settings))
-    return settings
-
-
-def reference_windows(settings: EngineSettings) -> dict[str, dict[str, int]]:
-    """Windows in each task's reference file, by model."""
-    return {
-        name: {
-            model: len(reference.labels) // settings.tasks[name].window.size
-            for model, reference in models.items()
-        }
-        for name, models in settings.references.items()
-    }
 
 
 class Daemon:
@@ -130,7 +85,7 @@ class Daemon:
             else JournalSinks(sinks, journal, watch_recent)
         )
         self._retention = retention(config)
-        for warning in unmatched_models(config, reference_windows(settings)):
+        for warning in unmatched_models(config, reference_windows(config, settings.references)):
             log.warning("%s.", warning)
         for said in interval_sentences(settings.tasks, settings.references):
             log.info("%s.", said)

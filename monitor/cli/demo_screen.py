@@ -24,7 +24,7 @@ from monitor.cli.demo.summary import WHY, ModelSummary, alarms_of_truth, metric_
 from monitor.cli.demo.trust import TRUST_WHY, TrustStories, trust_sentences
 from monitor.config.file import load_config
 from monitor.config.root import Config, FileSource, Task, listen_address
-from monitor.engine.judge import chart_for
+from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import stacked_svg
 from monitor.export.sinks.reports import cannot_write

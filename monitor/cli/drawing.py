@@ -14,8 +14,8 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import Floats, Ints, Keys
 from monitor.cli.answered import Answered, Place, active_calibration, chosen, left_out, opened, texts_of
 from monitor.cli.labels_ask import ask
-from monitor.cli.references import read_references
 from monitor.cli.rounds import Begun, read_rounds
+from monitor.cli.settings import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.reference import Reference
 from monitor.reports.window_report import rfc3339

@@ -16,8 +16,8 @@ from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError, SourceError
 from monitor.base.records import Chunk
 from monitor.base.source import EndOfSource, Raw, RawBlock, RawTable
-from monitor.cli.daemon import engine_settings
 from monitor.cli.reporting import write_report
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.base.errors import ConfigError, SinkError
-from monitor.cli.daemon import engine_settings
 from monitor.cli.replay import MESSAGES_KEPT, OURS, REJECTS, Replayed, Unused, Written, draw
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.export.page.period import Period

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monitor.base.errors import ConfigError, StoreError
-from monitor.cli.daemon import engine_settings, signals
+from monitor.cli.daemon import signals
+from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import Outputs, refuse_nowhere
 from monitor.config.file import load_config
 from monitor.config.root import Config, KafkaSource

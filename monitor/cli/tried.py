@@ -12,8 +12,7 @@ from pathlib import Path
 from monitor import __version__
 from monitor.base.errors import ConfigError
 from monitor.cli.check.calibrations import refuse_one_class
-from monitor.config.root import Config
-from monitor.engine.engine import EngineSettings
+from monitor.config.root import Config, Task
 from monitor.engine.reference import FEWEST_WINDOWS, Reference, refuse_reversed_classes
 from monitor.engine.series import SeriesSettings
 
@@ -99,12 +98,16 @@ def _digest(task: str, stamp: tuple[int, int]) -> str:
     return hashlib.sha256(json.dumps([__version__, task, stamp]).encode()).hexdigest()
 
 
-def try_references(settings: EngineSettings, tried: Tried | None = None) -> None:
+def try_references(
+    tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]], tried: Tried | None = None
+) -> None:
     """Do what the engine would otherwise do as models appear.
 
     Parameters
     ----------
-    settings : EngineSettings
+    tasks : mapping of str to Task
+    references : mapping of str to mapping of str to Reference
+        By task and model.
     tried : Tried, optional
         Tells which tasks need not be tried, and hears which are good.
 
@@ -114,18 +117,17 @@ def try_references(settings: EngineSettings, tried: Tried | None = None) -> None
         A reference cannot carry its calibration, or says that two classes are the wrong way round; a chart
         cannot keep its promise.
     """
-    for name in settings.tasks:
+    for name, task in tasks.items():
         if tried is not None and tried.knows(name):
             continue
-        known = settings.references.get(name, {}).items()
-        warnings = [_try_model(settings, name, model, reference) for model, reference in known]
+        known = references.get(name, {}).items()
+        warnings = [_try_model(name, task, model, reference) for model, reference in known]
         if tried is not None and not any(warnings):
             tried.note(name)
 
 
-def _try_model(settings: EngineSettings, name: str, model: str, reference: Reference) -> bool:
+def _try_model(name: str, task: Task, model: str, reference: Reference) -> bool:
     """Whether something was warned of."""
-    task = settings.tasks[name]
     charted = FEWEST_WINDOWS * task.window.size  # groups with fewer rows have no chart to try
     groups = [group for group, rows in reference.groups.items() if len(rows) >= charted]
     refuse_one_class(name, task, model, reference)

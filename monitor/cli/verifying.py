@@ -9,12 +9,12 @@ from pathlib import Path
 from connectors.formats.wires.choice import wire_for
 from monitor.agent.forget import count
 from monitor.base.errors import ConfigError
+from monitor.base.names import COMPARISON_ESTIMATORS
 from monitor.cli.inputs import open_inputs
 from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
-from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.store.history import History
 
 _COMPARISONS = " and ".join([", ".join(COMPARISON_ESTIMATORS[:-1]), COMPARISON_ESTIMATORS[-1]])

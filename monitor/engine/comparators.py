@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy
 
+from monitor.base.names import COMPARISON_ESTIMATORS
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.root import Task
@@ -24,9 +25,6 @@ from monitor.stats.estimate.cbpe_sem import cbpe_sem, labelled_row_sd
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
 from monitor.stats.estimate.doc import DoCFeat
 from monitor.stats.estimate.poisson_binomial import trim
-
-COMPARISON_ESTIMATORS = ("cbpe_sem", "doc", "atc")
-"""The tags of the estimators that are fitted on labelled confidences, in the order of reports."""
 
 
 @dataclass(frozen=True, slots=True)

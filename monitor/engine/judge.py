@@ -8,23 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.base import registry
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.results import Estimate
-from monitor.config.root import ChartConfig, Task
+from monitor.config.root import Task
+from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
 from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
-from monitor.stats.charts import CHARTS
 from monitor.stats.charts.base import Baseline, ChartLogic
 from monitor.stats.charts.settings import LimitChart
 from monitor.stats.estimate.filtered import LabelsSay
 
 log = logging.getLogger("blindsight")
-
-STREAM_BASELINE_WINDOWS = 20
-"""Windows of the stream that make a baseline where the configuration gives no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,44 +303,3 @@ def standing(silent: bool, trusted: bool, judge: Judge) -> SeriesState:
     if not trusted:
         return SeriesState.UNTRUSTED
     return SeriesState.OUT_OF_CONTROL if judge.out_of_control else SeriesState.IN_CONTROL
-
-
-def chart_from_config(config: ChartConfig) -> LimitChart:
-    """The chart that a section of the configuration describes.
-
-    A budget in place of a number of windows is shared out before: `monitor.config.root.Task.charting`.
-
-    Raises
-    ------
-    ConfigError
-        Settings that cannot be.
-
-    Examples
-    --------
-    >>> chart_from_config(ChartConfig(rules=("we1", "we2")))
-    Shewhart(arl0=370.0, sigmas=None, rules=('we1', 'we2'))
-    >>> chart_from_config(ChartConfig(kind="ewma", arl0=500, weight=0.2))
-    Ewma(arl0=500.0, sigmas=None, shift=1.0, weight=0.2)
-    """
-    given = {key: getattr(config, key) for key in registry.CHARTS[config.kind].keys}
-    own = {key: value for key, value in given.items() if value is not None}
-    return CHARTS[config.kind](arl0=config.windows, sigmas=config.sigmas, **own)
-
-
-def chart_for(config: ChartConfig, metric: str) -> LimitChart:
-    """The chart of one metric: the configured kind, but `shewhart` where that is of counts and this is none.
-
-    Raises
-    ------
-    ConfigError
-        Settings that cannot be.
-
-    Examples
-    --------
-    >>> chart_for(ChartConfig(kind="laney", arl0=100), "ece")
-    Shewhart(arl0=100.0, sigmas=None, rules=('we1',))
-    """
-    chart = chart_from_config(config)
-    if metric == "accuracy" or not chart.of_counts:
-        return chart
-    return chart_from_config(config.model_copy(update={"kind": "shewhart"}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from monitor.stats.pairwise.standing import Standing
+if TYPE_CHECKING:
+    from monitor.stats.pairwise.standing import Standing
 
 
 @dataclass(frozen=True, slots=True)

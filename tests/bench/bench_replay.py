@@ -35,9 +35,10 @@ from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import Record
 from monitor.base.source import EndOfSource
-from monitor.cli.daemon import engine_settings, run
+from monitor.cli.daemon import run
 from monitor.cli.process import tune_collector
 from monitor.cli.replay import replay
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json

@@ -34,9 +34,9 @@ from connectors.spark.partitioning import begins
 from connectors.spark.planning import rows_of
 from connectors.spark.reading import blocks_of
 from connectors.spark.splits import splits_of
-from monitor.cli.daemon import engine_settings
 from monitor.cli.process import one_thread_for_matrices
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.services.spark_cluster import descendants, is_executor, words_of

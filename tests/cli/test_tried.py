@@ -13,7 +13,8 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.cli import tried as tried_module
-from monitor.cli.daemon import Daemon, engine_settings
+from monitor.cli.daemon import Daemon
+from monitor.cli.settings import engine_settings
 from monitor.cli.tried import FILE, Tried
 from monitor.config.root import Config
 from tests.daemon import configuration

@@ -15,7 +15,7 @@ from connectors.kafka import KafkaSource
 from connectors.stdin import StdinSource
 from monitor.base.errors import ConfigError
 from monitor.base.source import RawBlock, Source
-from monitor.cli.references import read_references
+from monitor.cli.settings import read_references
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from tests.daemon import ndjson

@@ -12,8 +12,9 @@ import pytest
 from monitor import CHARTS
 from monitor.base.errors import ConfigError
 from monitor.base.results import Estimate, Unknown
-from monitor.cli.daemon import Daemon, engine_settings
+from monitor.cli.daemon import Daemon
 from monitor.cli.replay import replay
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from tests.daemon import command, configuration, ndjson, read_windows, write_configuration
 from tests.streams import Record, Rig, answers, task

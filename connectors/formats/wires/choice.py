@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Protocol
 
-from connectors.formats.wires.kserve import KserveWire
-from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config, KafkaSource, SourceConfig
@@ -32,7 +30,13 @@ def wire_of(settings: HasWire) -> Wire:
     mapping = settings.mapping
     if mapping is None:
         return PLAIN
-    return KserveWire(mapping) if mapping.format == "kserve" else MappedWire(mapping)
+    if mapping.format == "kserve":
+        from connectors.formats.wires.kserve import KserveWire
+
+        return KserveWire(mapping)
+    from connectors.formats.wires.mapped import MappedWire
+
+    return MappedWire(mapping)
 
 
 def wire_for(config: Config, name: str) -> Wire:
@@ -64,4 +68,5 @@ def _names(source: SourceConfig) -> Sequence[str]:
 
 def columns_of(wire: Wire) -> frozenset[str]:
     """The columns of a table that a wire's mapping reads; none where there is no mapping."""
-    return wire.columns if isinstance(wire, MappedWire) else frozenset()
+    columns: frozenset[str] = getattr(wire, "columns", frozenset())
+    return columns

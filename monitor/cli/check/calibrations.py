@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
 from monitor.config.root import Task
-from monitor.engine.reference import Reference
 from monitor.reports.window_view import PREDICTIVE
+
+if TYPE_CHECKING:
+    from monitor.engine.reference import Reference
 
 FEW_ROWS = 1000
 """Below so many labelled rows the mean confidence alone is uncertain by two points and more."""
@@ -16,7 +19,7 @@ FEW_ROWS = 1000
 SATURATED_SHARE = 0.5
 """Of rows with a score of exactly 0 or 1, from which on the scores say little."""
 
-References = Mapping[str, Mapping[str, Reference]]
+References = Mapping[str, "Mapping[str, Reference]"]
 """By task and model."""
 
 

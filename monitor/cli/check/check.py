@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from monitor.base.errors import ConfigError
+from monitor.base.names import COMPARISON_ESTIMATORS
 from monitor.cli.check.warnings import (
     data_warnings,
     judgement_warnings,
@@ -19,8 +20,7 @@ from monitor.cli.check.warnings import (
 )
 from monitor.config.root import Config, FalseAlarmBudget, Task
 from monitor.config.traffic import charted_metrics, charted_windows_per_week, window_rows
-from monitor.engine.comparators import COMPARISON_ESTIMATORS
-from monitor.engine.judge import STREAM_BASELINE_WINDOWS, chart_for
+from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.stats.charts.limits import DEFAULT_ARL0, checked_arl0, false_alarm_rate
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from monitor.cli.check.calibrations import References
 from monitor.config.root import Task
-from monitor.engine.reference import Reference
 from monitor.reports.window_view import PREDICTIVE
-from monitor.stats.estimate.predictive_fit import short_sentence
 
 
-def interval_sentences(
-    tasks: Mapping[str, Task], references: Mapping[str, Mapping[str, Reference]]
-) -> Iterator[str]:
+def interval_sentences(tasks: Mapping[str, Task], references: References) -> Iterator[str]:
     """Where predictive intervals are asked for and cannot be learnt, or not all of them; one a task or model.
 
     Parameters
@@ -39,4 +36,6 @@ def interval_sentences(
         for model, reference in known.items():
             found = reference.predictive(task.calibration.reference_method)
             if found.components is None:
+                from monitor.stats.estimate.predictive_fit import short_sentence
+
                 yield f"tasks.{name}.interval, model {model}: {short_sentence(found.rows)}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from monitor.base.names import COMPARISON_ESTIMATORS
 from monitor.config.root import Bound, Config, Task
 from monitor.config.traffic import CALIBRATION_ERRORS, charted_metrics, window_rows
-from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.stats.charts import CHARTS
 
 _DAY = 86_400.0

@@ -9,13 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from monitor.base.names import AVERAGE_CONFIDENCE
+from monitor.base.names import AVERAGE_CONFIDENCE, COMPARISON_ESTIMATORS
 from monitor.base.records import Batch, Chunk, Ints
 from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
-from monitor.engine.comparators import COMPARISON_ESTIMATORS
 from monitor.store.history import History, Line
 
 _SHOWN = 10

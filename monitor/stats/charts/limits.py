@@ -56,7 +56,7 @@ def check_settings(arl0: float | None, sigmas: float | None, detector: Detector)
     if sigmas is not None and not 0 < sigmas <= 10:
         raise ConfigError(f"sigmas: got {sigmas:g}; allowed is a number above 0, up to 10")
     if sigmas is None:
-        limits(DEFAULT_ARL0 if arl0 is None else arl0, detector, math.inf)
+        checked_arl0(DEFAULT_ARL0 if arl0 is None else arl0, detector, math.inf, Spread.REFERENCE)
 
 
 def limits(
@@ -143,6 +143,8 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
     check_reference(reference_windows)
     if not LOWEST_ARL0 <= arl0 <= HIGHEST_ARL0:
         raise ConfigError(f"arl0: got {arl0:g}; allowed is {LOWEST_ARL0:g} to {HIGHEST_ARL0:,.0f} windows")
+    if detector.rules == ("we1",) and spread is not Spread.MOVING_RANGE:
+        return float(arl0)  # reaches all that may be asked for, from five reference windows on
     rarest = _rarest(detector, float(reference_windows), spread)[1]
     if arl0 > 1.0 / rarest:
         raise ConfigError(_out_of_reach(arl0, detector, reference_windows, 1.0 / rarest))

@@ -11,14 +11,21 @@ same with step functions for the kernel, and need several times the states for t
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import scipy
 
 from monitor.base.records import Floats
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(80)
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Nodes and weights on -1 to 1."""
+    nodes, weights = np.polynomial.legendre.leggauss(80)
+    return nodes, weights
+
+
 _WIDTHS = np.concatenate([np.linspace(0.05, 0.75, 8), np.linspace(1.0, 7.25, 26)])
 _ERRORS = 2.7 * np.linspace(0.0, 1.0, 32) ** 1.5
 _SLOPES = np.concatenate([np.linspace(-4.0, -1.25, 12), np.linspace(-1.0, 1.0, 41), np.linspace(1.25, 6, 20)])
@@ -67,8 +74,9 @@ def ewma_arl(weight: float, error: float, width: float) -> float:
 def _ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
     """(g,) mean run lengths for (g,) errors and widths."""
     half = width * math.sqrt(weight / (2 - weight))
-    nodes = half[:, None] * _NODES  # (g, k)
-    mass = half[:, None] * _WEIGHTS / weight
+    between, mass = _quadrature()
+    nodes = half[:, None] * between  # (g, k)
+    mass = half[:, None] * mass / weight
     steps = (nodes[:, None, :] - (1 - weight) * nodes[:, :, None]) / weight - error[:, None, None]
     kernel = _density(steps) * mass[:, None, :]
     at_nodes = _solved(kernel)
@@ -135,8 +143,9 @@ def cusum_arl(slope: float, interval: float) -> float:
 
 def _cusum_arls(slope: Floats, interval: Floats) -> Floats:
     """(g,) mean run lengths for (g,) slopes and intervals."""
-    nodes = interval[:, None] * (_NODES + 1) / 2
-    mass = interval[:, None] * _WEIGHTS / 2
+    between, mass = _quadrature()
+    nodes = interval[:, None] * (between + 1) / 2
+    mass = interval[:, None] * mass / 2
     nodes = np.concatenate([np.zeros((len(slope), 1)), nodes], axis=1)  # 0 first: the sum rests there
     kernel = np.empty((len(slope), nodes.shape[1], nodes.shape[1]))
     kernel[:, :, 0] = scipy.special.ndtr(slope[:, None] - nodes)

@@ -11,7 +11,8 @@ from monitor.cli.check.text import render
 from monitor.config.file import config_from, load_config
 from monitor.config.root import ChartConfig, Config, Task
 from monitor.config.traffic import charted_metrics, window_rows
-from monitor.engine.judge import Judge, JudgeSettings, chart_from_config
+from monitor.engine.charting import chart_from_config
+from monitor.engine.judge import Judge, JudgeSettings
 
 STDIN = [{"kind": "stdin"}]
 QUIET = {"reference": {"path": "r.csv"}, "labels": {"max_answers": 500_000_000}}

@@ -17,7 +17,7 @@ from monitor.cli.demo.calibration import (
 from monitor.cli.demo.stream import WINDOW_SIZE, DemoData
 from monitor.cli.demo.summary import ModelSummary, Month, alarms_of_truth, sentences, turned_out
 from monitor.config.root import ChartConfig
-from monitor.engine.judge import chart_for
+from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Alarm
 
 DAY = 86_400.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.source import RawMessages
-from monitor.cli.daemon import engine_settings
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json

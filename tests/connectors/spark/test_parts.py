@@ -29,8 +29,8 @@ from connectors.spark.session import check_ready, meaning, refuse_java, settings
 from connectors.spark.splits import Split, files_of, splits_of  # noqa: E402
 from connectors.spark.tables import WindowTable, refuse_types  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, MissingExtraError, SinkError, SourceError  # noqa: E402
-from monitor.cli.daemon import engine_settings  # noqa: E402
 from monitor.cli.replay import replay  # noqa: E402
+from monitor.cli.settings import engine_settings  # noqa: E402
 from monitor.config.file import load_config  # noqa: E402
 from tests.connectors.spark.routing import wanted  # noqa: E402
 from tests.connectors.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402

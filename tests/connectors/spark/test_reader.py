@@ -15,8 +15,8 @@ from connectors.spark.job import BLOCKS, Kind, unpacked
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
 from monitor.base.errors import ConfigError
-from monitor.cli.daemon import engine_settings
 from monitor.cli.run_spark import only_source
+from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import KafkaSource
 from tests.connectors.kafka.test_events import BINARY, BODY

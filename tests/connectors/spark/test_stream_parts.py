@@ -23,8 +23,8 @@ from connectors.spark.stepping import Stepping, lines_of
 from connectors.spark.streaming import SEED, Steps
 from monitor.base.errors import ClusterError, ConfigError
 from monitor.base.source import RawMessages
-from monitor.cli.daemon import engine_settings
 from monitor.cli.run_spark import only_source, view_of
+from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import OutFolder
 from monitor.config.file import load_config
 from monitor.config.mapping import FieldMapping

@@ -15,7 +15,7 @@ import pytest
 from monitor import CHARTS, Baseline, Ewma, Shewhart, Verdict
 from monitor.base.errors import ConfigError
 from monitor.config.root import ChartConfig
-from monitor.engine.judge import chart_for, chart_from_config
+from monitor.engine.charting import chart_for, chart_from_config
 from monitor.stats.charts.detectors import best_weight
 from monitor.stats.charts.latch import RELEASE_WINDOWS, Latch, LatchedLogic
 from monitor.stats.charts.rules import WESTERN_ELECTRIC

@@ -11,9 +11,10 @@ from scipy.stats import chi2, norm, t
 
 from monitor import Shewhart, ShewhartP
 from monitor.base.errors import ConfigError
-from monitor.stats.charts.detectors import RunRules
+from monitor.stats.charts.detectors import RunRules, Spread
 from monitor.stats.charts.fleet import Limits, in_control_rate
 from monitor.stats.charts.limits import (
+    HIGHEST_ARL0,
     check_settings,
     false_alarm_rate,
     limit_multiplier,
@@ -144,6 +145,12 @@ def test_out_of_reach_says_what_was_asked_what_is_possible_and_what_to_do() -> N
         ConfigError, match="so few windows tell centre and sigma too badly; lower arl0, take more reference"
     ):
         limits(1_000_000, ("we1", "we2", "we3"), 5)
+
+
+@pytest.mark.parametrize("spread", [Spread.KNOWN, Spread.REFERENCE])
+@pytest.mark.parametrize("m", [5, 20, math.inf])
+def test_one_rule_alone_reaches_every_arl0_that_may_be_asked_for(m: float, spread: Spread) -> None:
+    assert max_arl0(("we1",), m, spread) == HIGHEST_ARL0
 
 
 @pytest.mark.parametrize("m", [0, 4, 4.9, math.nan])

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from monitor import SSMEFlow
 from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
-from monitor.cli.daemon import engine_settings
+from monitor.cli.settings import engine_settings
 from monitor.config.file import config_from
 from monitor.stats.labelled.flow import Mixture, Training, trained
 

@@ -1,0 +1,114 @@
+"""What the engine of a configuration is built from: its sections, and the labelled references they name.
+
+The engine, and what it computes with, is imported only where a reference has to be read or an engine built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from monitor.base.errors import ConfigError
+from monitor.cli.check.calibrations import References
+from monitor.cli.check.check import check
+from monitor.config.layouts import layouts
+from monitor.config.root import Config
+
+if TYPE_CHECKING:
+    from monitor.cli.tried import Tried
+    from monitor.engine.engine import EngineSettings
+    from monitor.engine.reference import Reference
+
+
+def read_references(config: Config) -> References:
+    """The references of every task that names a file, by task and model.
+
+    Raises
+    ------
+    ConfigError
+        A file cannot be read, a row of it cannot be used, or it holds no labelled row.
+    """
+    named = [name for name, task in config.scored_tasks.items() if task.reference.path is not None]
+    if not named:
+        return {}
+    from connectors.formats.files.reference import read_reference
+    from monitor.engine.reference import split_by_model
+
+    found: dict[str, Mapping[str, Reference]] = {}
+    for layout in layouts(config.scored_tasks):
+        path = config.scored_tasks[layout.name].reference.path
+        if path is None:
+            continue
+        found[layout.name] = split_by_model(read_reference(path, layout))
+        if not found[layout.name]:
+            raise ConfigError(
+                f"tasks.{layout.name}.reference.path: {path} holds no labelled answer; "
+                "each line needs `label` beside `model` and `scores`"
+            )
+    return found
+
+
+def refuse_missing_extras(config: Config) -> None:
+    """Refuse estimators whose extra is not installed.
+
+    Raises
+    ------
+    MissingExtraError
+    """
+    for name, task in config.scored_tasks.items():
+        if "ssme_flow" in task.estimators:
+            from monitor.stats.labelled import flow
+
+            flow.require(f"tasks.{name}.estimators: ssme_flow")
+
+
+def engine_settings(
+    config: Config, event_time: bool = False, in_flow: bool = False, tried: Tried | None = None
+) -> EngineSettings:
+    """What the engine of a configuration is built from, its references read.
+
+    Everything is tried here that the engine would otherwise do as models appear: what a reference or a
+    chart cannot carry must be known before the start, and not stop the agent when the first answer comes;
+    but for what `tried` knows.
+
+    Raises
+    ------
+    ConfigError
+        A reference cannot be used, cannot carry its calibration, or says that two classes are the wrong
+        way round; a chart cannot keep its promise.
+    MissingExtraError
+        An estimator needs an extra that is not installed.
+    """
+    from monitor.engine.engine import EngineSettings
+
+    references = tried_references(config, tried)
+    if not (event_time or in_flow):
+        return EngineSettings(config.scored_tasks, references, arenas=config.arenas)
+    # A replay must give the same bytes, however fast it goes.
+    from monitor.engine.refit.fit import refit
+    from monitor.engine.refit.recalibration import recalibrate
+
+    return EngineSettings(config.scored_tasks, references, event_time, refit, recalibrate, config.arenas)
+
+
+def tried_references(config: Config, tried: Tried | None = None) -> References:
+    """The references; what the engine could not use is refused as `engine_settings` says."""
+    refuse_missing_extras(config)
+    references = read_references(config)
+    if references:
+        from monitor.cli.tried import try_references
+
+        try_references(config.scored_tasks, references, tried)
+    check(config, reference_windows(config, references))
+    return references
+
+
+def reference_windows(config: Config, references: References) -> dict[str, dict[str, int]]:
+    """Windows in each task's reference file, by model."""
+    return {
+        name: {
+            model: len(reference.labels) // config.scored_tasks[name].window.size
+            for model, reference in models.items()
+        }
+        for name, models in references.items()
+    }
