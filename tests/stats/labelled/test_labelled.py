@@ -11,6 +11,7 @@ from monitor import Ensemble, Estimate, Fitted, Labelled, LabelledScores, Poster
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Result
 from monitor.stats.labelled.labelled import newcombe_ends
+from tests.nearly import nearly
 
 
 def made(rows: int = 400, seed: int = 0) -> tuple[Floats, Ints]:
@@ -78,7 +79,7 @@ def test_weights_reduce_the_effective_labels_and_widen_the_interval() -> None:
     scores, labels = made(100)
     even = Labelled().fit(scores, labels)
     uneven = Labelled().fit(scores, labels, weights=np.where(np.arange(100) < 50, 1.0, 9.0))
-    assert even.effective_labels == 100.0
+    assert even.effective_labels == nearly(100.0)
     assert uneven.effective_labels == pytest.approx(500**2 / (50 + 50 * 81))
     widths = [known(fit.estimate("accuracy")) for fit in (even, uneven)]
     assert widths[1].upper - widths[1].lower > 1.1 * (widths[0].upper - widths[0].lower)
@@ -89,7 +90,7 @@ def test_a_subgroup_without_labels_gets_the_value_of_all() -> None:
     labels[100:] = -1
     fit = Labelled().fit(scores, labels)
     late, early = np.arange(400) >= 100, np.arange(400) < 30
-    assert fit.estimate("accuracy", 0, late) == fit.estimate("accuracy")
+    assert fit.estimate("accuracy", 0, late) == nearly(fit.estimate("accuracy"))
     assert known(fit.estimate("accuracy", 0, early)).n == 30
 
 

@@ -24,6 +24,7 @@ from monitor.stats.labelled.ssme_families import (
 )
 from monitor.stats.labelled.ssme_hypotheses import claimed_slope, hypotheses, shares_agree
 from monitor.stats.labelled.ssme_mixture import Mixture, Seen, systematic
+from tests.nearly import nearly
 
 
 def scored(seed, n=400, models=4, classes=2):
@@ -76,7 +77,7 @@ def test_weights_do_not_depend_on_how_sharp_a_model_is():
 @pytest.mark.parametrize("models", [1, 2])
 def test_one_or_two_models_weigh_the_same(models):
     scores, _ = scored(4, models=models)
-    assert Pooling.of(scores).weights.tolist() == [1.0 / models] * models
+    assert Pooling.of(scores).weights.tolist() == nearly([1.0 / models] * models)
 
 
 def test_rows_rest_on_the_models_that_answered():
