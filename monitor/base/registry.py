@@ -9,9 +9,10 @@ Families of metrics have their own table, `monitor.export.prometheus.families`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
 _E = TypeVar("_E", bound="Entry")
 _T = TypeVar("_T")
@@ -25,9 +26,8 @@ def load(path: str) -> Any:
     >>> load("monitor.base.results:Estimate").__name__
     'Estimate'
     """
-    module, _, name = path.partition(":")
-    found: Any = importlib.import_module(module)
-    return getattr(found, name)
+    module, _, names = path.partition(":")
+    return attrgetter(names)(importlib.import_module(module))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,39 @@ class Entry:
     text: str
 
 
-class Classes(Mapping[str, _T], Generic[_E, _T]):
-    """The code of a table's lines by tag, each imported when it is first asked for.
+class Part(Mapping[str, _E]):
+    """The lines of a table for which something holds, as the table stands when it is asked.
+
+    Parameters
+    ----------
+    table : mapping of str to Entry
+    holds : callable
+    """
+
+    def __init__(self, table: Mapping[str, _E], holds: Callable[[_E], bool]) -> None:
+        self._table, self._holds = table, holds
+
+    def __getitem__(self, tag: str) -> _E:
+        if not self._holds(self._table[tag]):
+            raise KeyError(tag)
+        return self._table[tag]
+
+    def __iter__(self) -> Iterator[str]:
+        return (tag for tag, entry in self._table.items() if self._holds(entry))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Classes(Mapping[str, _T]):
+    """What the lines of a table name, each imported when it is first asked for.
 
     Parameters
     ----------
     table : mapping of str to Entry
         Read at every look-up: a line that is added later is there.
-    part : callable, optional
-        Which lines; all if absent.
     of : callable, optional
-        What of the code is wanted; itself if absent.
+        What of the code is wanted; the code itself if absent.
 
     Examples
     --------
@@ -65,27 +87,20 @@ class Classes(Mapping[str, _T], Generic[_E, _T]):
     (['estimate'], 'Estimate', False)
     """
 
-    def __init__(
-        self,
-        table: Mapping[str, _E],
-        part: Callable[[_E], bool] = lambda entry: True,
-        of: Callable[[Any], _T] = lambda code: code,
-    ) -> None:
-        self._table, self._part, self._of = table, part, of
+    def __init__(self, table: Mapping[str, Entry], of: Callable[[Any], _T] = lambda code: code) -> None:
+        self._table, self._of = table, of
 
     def __getitem__(self, tag: str) -> _T:
-        if tag not in self:
-            raise KeyError(tag)
         return self._of(load(self._table[tag].path))
 
-    def __contains__(self, tag: object) -> bool:
-        return tag in self._table and self._part(self._table[str(tag)])
+    def __contains__(self, tag: object) -> bool:  # the one of Mapping would import it
+        return tag in self._table
 
     def __iter__(self) -> Iterator[str]:
-        return (tag for tag, entry in self._table.items() if self._part(entry))
+        return iter(self._table)
 
     def __len__(self) -> int:
-        return sum(map(self._part, self._table.values()))
+        return len(self._table)
 
     def __repr__(self) -> str:
         return f"Classes({', '.join(self)})"
@@ -105,11 +120,14 @@ class EstimatorEntry(Entry):
         weighs labels.
     brings : tuple of str
         Tags that are reported beside it always.
+    charted : bool
+        Whether charts and objectives may judge the accuracy by it.
     """
 
     needs: Literal["confidences", "reference", "labels", "refit"]
     by_labels: bool = False
     brings: tuple[str, ...] = ()
+    charted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,31 +164,54 @@ _JOINT = ("ensemble", "labelled", "realised_cohort")
 
 ESTIMATORS: dict[str, EstimatorEntry] = {
     "average_confidence": EstimatorEntry(
-        f"{_STATS}.estimate.average_confidence:average_confidence", "needs no labels", "confidences"
+        f"{_STATS}.estimate.average_confidence:average_confidence",
+        "needs no labels",
+        "confidences",
+        charted=True,
     ),
     "cbpe_sem": EstimatorEntry(
-        f"{_STATS}.estimate.cbpe_sem:cbpe_sem", "average_confidence with NannyML's band", "reference"
+        f"{_STATS}.estimate.cbpe_sem:cbpe_sem",
+        "average_confidence with NannyML's band, for comparison",
+        "reference",
     ),
-    "doc": EstimatorEntry(f"{_STATS}.estimate.doc:DoCFeat", "the difference of confidences", "reference"),
-    "atc": EstimatorEntry(f"{_STATS}.estimate.atc:ATC", "the share above a threshold", "reference"),
-    "realised": EstimatorEntry("monitor.engine.labels.tally:Tally", "counts a window's labels", "labels"),
+    "doc": EstimatorEntry(
+        f"{_STATS}.estimate.doc:DoCFeat",
+        "the difference of confidences, fitted on the labels of the reference, of the accuracy alone",
+        "reference",
+        charted=True,
+    ),
+    "atc": EstimatorEntry(
+        f"{_STATS}.estimate.atc:ATC",
+        "a threshold on confidences, fitted on the labels of the reference, of the accuracy alone",
+        "reference",
+        charted=True,
+    ),
+    "realised": EstimatorEntry(
+        "monitor.engine.labels.tally:Tally.realised", "counts the labels of a window", "labels"
+    ),
     "realised_cohort": EstimatorEntry(
-        "monitor.engine.labels.tally:Tally", "counts the newest 200 labels and more", "labels"
+        "monitor.engine.labels.tally:Tally.realised_cohort", "counts the newest 200 labels and more", "labels"
     ),
     "realised_horizon": EstimatorEntry(
-        "monitor.engine.labels.tally:Tally", "counts the labels of the last horizon_days", "labels"
+        "monitor.engine.labels.tally:Tally.realised_horizon",
+        "counts the labels of the last horizon_days",
+        "labels",
     ),
     "ssme": EstimatorEntry(
-        f"{_STATS}.labelled.ssme:SSME", "scores and labels together", "refit", brings=_JOINT
+        f"{_STATS}.labelled.ssme:SSME",
+        "all models' scores and the labels together, several accounts weighed by the labels (it brings "
+        "ensemble, labelled and realised_cohort along, as ssme_paper does)",
+        "refit",
+        brings=_JOINT,
     ),
     "ssme_paper": EstimatorEntry(
         f"{_STATS}.labelled.ssme_paper:SSMEPaper",
-        "kernel densities of all scores, by EM",
+        "SSME as its paper has it, kernel densities of all scores, by EM",
         "refit",
         brings=_JOINT,
     ),
     "ensemble": EstimatorEntry(
-        f"{_STATS}.labelled.ensemble:Ensemble", "believes the mean of the models", "refit"
+        f"{_STATS}.labelled.ensemble:Ensemble", "the mean of the models' scores", "refit"
     ),
     "labelled": EstimatorEntry(
         f"{_STATS}.labelled.labelled:Labelled", "the labelled rows alone", "refit", by_labels=True
@@ -179,14 +220,14 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         f"{_STATS}.labelled.pseudo_label:PseudoLabel", "a logistic regression of the labels", "refit"
     ),
     "majority_vote": EstimatorEntry(
-        f"{_STATS}.labelled.majority_vote:MajorityVote", "the models' weighted vote", "refit"
+        f"{_STATS}.labelled.majority_vote:MajorityVote", "the models' vote, weighted by accuracy", "refit"
     ),
     "dawid_skene": EstimatorEntry(
         f"{_STATS}.labelled.dawid_skene:DawidSkene", "a confusion matrix a model, by EM", "refit"
     ),
     "bayesian_calibration": EstimatorEntry(
         f"{_STATS}.labelled.bayesian_calibration:BayesianCalibration",
-        "a beta calibration a model, with a prior",
+        "a beta calibration a model, with a prior, for two classes",
         "refit",
     ),
     "rectified": EstimatorEntry(
@@ -197,21 +238,47 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     ),
     "autoeval": EstimatorEntry(
         f"{_STATS}.labelled.autoeval:AutoEval",
-        "PPI++ with the models as annotators",
+        "PPI++ with the models as annotators, of the accuracy alone",
         "refit",
         by_labels=True,
     ),
     "active_testing": EstimatorEntry(
-        f"{_STATS}.labelled.active_testing:ActiveTesting", "labels drawn one after another", "refit"
+        f"{_STATS}.labelled.active_testing:ActiveTesting",
+        "labels drawn one after another with known chances, of the accuracy alone",
+        "refit",
     ),
     "ssme_flow": EstimatorEntry(
         f"{_STATS}.labelled.ssme_flow:SSMEFlow",
-        "a normalizing flow of all scores; needs the extra flow",
+        "a normalizing flow of all scores (with the extra flow)",
         "refit",
     ),
     "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities a model", "refit"),
 }
 """Every estimator, in the order of reports."""
+REFITTED = Part(ESTIMATORS, lambda entry: entry.needs == "refit")
+CHARTED = Part(ESTIMATORS, lambda entry: entry.charted)
+BY_LABELS = Part(ESTIMATORS, lambda entry: entry.by_labels)
+
+
+def computed(tags: Iterable[str], needs: str) -> tuple[str, ...]:
+    """Of these estimators, and of those that they bring along, the ones that are computed from one thing.
+
+    Parameters
+    ----------
+    tags : iterable of str
+        Those without a line in the table are left out.
+    needs : str
+        As in `EstimatorEntry`.
+
+    Examples
+    --------
+    >>> computed(["average_confidence", "ssme"], "refit"), computed(["ssme"], "labels")
+    (('ssme', 'ensemble', 'labelled'), ('realised_cohort',))
+    """
+    asked = [tag for tag in tags if tag in ESTIMATORS]
+    named = {*asked, *(other for tag in asked for other in ESTIMATORS[tag].brings)}
+    return tuple(tag for tag, entry in ESTIMATORS.items() if tag in named and entry.needs == needs)
+
 
 CALIBRATIONS: dict[str, CalibrationEntry] = {
     "none": CalibrationEntry(f"{_STATS}.calibration.none:NoCalibrator", "takes the scores as they are"),
@@ -231,8 +298,8 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
     ),
     "ssme": CalibrationEntry(
         f"{_STATS}.calibration.ssme:SSMECalibration",
-        "fitted again and again on the scores of all models and the labels as they come; isotonic on the "
-        "reference until the first such fit",
+        "refitted on the scores of all models and the labels as they come, and isotonic on the reference "
+        "until the first such fit",
         refitted=True,
     ),
 }
@@ -244,15 +311,15 @@ CHARTS: dict[str, ChartEntry] = {
     ),
     "shewhart_p": ChartEntry(
         f"{_STATS}.charts.shewhart_p:ShewhartP",
-        "the textbook's, of shares of successes, so of the accuracy only: other metrics keep shewhart",
+        "the textbook's, of shares of successes, so of the accuracy only (other metrics keep shewhart)",
         ("rules",),
     ),
     "shewhart_np": ChartEntry(
-        f"{_STATS}.charts.shewhart_p:ShewhartNp", "the same, of numbers of successes", ("rules",)
+        f"{_STATS}.charts.shewhart_p:ShewhartNp", "shewhart_p, of numbers of successes", ("rules",)
     ),
     "laney": ChartEntry(
         f"{_STATS}.charts.laney:Laney",
-        "shewhart_p widened by the variation between windows; of the accuracy only too",
+        "shewhart_p widened by the variation between windows",
         ("rules",),
     ),
     "ewma": ChartEntry(
@@ -265,3 +332,10 @@ CHARTS: dict[str, ChartEntry] = {
     ),
 }
 """Every kind of control chart."""
+
+TABLES: Mapping[str, Mapping[str, Entry]] = {
+    "estimators": ESTIMATORS,
+    "calibrations": CALIBRATIONS,
+    "charts": CHARTS,
+}
+"""Every table, by what it holds."""

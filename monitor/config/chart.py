@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from monitor.config.section import Problem, Section, demand, unique
+from monitor.base import registry
+from monitor.config.section import OneOf, Problem, Section, demand, explained, unique
 
 RuleTag = Literal[
     "we1", "we2", "we3", "we4",
@@ -52,17 +53,15 @@ class ChartConfig(Section):
 
     model_config = ConfigDict(json_schema_extra={"not": {"required": ["arl0", "sigmas"]}})
 
-    estimator: Literal["average_confidence", "doc", "atc"] = Field(
+    estimator: Annotated[str, OneOf(registry.CHARTED)] = Field(
         default="average_confidence",
-        description="The estimator that the charts and the objectives judge. doc and atc are of the accuracy "
-        "alone and need a labelled reference; other metrics are judged by average_confidence.",
+        description="The estimator that the charts and the objectives judge. Any but average_confidence is "
+        "of the accuracy alone and needs a labelled reference: average_confidence judges the other metrics.",
     )
-    kind: Literal["shewhart", "shewhart_p", "shewhart_np", "laney", "ewma", "cusum"] = Field(
+    kind: Annotated[str, OneOf(registry.CHARTS)] = Field(
         default="shewhart",
-        description="shewhart takes its limits from the estimate's own variation; ewma and cusum do, and see "
-        "small lasting shifts sooner; shewhart_p and shewhart_np are the textbook's, laney widens them by "
-        "the variation between windows: these three are of shares of successes, so of accuracy only, and "
-        "other metrics keep shewhart.",
+        description="Which chart.",
+        json_schema_extra=explained(registry.CHARTS),
     )
     arl0: Arl0 | None = Field(
         default=None,
@@ -109,12 +108,13 @@ class ChartConfig(Section):
 
     def _out_of_place(self) -> Iterable[Problem]:
         """Keys that this kind of chart does not have, which would change nothing."""
-        if self.rules != ("we1",) and self.kind in ("ewma", "cusum"):
+        own = registry.CHARTS[self.kind].keys
+        if self.rules != ("we1",) and "rules" not in own:
             yield "rules", f"expected none with kind {self.kind}, got {', '.join(self.rules)}: leave it out"
-        if self.shift is not None and self.kind not in ("ewma", "cusum"):
-            yield "shift", f"expected only with kind ewma or cusum, got it with {self.kind}: leave it out"
-        if self.weight is not None and self.kind != "ewma":
-            yield "weight", f"expected only with kind ewma, got it with {self.kind}: leave it out"
+        for key in ("shift", "weight"):
+            if getattr(self, key) is not None and key not in own:
+                kinds = " or ".join(kind for kind, entry in registry.CHARTS.items() if key in entry.keys)
+                yield key, f"expected only with kind {kinds}, got it with {self.kind}: leave it out"
 
     @property
     def windows(self) -> float | None:

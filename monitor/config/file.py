@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from monitor.base.errors import ConfigError
+from monitor.base.registry import TABLES
 from monitor.config.messages import Finding, findings
 from monitor.config.messages import Path as KeyPath
 from monitor.config.paths import resolve_paths
@@ -79,7 +81,7 @@ def config_from(
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(_message(name, findings(error, _SCHEMA), line_of)) from error
+        raise ConfigError(_message(name, findings(error, _schema()), line_of)) from error
 
 
 def schema() -> dict[str, Any]:
@@ -95,12 +97,19 @@ def schema() -> dict[str, Any]:
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_without_titles(_SCHEMA),
+        **_without_titles(_schema()),
         "title": "Blindsight configuration",
     }
 
 
-_SCHEMA = Config.model_json_schema()
+def _schema() -> dict[str, Any]:
+    """As pydantic makes it, anew where a table of tags has changed."""
+    return _schema_of(tuple(tuple(table.items()) for table in TABLES.values()))
+
+
+@lru_cache(maxsize=1)
+def _schema_of(tables: object) -> dict[str, Any]:
+    return Config.model_json_schema()
 
 
 def _without_titles(node: Any) -> Any:

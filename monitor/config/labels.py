@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from monitor.config.estimators import BY_LABELS
+from monitor.base.registry import BY_LABELS
 from monitor.config.section import Problem, Section
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticKnownError, core_schema
+
+from monitor.base.registry import Entry
 
 Problem = tuple[str, str]
 """A key within a section (``""`` for the section itself) and a sentence."""
@@ -106,3 +109,56 @@ class Section(BaseModel):
             return tuple(value)
         whole = field is not None and int in (field.annotation, *get_args(field.annotation))
         return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+class OneOf:
+    """What a value must be: a tag of a table, as the table stands when the value is checked.
+
+    Parameters
+    ----------
+    table : mapping of str to Entry
+
+    Examples
+    --------
+    >>> from typing import Annotated
+    >>> from pydantic import TypeAdapter
+    >>> kind = TypeAdapter(Annotated[str, OneOf({"round": Entry("shapes:Round", "without corners")})])
+    >>> kind.validate_python("round"), kind.json_schema()
+    ('round', {'enum': ['round'], 'type': 'string'})
+    """
+
+    def __init__(self, table: Mapping[str, Entry]) -> None:
+        self._table = table
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._checked)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"enum": [*self._table], "type": "string"}
+
+    def _checked(self, value: Any) -> Any:
+        if isinstance(value, str) and value in self._table:
+            return value
+        raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, self._table))})
+
+
+def explained(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
+    """What JSON Schema says of a key whose values are tags: its description, and then what each tag means.
+
+    Examples
+    --------
+    >>> node = {"description": "The shape."}
+    >>> explained({"round": Entry("shapes:Round", "without corners")})(node)
+    >>> node["description"]
+    'The shape. round: without corners.'
+    """
+
+    def explain(node: dict[str, Any]) -> None:
+        tags = [f"{tag}: {entry.text}." for tag, entry in table.items()]
+        node["description"] = " ".join([node["description"], *tags])
+
+    return explain

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
-from monitor.base.names import REALISED, REALISED_COHORT, REALISED_HORIZON
+from monitor.base import registry
 from monitor.config.chart import ChartConfig, FalseAlarmBudget, budget_problems
-from monitor.config.estimators import REFITTED, companions, realised_companions
 from monitor.config.labels import Ssme, WeightedLabels, unread_weights
-from monitor.config.section import Problem, Section, demand, sane, unique
+from monitor.config.section import OneOf, Problem, Section, demand, explained, sane, unique
 from monitor.config.traffic import charted_windows_per_week, shared_arl0
 
 Metric = Literal[
@@ -27,30 +26,8 @@ Metric = Literal[
 ]
 WITHOUT_CLASSES = ("accuracy", "ece")
 """Metrics of models that give a confidence only."""
-REALISED_ESTIMATORS = (REALISED, REALISED_COHORT, REALISED_HORIZON)
-"""The tags of the estimators that count labelled rows."""
-EstimatorTag = Literal[
-    "average_confidence",
-    "cbpe_sem",
-    "doc",
-    "atc",
-    "realised",
-    "realised_cohort",
-    "realised_horizon",
-    "ssme",
-    "ssme_paper",
-    "rectified",
-    "autoeval",
-    "active_testing",
-    "ensemble",
-    "labelled",
-    "pseudo_label",
-    "majority_vote",
-    "dawid_skene",
-    "bayesian_calibration",
-    "ssme_flow",
-    "spe",
-]
+EstimatorTag = Annotated[str, OneOf(registry.ESTIMATORS)]
+CalibrationTag = Annotated[str, OneOf(registry.CALIBRATIONS)]
 
 
 class Window(Section):
@@ -113,13 +90,11 @@ class Reference(Section):
 class Calibration(Section):
     """How raw scores become probabilities of being right."""
 
-    method: Literal["none", "auto", "isotonic", "platt", "beta", "temperature", "vector", "ssme"] = Field(
+    method: CalibrationTag = Field(
         default="isotonic",
         description="Fitted on the labels of the reference, and stays none, flagged so, while there are no "
-        "labels: isotonic (any rising curve), platt, beta (smooth curves), temperature, vector (all classes "
-        "at once), or auto, the one with the least log loss on rows outside its fit; ssme is refitted on the "
-        "scores of all models and the labels as they come, and is isotonic on the reference until the first "
-        "such fit; none takes the scores as they are.",
+        "labels.",
+        json_schema_extra=explained(registry.CALIBRATIONS),
     )
     refit_labels: int | None = Field(
         default=50,
@@ -224,13 +199,9 @@ class Task(Section):
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="How: average_confidence needs no labels; for comparison doc and atc (fitted on the "
-        "labels of the reference) and cbpe_sem (its value, with NannyML's band); realised counts the labels "
-        "of a window, realised_cohort the newest 200 and more, realised_horizon those of the last "
-        "horizon_days; ssme, ssme_paper, ensemble, labelled, pseudo_label, majority_vote, dawid_skene, "
-        "bayesian_calibration, rectified, autoeval, active_testing, spe and ssme_flow (with the extra flow) "
-        "are refitted on several models' scores and the labels known by then; ssme and ssme_paper bring "
-        "ensemble and labelled along.",
+        description="How: from the confidences alone, from the labels as they come, or refitted on several "
+        "models' scores and the labels known by then, as the section ssme says.",
+        json_schema_extra=explained(registry.ESTIMATORS),
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
     interval: Literal["predictive", "poisson_binomial"] = Field(
@@ -269,14 +240,12 @@ class Task(Section):
     @property
     def refit_estimators(self) -> tuple[str, ...]:
         """The estimators that are refitted; `ssme` never stands without what it must beat."""
-        named = {*self.estimators, *companions(self.estimators)}
-        return tuple(tag for tag in REFITTED if tag in named)
+        return registry.computed(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
         """Those that count labels; `ssme` never stands without the newest labelled cohort."""
-        named = {*self.estimators, *realised_companions(self.estimators)}
-        return tuple(tag for tag in REALISED_ESTIMATORS if tag in named)
+        return registry.computed(self.estimators, "labels")
 
     @property
     def refits(self) -> bool:

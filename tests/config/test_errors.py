@@ -28,6 +28,7 @@ RAISES = {
     "definition-ref": set(),
     "function-before": {"value_error"},
     "function-after": {"value_error"},
+    "function-plain": {"literal_error"},  # monitor.config.section.OneOf
 }
 
 

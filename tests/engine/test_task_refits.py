@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from monitor import ESTIMATORS
 from monitor.base.records import id_keys
+from monitor.base.registry import REFITTED
 from monitor.base.results import Estimate, Unknown
 from monitor.base.source import RawMessages
 from monitor.base.state_changes import assembled
-from monitor.config.estimators import REFITTED
 from monitor.engine.reference import split_by_model
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
@@ -335,7 +335,7 @@ def test_a_reload_that_begins_anew_fits_anew() -> None:
 
 
 def test_the_tags_of_the_configuration_are_those_that_there_are() -> None:
-    assert tuple(ESTIMATORS) == REFITTED
+    assert [*ESTIMATORS] == [*REFITTED]
     assert task(**TASK).refit_estimators == ("ensemble", "labelled")
     assert task(**(TASK | {"estimators": ["average_confidence", "ssme"]})).refit_estimators == (
         "ssme", "ensemble", "labelled",

@@ -10,8 +10,8 @@ import numpy as np
 import scipy
 
 from monitor.base.records import Floats
+from monitor.base.registry import BY_LABELS, computed
 from monitor.base.results import Estimate, Reason, Result, Unknown
-from monitor.config.estimators import BY_LABELS, companions
 from monitor.engine.labels.draws import Round
 from monitor.engine.refit.curves import calibrations
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
@@ -50,7 +50,7 @@ def reported(estimators: Sequence[str]) -> tuple[str, ...]:
     ('ssme', 'labelled', 'ensemble')
     """
     asked = [tag for tag in estimators if tag in ESTIMATORS]
-    return tuple(dict.fromkeys([*asked, *companions(asked)]))
+    return tuple(dict.fromkeys([*asked, *computed(asked, "refit")]))
 
 
 def refit(job: RefitJob) -> RefitResult:

@@ -10,14 +10,14 @@ from monitor.base import registry
 if TYPE_CHECKING:
     from monitor.stats.calibration.base import Calibration, Calibrator
 
-CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(
-    registry.CALIBRATIONS, lambda entry: not entry.refitted
-)
+_FITTING = registry.Part(registry.CALIBRATIONS, lambda entry: not entry.refitted)
+_FITTED = registry.Part(registry.CALIBRATIONS, lambda entry: not entry.chooses)
+
+CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(_FITTING)
 """Every way to fit a calibration on a reference, by its name in the configuration."""
 
 CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
-    registry.CALIBRATIONS,
-    lambda entry: not entry.chooses,
+    _FITTED,
     of=lambda code: getattr(code, "calibration", code),
 )
 """Every fitted calibration by its method: what `auto` fits bears the name of another; refits bring `ssme`."""

@@ -10,7 +10,5 @@ from monitor.base import registry
 if TYPE_CHECKING:
     from monitor.stats.labelled.base import LabelEstimator
 
-ESTIMATORS: Mapping[str, type[LabelEstimator]] = registry.Classes(
-    registry.ESTIMATORS, lambda entry: entry.needs == "refit"
-)
+ESTIMATORS: Mapping[str, type[LabelEstimator]] = registry.Classes(registry.REFITTED)
 """Every estimator that uses labels, by its name in the configuration and in Prometheus."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from monitor.config.estimators import REFITTED
 
 from monitor import (
     ESTIMATORS,
@@ -21,7 +22,6 @@ from monitor import (
 )
 from monitor.base.records import Floats
 from monitor.base.results import Estimate, Reason, Unknown
-from monitor.config.estimators import REFITTED
 from monitor.engine.refit import fit as fit_module
 from monitor.engine.refit.fit import FAILED, refit, reported
 from monitor.engine.refit.job import RefitResult

@@ -10,8 +10,8 @@ import pytest
 
 from monitor import AutoEval, LabelEstimator, Labelled
 from monitor.base.records import Floats, Ints
+from monitor.base.registry import BY_LABELS
 from monitor.base.results import Estimate, Reason, Unknown
-from monitor.config.estimators import BY_LABELS
 from monitor.config.root import Config
 from monitor.engine.refit.fit import refit
 from monitor.stats.labelled.inputs import effective_number
@@ -246,8 +246,8 @@ def test_estimated_weights_that_nobody_reads_are_refused() -> None:
     with pytest.raises(ValueError) as error:
         Config(tasks={"t": base | {"estimators": ["average_confidence", "dawid_skene"]}})
     assert (
-        "labels.weights: expected given where estimators lists none of those that weigh labels (autoeval, "
-        "rectified, labelled), got 'estimated': list one of them, or leave labels.weights out"
+        "labels.weights: expected given where estimators lists none of those that weigh labels (labelled, "
+        "rectified, autoeval), got 'estimated': list one of them, or leave labels.weights out"
     ) in str(error.value)
     for tag in ("labelled", "ssme"):  # which brings labelled along
         Config(tasks={"t": base | {"estimators": ["average_confidence", tag]}})
