@@ -45,3 +45,22 @@ def test_a_page_names_metrics_that_exist(name: str) -> None:
     known = {re.sub("_(total|info)$", "", f"blindsight_{family}") for family in FAMILIES}
     for metric in re.findall(r"`(blindsight_[a-z_]+)", text):
         assert re.sub("_(total|info)$", "", metric) in known, metric
+
+
+@pytest.mark.parametrize("name", [*PAGES, *WRITTEN])
+def test_a_page_leads_to_files_that_are_there(name: str) -> None:
+    page = DOCS / name
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_a_record_goes_through_at_most_twelve_steps_and_a_window_through_at_most_five_shapes() -> None:
+    page = (DOCS / "how-it-works.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^\d+\. \[`[a-z_/]+\.py`\]", page, flags=re.MULTILINE)) == len(
+        re.findall(r"^\d+\. ", page, flags=re.MULTILINE)
+    )
+    assert 8 <= len(re.findall(r"^\d+\. ", page, flags=re.MULTILINE)) <= 12
+    shapes = re.findall(r"^\| `(\w+)` \| `([\w/.]+)` \|", page, flags=re.MULTILINE)
+    assert len(shapes) == 5
+    for shape, file in shapes:
+        assert f"class {shape}" in (DOCS.parent / file).read_text(encoding="utf-8")
