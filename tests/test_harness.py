@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -11,7 +13,7 @@ from typing import Literal
 import pytest
 
 from tests import harness
-from tests.harness import ROOT, apart, kept, output
+from tests.harness import ROOT, apart, kept, output, processor_of_children, processor_seconds, resident
 
 
 def table(lives: int = 40, trials: int = 1000, answers: Path | None = None) -> str:
@@ -136,3 +138,13 @@ def test_work_apart_is_done_in_another_process_and_its_error_comes_back() -> Non
     assert apart(number_of_this_process, more=0) != os.getpid()
     with pytest.raises(TypeError):
         apart(number_of_this_process, "nothing to add")  # type: ignore[arg-type]
+
+
+def test_what_a_process_takes_is_read_of_the_kernel() -> None:
+    assert 0 < resident() <= resident(os.getpid(), most=True)
+    assert processor_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=1.0)
+    ended = subprocess.Popen([sys.executable, "-c", "sum(range(1_000_000))"])
+    before = processor_of_children()
+    ended.wait()
+    assert processor_of_children() > before
+    assert resident(ended.pid) == 0

@@ -11,7 +11,6 @@ the agent telling Alertmanager itself. What is waited for on purpose (`for`, `gr
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 from tests.daemon import DaemonProcess, command
 from tests.export.rules.test_end_to_end import DEGRADED, TIME_SCALE, Stream, settings
+from tests.harness import run
 from tests.services.alertmanager_server import AlertmanagerServer, example
 from tests.services.process import wait_until
 from tests.services.prometheus_server import PrometheusServer
@@ -76,11 +76,8 @@ def seconds_until_paged(way: Way) -> float:
         return time.monotonic() - began
 
 
-def main() -> None:
-    """Print both ways."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
+def table(runs: int = 5) -> Iterator[str]:
+    """A line a way."""
     waits: dict[str, tuple[Way, float]] = {
         "rules": (by_rules, FOR_SECONDS + GROUP_WAIT_SECONDS),
         "direct push": (by_push, GROUP_WAIT_SECONDS),
@@ -88,7 +85,7 @@ def main() -> None:
     for name, (way, wait) in waits.items():
         found = [seconds_until_paged(way) for _ in range(runs)]
         middle = statistics.median(found)
-        print(
+        yield (
             f"{name}: {middle:.1f} s from the first degraded answer to the webhook (median of {runs}, "
             f"{min(found):.1f} to {max(found):.1f}), of which {wait:.1f} s are waited on purpose: "
             f"{middle / wait:.2f} times that"
@@ -96,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

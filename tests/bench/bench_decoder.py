@@ -7,13 +7,12 @@ is printed, because only other processes can make a round slower.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from connectors.formats.wires.mapped import MappedWire
 from monitor.base.records import TaskLayout
 from monitor.base.source import EndOfSource, Raw, RawBlock, RawMessages
 from monitor.config.mapping import FieldMapping
+from tests.harness import run
 
 MODELS = 4
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
@@ -102,41 +102,37 @@ def as_messages(block: RawBlock) -> RawMessages:
     return RawMessages(values, "topic-0", range(len(values)))
 
 
-def main() -> None:
-    """Print the ratio, what mappings cost, and where the time goes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def table(records: int = 200_000, rounds: int = 5) -> Iterator[str]:
+    """The ratio, what mappings cost, and where the time goes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions.ndjson"
-        write_predictions(path, options.records)
+        write_predictions(path, records)
         blocks = list(blocks_of(path))
-    whole = tell_whole(blocks, options.records, options.rounds)
-    tell_mappings(blocks, options.records, options.rounds, whole)
-    tell_stages(blocks, options.records, options.rounds)
+    whole = yield from tell_whole(blocks, records, rounds)
+    yield from tell_mappings(blocks, records, rounds, whole)
+    yield from tell_stages(blocks, records, rounds)
 
 
-def tell_whole(blocks: list[RawBlock], records: int, rounds: int) -> float:
-    """Print the ratio; microseconds a record."""
+def tell_whole(blocks: list[RawBlock], records: int, rounds: int) -> Generator[str, None, float]:
+    """The ratio; returns microseconds a record."""
     bare = msgspec.json.Decoder(Record)
     decoder = Decoder([LAYOUT], "bench")
     alone = best_seconds(lambda block: bare.decode_lines(block.data), blocks, rounds) / records * 1e6
     whole = best_seconds(lambda block: decoder.decode([block]), blocks, rounds) / records * 1e6
-    print(f"{records} records, {len(blocks)} blocks, best of {rounds} rounds")
-    print(f"msgspec decode_lines    {alone:6.3f} us a record   {1 / alone:5.2f} million records/s")
-    print(f"Decoder to a Chunk      {whole:6.3f} us a record   {1 / whole:5.2f} million records/s")
-    print(
+    yield f"{records} records, {len(blocks)} blocks, best of {rounds} rounds"
+    yield f"msgspec decode_lines    {alone:6.3f} us a record   {1 / alone:5.2f} million records/s"
+    yield f"Decoder to a Chunk      {whole:6.3f} us a record   {1 / whole:5.2f} million records/s"
+    yield (
         f"rate of the Decoder     {alone / whole:6.1%} of the bare one (the whole of replay is to reach 35 %)"
     )
     apart = [as_messages(block) for block in blocks]
     cost = best_seconds(lambda raw: decoder.decode([raw]), apart, rounds) / records * 1e6
-    print(f"  a message a record    {cost:6.3f} us a record   {alone / cost:6.1%} of the bare one (a topic)")
+    yield f"  a message a record    {cost:6.3f} us a record   {alone / cost:6.1%} of the bare one (a topic)"
     return whole
 
 
-def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: float) -> None:
-    """Print what other names and places of the fields cost."""
+def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: float) -> Iterator[str]:
+    """What other names and places of the fields cost."""
     for name, wire in wires().items():
         theirs = [RawBlock(renamed(block.data, name), block.partition, block.start) for block in blocks]
         mapped = Decoder([LAYOUT], "bench", wire=wire)
@@ -144,18 +140,18 @@ def tell_mappings(blocks: list[RawBlock], records: int, rounds: int, whole: floa
         cost *= 1e6 / records
         rows = sum(len(b) for block in theirs for b in mapped.decode([block]).batches)
         assert rows == records, (name, rows)
-        print(f"  mapping, {name:12s} {cost:6.3f} us a record   {whole / cost:6.1%} of the rate without one")
+        yield f"  mapping, {name:12s} {cost:6.3f} us a record   {whole / cost:6.1%} of the rate without one"
 
 
-def tell_stages(blocks: list[RawBlock], records: int, rounds: int) -> None:
-    """Print where the time goes."""
+def tell_stages(blocks: list[RawBlock], records: int, rounds: int) -> Iterator[str]:
+    """Where the time goes."""
     decoder = Decoder([LAYOUT], "bench")
 
     def per_record(work: Callable[[RawBlock], object]) -> float:
         return best_seconds(work, blocks, rounds) / records * 1e6
 
     read = per_record(lambda block: read_block(block, MAX_LINE_BYTES))
-    print(f"  bytes to records      {read:6.3f}")
+    yield f"  bytes to records      {read:6.3f}"
     readings = {block.start: read_block(block, MAX_LINE_BYTES) for block in blocks}
     columns = {start: Columns(reading.records) for start, reading in readings.items()}
     none = Faults(0)
@@ -167,11 +163,11 @@ def tell_stages(blocks: list[RawBlock], records: int, rounds: int) -> None:
         "models": lambda b: encode(columns[b.start].model),
     }
     for name, work in stages.items():
-        print(f"  {name:20s}  {per_record(work):6.3f}")
+        yield f"  {name:20s}  {per_record(work):6.3f}"
     rows = sum(len(batch) for block in blocks for batch in decoder.decode([block]).batches)
     assert rows == records, (rows, records)
     assert np.isfinite(decoder.decode(blocks[:1]).batches[0].time).all()
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

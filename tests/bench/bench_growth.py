@@ -17,18 +17,14 @@ not measured again, so that a run can be cut short.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -42,9 +38,9 @@ from monitor.export.prometheus.collector import registry
 from monitor.reports.views import AgentView
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
+from tests.harness import apart, resident, run
 from tests.streams import CLASSES, confidences
 
-OUTPUT = Path(__file__).parent / "output" / "growth.txt"
 CHUNK = 8192
 COMMIT_CHUNKS = 64
 LATE = 500_000
@@ -93,6 +89,7 @@ AXES: Mapping[str, Sequence[Load]] = {
     "groups": [Load(rows=400_000, models=1, groups=groups) for groups in (1, 10, 100, 500)],
     "labelled": [Load(rows=400_000, labelled=share) for share in (0.0, 0.01, 0.05, 0.2, 1.0)],
 }
+Axis = Literal[tuple(AXES)]  # type: ignore[valid-type]
 _FLAT = 0.1
 """An exponent below this is taken for none."""
 _FAR = 1000
@@ -176,7 +173,7 @@ def _labels(load: Load, number: np.ndarray, score: np.ndarray, order: int) -> La
 
 def measure(load: Load, folder: Path) -> Cost:
     """Run one point in this process."""
-    bare = _resident()
+    bare = resident(most=True)
     began = time.process_time()
     engine = EngineSettings({"t": task(load)}, {"t": references(load)}).build()
     start, spent, stored = time.process_time() - began, 0.0, 0.0
@@ -202,7 +199,7 @@ def measure(load: Load, folder: Path) -> Cost:
         times.append(time.process_time() - before)
     disk = sum(path.stat().st_size for path in (folder / "state").iterdir())
     return Cost(
-        start, spent, stored, _resident() - bare, disk, min(times), len(text), lines, len(view.series)
+        start, spent, stored, resident(most=True) - bare, disk, min(times), len(text), lines, len(view.series)
     )
 
 
@@ -213,11 +210,6 @@ def _commit(store: Store, engine: Engine, reports: list[WindowReport]) -> float:
     engine.confirm()
     reports.clear()
     return time.process_time() - before
-
-
-def _resident() -> int:
-    """The most that this process ever held, bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def exponent(before: float, after: float, from_: float, to: float) -> float:
@@ -269,57 +261,42 @@ def _walls(axis: str, points: Sequence[tuple[Load, Cost]]) -> list[str]:
 
 
 def run_point(load: Load) -> Cost:
-    """Measure a point in a process of its own."""
-    command = [sys.executable, "-m", "tests.bench.bench_growth", "--point", json.dumps(asdict(load))]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # as the commands set it
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return Cost(**json.loads(done.stdout))
+    """Measure a point, alone in its process."""
+    one_heap()
+    tune_collector()
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(load, Path(folder))
 
 
-def run(axes: Mapping[str, Sequence[Load]], kept: Path | None = None) -> str:
-    """Every axis in turn; with `kept`, what is in that file is not measured again."""
+def report(
+    only: tuple[Axis, ...] = tuple(AXES), small: bool = False, results: Path | None = None
+) -> Iterator[str]:
+    """Every axis in turn; small: a few seconds, does it run, and grow?"""
+    axes = SMALL if small else AXES
+    known = known_in(results)
+    for axis in only:
+        points = []
+        for load in axes.get(axis, ()):
+            key = json.dumps(asdict(load))
+            if key not in known:
+                known[key] = apart(run_point, load)
+                if results is not None:
+                    with results.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps([asdict(load), asdict(known[key])]) + "\n")
+            points.append((load, known[key]))
+        if points:
+            yield from [*table(axis, points), ""]
+
+
+def known_in(kept: Path | None) -> dict[str, Cost]:
+    """What a file has of an earlier run."""
     known: dict[str, Cost] = {}
     if kept is not None and kept.exists():
         for line in kept.read_text(encoding="utf-8").splitlines():
             load, cost = json.loads(line)
             known[json.dumps(load)] = Cost(**cost)
-    found = []
-    for axis, loads in axes.items():
-        points = []
-        for load in loads:
-            key = json.dumps(asdict(load))
-            if key not in known:
-                known[key] = run_point(load)
-                if kept is not None:
-                    with kept.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps([asdict(load), asdict(known[key])]) + "\n")
-            points.append((load, known[key]))
-        found += [*table(axis, points), ""]
-        print("\n".join(found[-len(points) - 4 :]), flush=True)
-    return "\n".join(found)
-
-
-def main() -> None:
-    """Measure, print, and keep the table where every axis was asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=sorted(AXES), metavar="AXIS", help=", ".join(AXES))
-    parser.add_argument("--small", action="store_true", help="a few seconds: does it run, and grow?")
-    parser.add_argument("--results", type=Path)
-    parser.add_argument("--point", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.point:
-        one_heap()
-        tune_collector()
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(asdict(measure(Load(**json.loads(options.point)), Path(folder)))))
-        return
-    axes = SMALL if options.small else AXES
-    text = run({axis: axes[axis] for axis in options.only or axes}, options.results)
-    if not options.only and not options.small:
-        OUTPUT.write_text(text, encoding="utf-8")
+    return known
 
 
 if __name__ == "__main__":
-    main()
+    run(report, keep=False)

@@ -8,16 +8,24 @@ The last round goes as fast as the same clients can.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from connectors.formats.decode.decoder import Decoder
+from connectors.http import HttpSource
+from monitor.base.records import TaskLayout
+from monitor.config.root import HttpSource as Settings
+from tests.harness import run
 
 ROWS = 100
 CLIENTS = 8
@@ -123,13 +131,21 @@ def load(port: int, rows_per_second: float, seconds: float) -> str:
     return times.line(time.perf_counter() - start)
 
 
-def serve(folder: str) -> None:
-    """The server's process: prints its port, ends when its standard input does."""
-    from connectors.formats.decode.decoder import Decoder
-    from connectors.http import HttpSource
-    from monitor.base.records import TaskLayout
-    from monitor.config.root import HttpSource as Settings
+@contextmanager
+def served(folder: str) -> Iterator[int]:
+    """The port of a server in a process of its own."""
+    ours, theirs = Pipe()
+    server = get_context("spawn").Process(target=serve, args=(folder, theirs))
+    server.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send("enough")
+        server.join()
 
+
+def serve(folder: str, told: Connection) -> None:
+    """The server's process: tells its port, ends when it is told anything."""
     layouts = [TaskLayout(name, classes) for name, classes in TASK.items()]
     source = HttpSource(Settings(kind="http", listen="127.0.0.1:0", spool={"path": folder}), layouts)
     source.open({})
@@ -142,37 +158,24 @@ def serve(folder: str) -> None:
 
     thread = threading.Thread(target=use)
     thread.start()
-    print(source.port, flush=True)
-    sys.stdin.read()
+    told.send(source.port)
+    told.recv()
     ended.set()
     thread.join()
     source.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--rows-per-second", type=float, default=20_000.0)
-    parser.add_argument("--folder", help="where the spool rests; a temporary folder if absent")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        serve(arguments.serve)
-        return
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        command = [sys.executable, "-m", "tests.bench.bench_http", "--serve", folder]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-            assert server.stdout is not None
-            port = int(server.stdout.readline())
-            load(port, arguments.rows_per_second, 1.0)
-            print(f"Append and sync alone, 200 a second:  {disk(folder, arguments.seconds / 3)}")
-            print(f"Posts of {ROWS} rows, {len(body(0))} bytes, over {CLIENTS} connections:")
-            rate = arguments.rows_per_second
-            print(f"  at {rate:,.0f} rows/s:      {load(port, rate, arguments.seconds)}")
-            print(f"  as fast as it goes:   {load(port, 0.0, arguments.seconds / 3)}")
-            assert server.stdin is not None
-            server.stdin.close()
+def table(
+    seconds: float = 15.0, rows_per_second: float = 20_000.0, folder: Path | None = None
+) -> Iterator[str]:
+    """The disk alone, then posts; the spool rests in the folder, a temporary one if none is given."""
+    with tempfile.TemporaryDirectory(dir=folder) as spool, served(spool) as port:
+        load(port, rows_per_second, 1.0)
+        yield f"Append and sync alone, 200 a second:  {disk(spool, seconds / 3)}"
+        yield f"Posts of {ROWS} rows, {len(body(0))} bytes, over {CLIENTS} connections:"
+        yield f"  at {rows_per_second:,.0f} rows/s:      {load(port, rows_per_second, seconds)}"
+        yield f"  as fast as it goes:   {load(port, 0.0, seconds / 3)}"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -9,7 +9,7 @@ rows add to a window, the more the longer ago the answers are that they come for
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from time import perf_counter
 
 import numpy as np
@@ -22,9 +22,8 @@ from monitor.stats.estimate.bias_law import biased
 from monitor.stats.estimate.poisson_binomial import trimmed_pmf_many
 from monitor.stats.estimate.predictive import Predictive, mid_p_estimate, predictive_windows
 from monitor.stats.estimate.predictive_fit import fit_predictive
-from tests.bench.bench_poisson_binomial import best
+from tests.harness import best, run
 
-OUTPUT = Path(__file__).parent / "output" / "intervals.txt"
 METRICS = (
     ("accuracy",),
     ("accuracy", "ece"),
@@ -43,17 +42,17 @@ def rows(seed: int, n: int) -> tuple[Floats, Ints, Ints]:
     return scores, scores.argmax(axis=1), (rng.random(n) < chance).astype(np.int64)
 
 
-def lines() -> list[str]:
-    """The table."""
+def table() -> Iterator[str]:
+    """All of it, a line at a time."""
     calibrator = CALIBRATORS["isotonic"]()
-    found = [f"{'fit on a reference, ms':50s} {'isotonic':>10s} {'predictive':>10s} {'ratio':>7s}"]
+    yield f"{'fit on a reference, ms':50s} {'isotonic':>10s} {'predictive':>10s} {'ratio':>7s}"
     for n in REFERENCES:
         known = rows(0, n)
         alone = best(lambda k=known: calibrator.fit(*k), 3)  # type: ignore[misc]
         took = best(lambda k=known: fit_predictive(calibrator, *k), 3)  # type: ignore[misc]
-        found.append(f"{f'{n:,} rows':50s} {1e3 * alone:10.2f} {1e3 * took:10.1f} {took / alone:7.1f}")
+        yield f"{f'{n:,} rows':50s} {1e3 * alone:10.2f} {1e3 * took:10.1f} {took / alone:7.1f}"
     calibration, model = calibrator.fit(*known), fit_predictive(calibrator, *known)
-    found.append(f"{'a window, ms':50s} {'exact':>10s} {'predictive':>10s} {'ratio':>7s}")
+    yield f"{'a window, ms':50s} {'exact':>10s} {'predictive':>10s} {'ratio':>7s}"
     for n in (500, 2000):
         windows = [rows(seed, n)[:2] for seed in range(1, WINDOWS + 1)]
         for metrics in METRICS:
@@ -65,21 +64,20 @@ def lines() -> list[str]:
                 ]
                 took.append(best(lambda r=requests: evaluate(r), 5) / WINDOWS)  # type: ignore[misc]
             name = f"{n:,} rows, " + (metrics[0] if len(metrics) == 1 else f"accuracy and {_rest(metrics)}")
-            found.append(f"{name:50s} {1e3 * took[0]:10.2f} {1e3 * took[1]:10.2f} {took[1] / took[0]:7.2f}")
-    return found + by_labels(calibration.apply(known[0]).max(axis=1), model)
+            yield f"{name:50s} {1e3 * took[0]:10.2f} {1e3 * took[1]:10.2f} {took[1] / took[0]:7.2f}"
+    yield from by_labels(calibration.apply(known[0]).max(axis=1), model)
 
 
-def by_labels(reference: Floats, model: Predictive) -> list[str]:
+def by_labels(reference: Floats, model: Predictive) -> Iterator[str]:
     """What the labels of a window and its interval by them take, beside the interval without."""
     scores, predicted, _ = rows(1, 500)
     confidence = scores.max(axis=1)
     alone = best(lambda: predictive_windows([confidence], model, predicted=[predicted]), 20)
-    found = [f"{'500 rows, accuracy, labels of 5 %, ms':50s} {'without':>10s} {'with':>10s} {'ratio':>7s}"]
+    yield f"{'500 rows, accuracy, labels of 5 %, ms':50s} {'without':>10s} {'with':>10s} {'ratio':>7s}"
     for late in (1, 8, 20, 60):
         took = _window_by_labels(reference, model, confidence, predicted, late)
         name = "as they come" if late == 1 else f"up to {late} windows late"
-        found.append(f"{name:50s} {1e3 * alone:10.2f} {1e3 * took:10.2f} {took / alone:7.2f}")
-    return found
+        yield f"{name:50s} {1e3 * alone:10.2f} {1e3 * took:10.2f} {took / alone:7.2f}"
 
 
 def _window_by_labels(
@@ -104,12 +102,5 @@ def _rest(metrics: tuple[str, ...]) -> str:
     return metrics[1] if len(metrics) == 2 else f"{metrics[1]} … {metrics[-1]}"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    text = "\n".join(lines()) + "\n"
-    print(text, end="")
-    OUTPUT.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

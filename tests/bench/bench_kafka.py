@@ -11,13 +11,12 @@ other processes can make a round slower.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import math
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from connectors.formats.decode.decoder import Decoder
@@ -27,6 +26,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Calibration, Task
 from monitor.config.root import KafkaSource as KafkaSettings
 from monitor.engine.engine import EngineSettings
+from tests.harness import run
 from tests.services.kafka_reading import DRIVERS, Driver, make_source
 
 with warnings.catch_warnings():
@@ -155,36 +155,30 @@ class Cost:
         self.rate, self.seconds = max(self.rate, rate), min(self.seconds, seconds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--messages", type=int, default=300_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    count = arguments.messages
+def table(messages: int = 300_000, rounds: int = 3) -> Iterator[str]:
+    """A line a driver and stage."""
     tune_collector()
     found = {driver: {name: Cost() for name in stages_of(driver, 0)} for driver in DRIVERS}
     with KafkaBroker() as broker:
         broker.create_topic(TOPIC, PARTITIONS)
-        broker.produce(TOPIC, map(message, range(count)), partitions=PARTITIONS)
-        for _ in range(arguments.rounds):
+        broker.produce(TOPIC, map(message, range(messages)), partitions=PARTITIONS)
+        for _ in range(rounds):
             for driver in DRIVERS:
-                for name, rate in stages_of(driver, count).items():
+                for name, rate in stages_of(driver, messages).items():
                     gc.collect()
                     busy = time.process_time()
-                    found[driver][name].take(rate(broker), (time.process_time() - busy) / count)
-    print(
-        f"{count} messages of {len(message(0))} bytes, {PARTITIONS} partitions, best of {arguments.rounds};\n"
-        "in brackets, beside the same stage of kafka-python\n"
-        f"{'':30}    messages/s            CPU, us a message"
-    )
+                    found[driver][name].take(rate(broker), (time.process_time() - busy) / messages)
+    yield f"{messages} messages of {len(message(0))} bytes, {PARTITIONS} partitions, best of {rounds};"
+    yield "in brackets, beside the same stage of kafka-python"
+    yield f"{'':30}    messages/s            CPU, us a message"
     for driver in DRIVERS:
         for name, cost in found[driver].items():
             plain = found["kafka-python"][name]
-            print(
+            yield (
                 f"  {driver:12} {name:16} {cost.rate:10,.0f} ({cost.rate / plain.rate:4.2f})"
                 f" {1e6 * cost.seconds:14.2f} ({plain.seconds / cost.seconds:4.2f})"
             )
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

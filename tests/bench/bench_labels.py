@@ -16,7 +16,6 @@ a set pace and then as fast as it takes them: see `tests.bench.paced_daemon`.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import time
@@ -37,6 +36,7 @@ from monitor.engine.series import Series
 from monitor.reports.views import LabelOutcome
 from monitor.reports.window_report import to_json
 from tests.bench.paced_daemon import Paced, paced
+from tests.harness import run
 from tests.streams import CLASSES, confidences
 
 MODELS = ("erm", "irm", "coral", "mixup")
@@ -84,7 +84,7 @@ def references() -> dict[str, Reference]:
     return dict.fromkeys(MODELS, one)
 
 
-def run(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, float, int]:
+def absorbed(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, float, int]:
     """Processor seconds in all, and of the engine alone; labels matched."""
     tasks = {"t": TASK}
     engine = EngineSettings(tasks, {"t": by_model}).build()
@@ -115,27 +115,27 @@ def no_confidence() -> Iterator[None]:
         Series.confidence = usual  # type: ignore[method-assign]
 
 
-def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> None:
-    """Print what one process does in a second of processor time."""
+def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:
+    """What one process does in a second of processor time."""
     plain, joinable = streams
     by_model = references()
     turns = []
     for _ in range(rounds):
-        turn = [run(plain, by_model), run(joinable, by_model)]
+        turn = [absorbed(plain, by_model), absorbed(joinable, by_model)]
         with no_confidence():
-            turn.append(run(joinable, by_model))
+            turn.append(absorbed(joinable, by_model))
         turns.append(turn)
     whole = [median(turn[kind][0] for turn in turns) for kind in range(3)]
     engine = [median(turn[kind][1] for turn in turns) for kind in range(3)]
     records = sum(len(answers) for answers, _ in plain)
-    print(f"One core, predictions/s, median of {rounds} rounds ({turns[0][1][2]:,} labels matched):")
+    yield f"One core, predictions/s, median of {rounds} rounds ({turns[0][1][2]:,} labels matched):"
     names = ("without ids and labels", "joinable, 5 % labelled", "the same, no confidence")
     for name, seconds, own in zip(names, whole, engine, strict=True):
-        print(
+        yield (
             f"  {name:24s} {records / seconds:9,.0f} in all ({whole[0] / seconds:4.2f} of the first), "
             f"engine alone {records / own:9,.0f} ({engine[0] / own:4.2f})"
         )
-    print(f"  the confidence takes {whole[1] / whole[2] - 1:.1%} of the time in all")
+    yield f"  the confidence takes {whole[1] / whole[2] - 1:.1%} of the time in all"
 
 
 def reference_lines() -> bytes:
@@ -161,8 +161,8 @@ def blocks(stream: Chunks) -> list[bytes]:
     return found
 
 
-def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> None:
-    """Print how late the daemon's windows are at a pace, and how fast it goes without one."""
+def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> Iterator[str]:
+    """How late the daemon's windows are at a pace, and how fast it goes without one."""
     reference, size = reference_lines(), WINDOW * len(MODELS)
     first = 3 * LATE // size  # labels come, and the join's memory has grown for the last time
     task = {"window": {"size": WINDOW}, "models": {name: {} for name in MODELS}}
@@ -174,10 +174,10 @@ def daemon(streams: tuple[Chunks, Chunks], rounds: int, pace: int) -> None:
         turns: list[list[Paced]] = [
             [paced(each, every, first, reference, task) for each in kinds] for _ in range(rounds)
         ]
-        print(f"The daemon on {os.cpu_count()} cores, {title}, {rounds} rounds:")
+        yield f"The daemon on {os.cpu_count()} cores, {title}, {rounds} rounds:"
         for kind, name in enumerate(("without ids and labels", "joinable, 5 % labelled")):
-            print(_of_daemon(name, [turn[kind] for turn in turns], len(kinds[0]) * size, bool(every)))
-        print(_ratios(turns, every))
+            yield _of_daemon(name, [turn[kind] for turn in turns], len(kinds[0]) * size, bool(every))
+        yield _ratios(turns, every)
 
 
 def _of_daemon(name: str, runs: list[Paced], records: int, is_paced: bool) -> str:
@@ -210,21 +210,15 @@ def _spread(ratios: list[float]) -> str:
     return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pace", type=int, default=100_000)
-    options = parser.parse_args()
-    streams = chunks(options.records, False), chunks(options.records, True)
+def table(records: int = 1_000_000, rounds: int = 3, pace: int = 100_000) -> Iterator[str]:
+    """One core, then the daemon."""
+    streams = chunks(records, False), chunks(records, True)
     labels = sum(len(part) for _, part in streams[1])
     load = os.getloadavg()[0]
-    print(
-        f"{options.records:,} predictions of 4 models, {labels:,} late labels; load of the machine {load:.1f}"
-    )
-    one_core(streams, options.rounds)
-    daemon(streams, options.rounds, options.pace)
+    yield f"{records:,} predictions of 4 models, {labels:,} late labels; load of the machine {load:.1f}"
+    yield from one_core(streams, rounds)
+    yield from daemon(streams, rounds, pace)
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

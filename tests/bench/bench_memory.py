@@ -11,25 +11,24 @@ The peak is the most that was ever resident until then.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
-import re
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from tests.bench.bench_replay import CONFIG, write_inputs
 from tests.bench.endless import BLOCK, stream
 from tests.daemon import ROOT, read_windows
+from tests.harness import processor_seconds, resident, run
 from tests.services.process import stop
 
 FLAT = 0.10
@@ -128,55 +127,43 @@ def until_idle(pid: int, pipe: BinaryIO) -> None:
     quiet = 0
     while quiet < 3:
         assert time.monotonic() < deadline, "it is still busy"
-        before = _ticks(pid)
+        before = processor_seconds(pid)
         time.sleep(0.5)
-        quiet = quiet + 1 if _unread(pipe) == 0 and _ticks(pid) - before < 10 else 0
+        quiet = quiet + 1 if _unread(pipe) == 0 and processor_seconds(pid) - before < 0.1 else 0
 
 
 def look(records: int, pid: int, store: Path) -> Mark:
     """What the kernel says of a process, and how large its store is."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    size: Callable[[str], int] = lambda name: int(re.findall(rf"{name}:\s+(\d+) kB", status)[0]) * 1024  # noqa: E731
     disk = sum(file.stat().st_size for file in store.iterdir()) if store.exists() else 0
-    return Mark(records, size("VmRSS"), size("VmHWM"), disk)
-
-
-def _ticks(pid: int) -> int:
-    """Processor time, hundredths of a second."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    return Mark(records, resident(pid), resident(pid, most=True), disk)
 
 
 def _unread(pipe: BinaryIO) -> int:
     return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--marks", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
-    parser.add_argument("--kind", choices=("run", "replay"))
-    options = parser.parse_args()
-    assert all(mark % BLOCK == 0 for mark in options.marks), f"marks must be multiples of {BLOCK:,}"
-    print(
+def table(
+    marks: tuple[int, ...] = (1_000_000, 5_000_000, 20_000_000),
+    kind: Literal["run", "replay"] | None = None,
+) -> Iterator[str]:
+    """Each command at each mark."""
+    assert all(mark % BLOCK == 0 for mark in marks), f"marks must be multiples of {BLOCK:,}"
+    yield (
         "four models, windows of 500, 5 % labelled; MB resident, at most until then, and of the store's files"
     )
-    print(", ".join(f"{name}: {value:,}" for name, value in BOUNDS.items()))
-    for kind in [options.kind] if options.kind else ["run", "replay"]:
+    yield ", ".join(f"{name}: {value:,}" for name, value in BOUNDS.items())
+    for command in [kind] if kind else ["run", "replay"]:
         with tempfile.TemporaryDirectory() as name:
-            found = measure(kind, options.marks, Path(name))
-        print(f"\nblindsight {kind:<9} resident     peak    store")
+            found = measure(command, marks, Path(name))
+        yield f"\nblindsight {command:<9} resident     peak    store"
         for mark in found:
             figures = (mark.resident, mark.peak, mark.store)
-            print(f"{mark.records:>20,} " + " ".join(f"{figure / 1e6:8.1f}" for figure in figures))
-        more = [
-            last / first - 1
-            for first, last in zip(
-                (found[0].resident, found[0].peak), (found[-1].resident, found[-1].peak), strict=True
-            )
-        ]
+            yield f"{mark.records:>20,} " + " ".join(f"{figure / 1e6:8.1f}" for figure in figures)
+        first, last = found[0], found[-1]
+        more = last.resident / first.resident - 1, last.peak / first.peak - 1
         verdict = "flat" if max(more) <= FLAT else "NOT FLAT"
-        print(f"last beside first    {more[0]:+8.1%} {more[1]:+8.1%}  {verdict} (at most {FLAT:+.0%})")
+        yield f"last beside first    {more[0]:+8.1%} {more[1]:+8.1%}  {verdict} (at most {FLAT:+.0%})"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

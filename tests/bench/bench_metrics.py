@@ -8,15 +8,13 @@ and means over three classes draw 1,000 labellings; the rest is exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from monitor import average_confidence, classification_details
-from tests.bench.bench_poisson_binomial import best
+from tests.harness import best, run
 
-OUTPUT = Path(__file__).parent / "output" / "metrics.txt"
 EXACT = ("accuracy", "precision", "recall", "specificity", "f1")
 ROWS: tuple[tuple[str, Sequence[str]], ...] = (
     *((metric, (metric,)) for metric in EXACT),
@@ -26,13 +24,13 @@ ROWS: tuple[tuple[str, Sequence[str]], ...] = (
 )
 
 
-def lines() -> list[str]:
-    """The table."""
-    found = [
+def table() -> Iterator[str]:
+    """A line a metric."""
+    yield (
         "Time of a window of 500 and of 2,000 rows, in milliseconds and as a multiple of average_confidence "
-        "of the same rows (python -m tests.bench.bench_metrics)",
-        f"{'metric':32s} {'500':>8s} {'ratio':>7s} {'2,000':>8s} {'ratio':>7s}",
-    ]
+        "of the same rows (python -m tests.bench.bench_metrics)"
+    )
+    yield f"{'metric':32s} {'500':>8s} {'ratio':>7s} {'2,000':>8s} {'ratio':>7s}"
     for width in (2, 3):
         for name, metrics in ROWS:
             cells = ""
@@ -46,16 +44,8 @@ def lines() -> list[str]:
                     5,
                 )
                 cells += f" {1e3 * took:8.2f} {took / alone:7.1f}"
-            found.append(f"{name + (', mean of 3 classes' if width == 3 else ''):32s}{cells}")
-    return found
-
-
-def main() -> None:
-    """Measure, print, and keep the table."""
-    text = "\n".join(lines()) + "\n"
-    print(text, end="")
-    OUTPUT.write_text(text, encoding="utf-8")
+            yield f"{name + (', mean of 3 classes' if width == 3 else ''):32s}{cells}"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -8,12 +8,12 @@ The engine runs in this process; records are made a chunk of 5,000 at a time, as
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
 from monitor.cli.process import one_heap
+from tests.harness import resident, run
 from tests.streams import Record, Rig, answers, task
 
 CHUNK = 5000
@@ -28,19 +28,12 @@ def named(start: int) -> list[Record]:
     ]
 
 
-def resident() -> int:
-    """Bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--names", type=int, default=1_000_000)
-    names = parser.parse_args().names
+def table(names: int = 1_000_000) -> Iterator[str]:
+    """A line a tenth of the names."""
     one_heap()
     rig = Rig(task(max_series=5))
     rig.feed(answers(np.random.default_rng(0), 500, "first"))
-    print("     names    MB   series   names kept   counted as dropped")
+    yield "     names    MB   series   names kept   counted as dropped"
     found = []
     for start in range(0, names, CHUNK):
         rig.feed(named(start))
@@ -49,10 +42,10 @@ def main() -> None:
             state = rig.engine.snapshot()["tasks"]["t"]
             found.append(resident())
             kept, dropped = len(state["dropped"]), rig.engine.view().series_dropped
-            print(f"{done:>10,} {found[-1] / 1e6:>5.1f} {len(state['series']):>8} {kept:>12,} {dropped:>20,}")
+            yield f"{done:>10,} {found[-1] / 1e6:>5.1f} {len(state['series']):>8} {kept:>12,} {dropped:>20,}"
     more = found[-1] / found[0] - 1
-    print(f"last beside first {more:+.1%}  {'flat' if more <= FLAT else 'NOT FLAT'} (at most {FLAT:+.0%})")
+    yield f"last beside first {more:+.1%}  {'flat' if more <= FLAT else 'NOT FLAT'} (at most {FLAT:+.0%})"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -37,13 +37,12 @@ from monitor.reports.window_report import WindowReport
 from monitor.stats.charts.base import Verdict
 from monitor.store import Store
 from monitor.store.store import FILE
-from tests.bench.bench_poisson_binomial import best
 from tests.export.page.test_confidences import model
 from tests.export.page.test_page import MODEL
+from tests.harness import best, run
 from tests.services.browser import Browser
 from tests.services.process import ServiceUnavailable
 
-OUTPUT = Path(__file__).parent / "output" / "page.txt"
 METRICS = ("accuracy", "ece", "precision", "recall", "f1")
 FOUND = Estimate(0.913, 0.888, 0.936, 0.95, 500)
 SERIES = ("toxicity", "model-0", "")
@@ -130,7 +129,7 @@ def browser_lines(view: AgentView, windows: StoredWindows) -> list[str]:
     return found
 
 
-def lines() -> list[str]:
+def table() -> str:
     """The table."""
     tune_collector()
     view = fleet()
@@ -147,7 +146,7 @@ def lines() -> list[str]:
         charted = best(lambda: history_json(kept, "accuracy", "average_confidence"), 5)
         in_chromium = browser_lines(view, windows)
     slower = [times[2] / times[0], times[3] / times[1]]
-    return [
+    lines = [
         "Page and scrape of 100 models x 5 metrics x 10 groups (python -m tests.bench.bench_page)",
         _row("page, 500 series shown", best(lambda: render_page(view), 5), page),
         f"{'page, one model with one group':34s} {'':>9s} {len(two) / 1024:9,.0f} KiB",
@@ -160,6 +159,7 @@ def lines() -> list[str]:
         f"{'a chart: 500 of 20,000 windows read':34s} {1e3 * read:6.0f} ms",
         f"{'a chart: its columns':34s} {1e3 * charted:6.0f} ms",
     ]
+    return "\n".join(lines)
 
 
 def _frozen(metrics: CollectorRegistry) -> float:
@@ -180,12 +180,5 @@ def _row(what: str, seconds: float, body: bytes) -> str:
     return f"{what:34s} {1e3 * seconds:6.0f} ms {len(body) / 1024:9,.0f} KiB, {packed:,.0f} with gzip"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    text = "\n".join(lines()) + "\n"
-    print(text, end="")
-    OUTPUT.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -8,14 +8,12 @@ the same rows. Each time is the best of several rounds, so that other work on th
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
-from time import perf_counter
 
 import numpy as np
 import scipy.stats
@@ -31,6 +29,7 @@ from monitor import (
 )
 from monitor.base.records import Floats
 from tests.fidelity.simulated import ORIGINAL, confidences
+from tests.harness import best, run
 
 WINDOW = 500
 CBPE_ROWS = 500_000
@@ -38,6 +37,7 @@ CBPE_ROWS = 500_000
 CBPE = """
 import sys, time, warnings
 warnings.filterwarnings("ignore")
+from tests.harness import best, run
 import numpy as np, pandas as pd, nannyml
 rows = np.load(sys.argv[1])
 right = np.random.default_rng(0).random(len(rows)) < rows
@@ -55,31 +55,19 @@ print(best)
 """
 
 
-def best(work: Callable[[], object], repeats: int, rounds: int = 7) -> float:
-    """Seconds a call: the best round's mean."""
-    work()
-    times = []
-    for _ in range(rounds):
-        start = perf_counter()
-        for _ in range(repeats):
-            work()
-        times.append((perf_counter() - start) / repeats)
-    return min(times)
-
-
-def one_window(p: Floats) -> None:
+def one_window(p: Floats) -> Iterator[str]:
     """One window's distribution and interval, beside scipy and fast-poibin."""
     counts = np.arange(len(p) + 1)
     ours = best(lambda: PoissonBinomial(p).pmf, 100)
     interval = best(lambda: PoissonBinomial(p).interval(0.95), 100)
     theirs = best(lambda: scipy.stats.poisson_binom(p).pmf(counts), 5)
     fast = best(lambda: PoiBin(p), 100)
-    print(f"one window of {len(p)}: pmf {1e6 * ours:.0f} µs, with interval {1e6 * interval:.0f} µs")
-    print(f"  scipy's pmf {1e6 * theirs:.0f} µs: {theirs / interval:.0f} times our interval")
-    print(f"  fast-poibin {1e6 * fast:.0f} µs: {fast / interval:.1f} times our interval")
+    yield f"one window of {len(p)}: pmf {1e6 * ours:.0f} µs, with interval {1e6 * interval:.0f} µs"
+    yield f"  scipy's pmf {1e6 * theirs:.0f} µs: {theirs / interval:.0f} times our interval"
+    yield f"  fast-poibin {1e6 * fast:.0f} µs: {fast / interval:.1f} times our interval"
 
 
-def many_windows(p: Floats) -> None:
+def many_windows(p: Floats) -> Iterator[str]:
     """Many windows at once, a window."""
     windows = len(p)
     rows = list(p)
@@ -87,20 +75,20 @@ def many_windows(p: Floats) -> None:
     apart = best(lambda: average_confidence_windows(rows), 1)
     five = trimmed_pmf_many(p[:5])
     pooled = best(lambda: reduce(TrimmedPmf.convolve, five).interval(0.95), 100)
-    print(f"{windows} windows of {p.shape[1]} in one call: {1e6 * together / windows:.1f} µs a window")
-    print(f"  with distributions for pooling: {1e6 * apart / windows:.1f} µs a window")
-    print(f"  interval pooled over five of them: {1e6 * pooled:.0f} µs")
+    yield f"{windows} windows of {p.shape[1]} in one call: {1e6 * together / windows:.1f} µs a window"
+    yield f"  with distributions for pooling: {1e6 * apart / windows:.1f} µs a window"
+    yield f"  interval pooled over five of them: {1e6 * pooled:.0f} µs"
     raw = p[0]
     error = best(lambda: calibration_error(raw, raw * raw), 100)
-    print(f"calibration error of one window with 200 bootstrap draws: {1e6 * error:.0f} µs")
+    yield f"calibration error of one window with 200 bootstrap draws: {1e6 * error:.0f} µs"
 
 
-def rows_a_second(p: Floats, nannyml_python: str | None) -> None:
+def rows_a_second(p: Floats, nannyml_python: str | None) -> Iterator[str]:
     """Rows a second of `average_confidence_many`, beside NannyML's CBPE for accuracy alone."""
     ours = p.size / best(lambda: average_confidence_many(p), 1)
-    print(f"average_confidence_many: {ours / 1e6:.1f} million rows a second")
+    yield f"average_confidence_many: {ours / 1e6:.1f} million rows a second"
     if nannyml_python is None:
-        print("  NannyML: not measured (give --nannyml-python)")
+        yield "  NannyML: not measured (give --nannyml-python)"
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
@@ -112,24 +100,21 @@ def rows_a_second(p: Floats, nannyml_python: str | None) -> None:
         raise SystemExit(f"NannyML could not be measured:\n{answer.stderr}")
     seconds = float(answer.stdout.split()[-1])
     theirs = p.size / seconds
-    print(
+    yield (
         f"  NannyML's CBPE, accuracy alone: {theirs:,.0f} rows a second, ours {ours / theirs:.0f} times that"
     )
 
 
-def main() -> None:
-    """Print all of it."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--nannyml-python", default=None)
-    chosen = parser.parse_args()
+def table(nannyml_python: str | None = None) -> Iterator[str]:
+    """All of it."""
     rng = np.random.default_rng(0)
-    one_window(confidences(rng, ORIGINAL, (WINDOW,)))
+    yield from one_window(confidences(rng, ORIGINAL, (WINDOW,)))
     for name, p in (("confident", confidences(rng, ORIGINAL, (100_000,))), ("uniform", rng.random(100_000))):
         seconds = best(lambda p=p: PoissonBinomial(p).interval(0.95), 1)  # type: ignore[misc]
-        print(f"one window of 100,000 ({name}): {1e3 * seconds:.1f} ms")
-    many_windows(confidences(rng, ORIGINAL, (1000, WINDOW)))
-    rows_a_second(confidences(rng, ORIGINAL, (CBPE_ROWS // WINDOW, WINDOW)), chosen.nannyml_python)
+        yield f"one window of 100,000 ({name}): {1e3 * seconds:.1f} ms"
+    yield from many_windows(confidences(rng, ORIGINAL, (1000, WINDOW)))
+    yield from rows_a_second(confidences(rng, ORIGINAL, (CBPE_ROWS // WINDOW, WINDOW)), nannyml_python)
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -10,14 +10,8 @@ Times are the processor's; memory is what the answers take, and how much more wa
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import resource
-import subprocess
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -27,9 +21,9 @@ from monitor.engine.labels.pool import ScorePool, ScorePoolSettings
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob
+from tests.harness import apart, resident, run
 from tests.streams import confidences
 
-OUTPUT = Path(__file__).parent / "output" / "pool.txt"
 MODELS = ("a", "b")
 SIZES = (100_000, 1_000_000, 10_000_000)
 LABELLED = 2000
@@ -72,10 +66,10 @@ def measure(requests: int) -> dict[str, float]:
     """One size, in this process."""
     pool, ring = filled(requests)
     label(pool, requests)
-    resident = _peak()
+    before = resident(most=True)
     began = time.process_time()
     rows = pool.rows(np.arange(len(MODELS)))
-    chosen, put_together = time.process_time() - began, _peak() - resident
+    chosen, put_together = time.process_time() - began, resident(most=True) - before
     job = RefitJob(
         "t", 1, 0, rows.time, MODELS, 1, np.asarray(rows.scores), rows.labels, rows.predicted, rows.weights,
         ("ssme",), ("accuracy", "auroc"), 0.95, 1, False, pool_rows=rows.pool,
@@ -87,49 +81,24 @@ def measure(requests: int) -> dict[str, float]:
     return {
         "rows": done.rows, "labelled": done.labelled, "pool": done.pool_rows, "widening": done.widening,
         "choosing": chosen, "fit": fit, "answers": ring.nbytes, "chosen": put_together,
-        "job": _peak() - resident,
+        "job": resident(most=True) - before,
     }  # fmt: skip
 
 
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def line(requests: int) -> str:
-    """The table's line of one size, measured in a process of its own."""
-    command = [sys.executable, "-m", "tests.bench.bench_pool", "--one", str(requests)]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    found = json.loads(done.stdout)
-    return (
-        f"{requests:12,} {found['pool']:12,} {found['rows']:8,} {found['labelled']:8,}"
-        f" {1e3 * found['choosing']:12,.0f} {found['fit']:7.2f} {found['answers'] / 1e6:12,.0f}"
-        f" {found['chosen'] / 1e6:12,.0f} {found['job'] / 1e6:8,.0f} {found['widening']:9.1%}"
-    )
-
-
-def main() -> None:
-    """Measure and print; keep it where no sizes were given."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--requests", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one)))
-        return
-    lines = [
+def table(requests: tuple[int, ...] = SIZES) -> Iterator[str]:
+    """A line a size, each measured in a process of its own."""
+    yield (
         "    requests  said to be     rows labelled  choosing ms   fit s   answers MB  choosing MB  with fit"
         "     wider"
-    ]
-    print(lines[0])
-    for requests in options.requests:
-        lines.append(line(requests))
-        print(lines[-1], flush=True)
-    if tuple(options.requests) == SIZES:
-        OUTPUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    )
+    for size in requests:
+        found = apart(measure, size)
+        yield (
+            f"{size:12,} {found['pool']:12,} {found['rows']:8,} {found['labelled']:8,}"
+            f" {1e3 * found['choosing']:12,.0f} {found['fit']:7.2f} {found['answers'] / 1e6:12,.0f}"
+            f" {found['chosen'] / 1e6:12,.0f} {found['job'] / 1e6:8,.0f} {found['widening']:9.1%}"
+        )
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

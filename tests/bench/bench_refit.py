@@ -13,10 +13,8 @@ processor time of the agent's own thread leaves out.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,8 +30,8 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
 from monitor.engine.refit.job import RefitJob, RefitResult
+from tests.harness import run
 
-OUTPUT = Path(__file__).parent / "output" / "refit.txt"
 MODELS = ("a", "b", "c")
 ROWS = 500
 TURN = 100
@@ -135,8 +133,14 @@ def _processor(own: dict[bool, float]) -> str:
     return f"{'own processor time, ms':26s}{cells}"
 
 
-def table(took: dict[bool, Floats], own: dict[bool, float], switched: Switched) -> str:
+def table(chunks: int = 600) -> str:
     """All of it as text."""
+    tune_collector()
+    return told(*measured(chunks))
+
+
+def told(took: dict[bool, Floats], own: dict[bool, float], switched: Switched) -> str:
+    """As text."""
     mean = switched.seconds / max(switched.good, 1)
     rates = {on: ROWS * len(MODELS) * len(t) / t.sum() for on, t in took.items()}
     lines = [
@@ -158,17 +162,5 @@ def _quantiles(name: str, took: dict[bool, Floats], q: float) -> str:
     return f"{title:26s}{without:10.2f}{refitting:10.2f}{refitting / without:8.2f}"
 
 
-def main() -> None:
-    """Measure, print, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--chunks", type=int, default=600)
-    chunks = parser.parse_args().chunks
-    tune_collector()
-    text = table(*measured(chunks))
-    print(text, end="")
-    if chunks >= 600:  # a shorter run must not overwrite the kept table
-        OUTPUT.write_text(text, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

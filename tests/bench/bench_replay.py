@@ -14,17 +14,13 @@ of the garbage collector, and once more at the one that the commands make.
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -35,13 +31,14 @@ from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.structs import Record
 from monitor.base.source import EndOfSource
-from monitor.cli.daemon import run
+from monitor.cli import daemon as daemon_command
 from monitor.cli.process import tune_collector
 from monitor.cli.replay import replay
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.reports.window_report import to_json
+from tests.harness import apart, run
 from tests.streams import confidences
 
 MODELS = ("m0", "m1", "m2", "m3")
@@ -133,7 +130,7 @@ def daemon(folder: Path, job: str) -> dict[str, float]:
     config.write_text(CONFIG + DAEMON.format(source=SOURCES[job], reports=reports.name), encoding="utf-8")
     logging.disable()
     began = time.process_time()
-    code = run(str(config))
+    code = daemon_command.run(str(config))
     seconds = time.process_time() - began
     assert code == 0, code
     with reports.open("rb") as file:
@@ -185,56 +182,45 @@ def _result(records: int, seconds: float) -> dict[str, float]:
     return {"records": records, "rate": records / seconds, "megabytes": peak}
 
 
-def _in_a_process(job: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.bench.bench_replay", "--job", job, "--folder", str(folder)]
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # as the command sets it
-    with (folder / "stream.ndjson").open("rb") as stream:
-        done = subprocess.run(
-            command, check=True, stdin=stream, stdout=subprocess.PIPE, text=True, env=environment
-        )
-    return dict(json.loads(done.stdout))
+def one(job: str, folder: Path) -> dict[str, float]:
+    """One of `JOBS`, alone in its process."""
+    if job != "bare":
+        tune_collector()  # as the commands do
+    if job in WORK:
+        return WORK[job](folder)
+    with (folder / "stream.ndjson").open(encoding="utf-8") as sys.stdin:
+        return daemon(folder, job)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--job", choices=(*JOBS, "stages"), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.job:
-        if options.job != "bare":
-            tune_collector()  # as the commands do
-        job = partial(daemon, job=options.job) if options.job in SOURCES else WORK[options.job]
-        print(json.dumps(job(options.folder)))
-        return
+def table(records: int = 1_000_000, rounds: int = 3) -> Iterator[str]:
+    """Rates, memory, and where the time goes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_inputs(folder, options.records)
-        rounds = [{job: _in_a_process(job, folder) for job in JOBS} for _ in range(options.rounds)]
-        spent = _in_a_process("stages", folder)
-    assert all(turn[job]["records"] == turn["bare"]["records"] for turn in rounds for job in SOURCES)
-    print(f"{options.records:,} predictions of 4 models, windows of 500, {options.rounds} rounds in turn")
-    _tell({job: median(turn[job]["rate"] for turn in rounds) for job in JOBS})
-    peak = max(turn["whole"]["megabytes"] for turn in rounds)
-    print(f"the replay was resident with at most {peak:12,.0f} MB (less than 300)")
-    print("where the time of the replay goes, microseconds a record:")
+        write_inputs(folder, records)
+        turns = [{job: apart(one, job, folder) for job in JOBS} for _ in range(rounds)]
+        spent = apart(one, "stages", folder)
+    assert all(turn[job]["records"] == turn["bare"]["records"] for turn in turns for job in SOURCES)
+    yield f"{records:,} predictions of 4 models, windows of 500, {rounds} rounds in turn"
+    yield from told({job: median(turn[job]["rate"] for turn in turns) for job in JOBS})
+    peak = max(turn["whole"]["megabytes"] for turn in turns)
+    yield f"the replay was resident with at most {peak:12,.0f} MB (less than 300)"
+    yield "where the time of the replay goes, microseconds a record:"
     for stage, micros in spent.items():
-        print(f"  {stage:10} {micros:6.2f}")
+        yield f"  {stage:10} {micros:6.2f}"
 
 
-def _tell(rates: Mapping[str, float]) -> None:
+def told(rates: Mapping[str, float]) -> Iterator[str]:
     """Rates beside that of bare decoding."""
     bare_rate, tuned = rates["bare"], rates["bare tuned"]
-    print(f"bare decode_lines                    {bare_rate:12,.0f} records/s of one core")
-    print(f"  with the commands' collector       {tuned:12,.0f}")
-    print(f"blindsight replay                    {rates['whole']:12,.0f}")
-    print(f"  beside bare decode_lines           {rates['whole'] / bare_rate:12.2f} (at least 0.35)")
-    print(f"  beside that with the collector set {rates['whole'] / tuned:12.2f}")
+    yield f"bare decode_lines                    {bare_rate:12,.0f} records/s of one core"
+    yield f"  with the commands' collector       {tuned:12,.0f}"
+    yield f"blindsight replay                    {rates['whole']:12,.0f}"
+    yield f"  beside bare decode_lines           {rates['whole'] / bare_rate:12.2f} (at least 0.35)"
+    yield f"  beside that with the collector set {rates['whole'] / tuned:12.2f}"
     for job, name in (("run", "over the file"), ("run stdin", "by standard input")):
-        print(f"blindsight run, {name:20} {rates[job]:12,.0f}")
-        print(f"  beside bare decode_lines           {rates[job] / bare_rate:12.2f} (at least 0.35)")
+        yield f"blindsight run, {name:20} {rates[job]:12,.0f}"
+        yield f"  beside bare decode_lines           {rates[job] / bare_rate:12.2f} (at least 0.35)"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -20,14 +20,13 @@ NannyML's is three standard errors either way, which is 99.7 %.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,13 @@ import numpy as np
 
 from monitor import prediction_powered
 from monitor.base.records import Floats
-from tests.bench.bench_poisson_binomial import WINDOW, best, one_window
+from tests.bench.bench_poisson_binomial import WINDOW, one_window
 from tests.bench.rivals.stopwatch import Measured
 from tests.fidelity.metrics_coverage import realised_values
 from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.fidelity.ssme.speed import measured as ssme_measured
+from tests.harness import ROOT, best, run
 
-ROOT = Path(__file__).parents[2]
 REFERENCE_ROWS = 50_000
 WINDOWS = 200
 SEED = 1
@@ -138,7 +137,7 @@ def unlabelled(given: Mapping[str, Any], ours: Results, theirs: Results) -> list
     return lines + intervals(realised(given), ours["eight"], theirs.get("eight"))
 
 
-def powered() -> list[str]:
+def powered() -> str:
     """ppi-python's PPI++ beside ours, which must say the same."""
     with warnings.catch_warnings():  # importing it silences every warning of the process
         warnings.simplefilter("ignore")
@@ -152,56 +151,50 @@ def powered() -> list[str]:
     ours = best(lambda: prediction_powered(phi, expected, fresh).interval(0.95), 50)
     theirs = best(lambda: ppi_py.ppi_mean_ci(phi, expected, fresh, alpha=0.05), 10)
     apart = float(np.abs(np.ravel(mine) - ends).max())
-    return [
+    return (
         f"PPI++ of 500 labels and 20,000 rows: ours {1e6 * ours:.0f} us, ppi-python {1e6 * theirs:.0f} us, "
         f"{theirs / ours:.1f} times ours; ends apart by at most {apart:.0e}"
-    ]
+    )
 
 
-def joint() -> list[str]:
+def joint() -> str:
     """The SSME paper's method beside ours."""
     cost = {tag: ssme_measured(tag, 1020, 7, 2) for tag in ("ssme", "ssme_paper")}
     seconds = {tag: found["fit"] + found["values"] for tag, found in cost.items()}
-    return [
+    return (
         "SSME, 1,020 rows of 7 models, 100 labels, fit and all metrics: ours "
         f"{seconds['ssme']:.2f} s and {cost['ssme']['megabytes']:.0f} MB, the paper's KDE "
         f"{seconds['ssme_paper']:.2f} s and {cost['ssme_paper']['megabytes']:.0f} MB, "
         f"{seconds['ssme_paper'] / seconds['ssme']:.1f} times ours"
-    ]
+    )
 
 
-def table(nannyml: str | None, evidently: str | None, windows: int, rounds: int) -> None:
-    """Measure and print everything."""
+def table(
+    nannyml_python: str | None = None,
+    evidently_python: str | None = None,
+    windows: int = WINDOWS,
+    rounds: int = 3,
+) -> Iterator[str]:
+    """Everything."""
     given = arrays(windows)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "arrays.npz"
         np.savez(path, **given)
         ours = asked(sys.executable, "ours", path, rounds)
-        cbpe = asked(nannyml, "nannyml_cbpe", path, rounds) if nannyml else {}
-        reports = asked(evidently, "evidently_windows", path, 1) if evidently else {}
+        cbpe = asked(nannyml_python, "nannyml_cbpe", path, rounds) if nannyml_python else {}
+        reports = asked(evidently_python, "evidently_windows", path, 1) if evidently_python else {}
     rows = len(given["analysis_scores"])
-    print(
+    yield (
         f"{windows} windows of {WINDOW}, reference of {REFERENCE_ROWS:,}; times are the processor's, "
         f"the best of {rounds}"
     )
-    print("\n".join(unlabelled(given, ours, cbpe)))
-    print("with labels, a window at a time: fit ms, estimate ms, rows/s, times ours, MB grown")
-    print("\n".join(compared("Evidently", rows, ours["labelled"], reports.get("labelled"))))
-    parts: Sequence[Callable[[], list[str]]] = (powered, joint)
-    for part in parts:
-        print("\n".join(part()))
-    one_window(confidences(np.random.default_rng(0), ORIGINAL, (WINDOW,)))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--nannyml-python", default=None)
-    parser.add_argument("--evidently-python", default=None)
-    parser.add_argument("--windows", type=int, default=WINDOWS)
-    parser.add_argument("--rounds", type=int, default=3)
-    chosen = parser.parse_args()
-    table(chosen.nannyml_python, chosen.evidently_python, chosen.windows, chosen.rounds)
+    yield from unlabelled(given, ours, cbpe)
+    yield "with labels, a window at a time: fit ms, estimate ms, rows/s, times ours, MB grown"
+    yield from compared("Evidently", rows, ours["labelled"], reports.get("labelled"))
+    yield powered()
+    yield joint()
+    yield from one_window(confidences(np.random.default_rng(0), ORIGINAL, (WINDOW,)))
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

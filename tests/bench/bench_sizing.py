@@ -1,6 +1,6 @@
 """What an agent needs, by answers a second and models: processor, memory, disk, and what a scrape takes.
 
-    python -m tests.bench.bench_sizing [--cells 1x100 10x1000 100x10000] [--seconds 15] [--save]
+    python -m tests.bench.bench_sizing [--cells 1x100 10x1000 100x10000] [--seconds 15] [--keep]
 
 Windows of 500, accuracy and calibration error with a labelled reference, 5 % of the answers labelled, a
 store, a file of reports. First the join is filled to its bound of a million answers, as fast as it goes;
@@ -11,12 +11,10 @@ grow further once they hold `keep_reports` lines, 100,000 of about 2 kB, so thei
 
 from __future__ import annotations
 
-import argparse
 import platform
-import re
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
@@ -24,12 +22,11 @@ from subprocess import PIPE
 import numpy as np
 
 from monitor.base.records import Floats
-from tests.bench.paced_daemon import processor_seconds
 from tests.daemon import DaemonProcess
+from tests.harness import processor_seconds, resident, run
 from tests.streams import confidences
 
 CELLS = ("1x100", "10x1000", "10x10000", "100x1000", "100x10000", "500x10000")
-OUTPUT = Path(__file__).parent / "output" / "sizing.txt"
 FILL = 1_200_000
 REFERENCE_ROWS = 3000
 LABELLED_EVERY = 20
@@ -115,7 +112,13 @@ def measure(models: int, rate: int, seconds: float, fill: int = FILL) -> Need:
             passed = time.monotonic() - began
             text, scraped = _scrape(daemon)
             return Need(
-                models, rate, took / passed, _peak(daemon.process.pid), _size(folder / "state"), text, scraped
+                models,
+                rate,
+                took / passed,
+                resident(daemon.process.pid, most=True),
+                _size(folder / "state"),
+                text,
+                scraped,
             )
 
 
@@ -163,49 +166,31 @@ def _scrape(daemon: DaemonProcess) -> tuple[int, float]:
     return len(text), min(times)
 
 
-def _peak(pid: int) -> int:
-    """The most that was resident, of `man 5 proc`'s VmHWM."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
-    assert found is not None
-    return int(found[1]) * 1024
-
-
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def table(needs: Sequence[Need]) -> str:
-    """The needs as text."""
-    head = "models  answers/s   cores   resident MB   store MB   scrape KB   scrape ms"
-    rows = [
+HEAD = (
+    f"Python {platform.python_version()}, a million answers joinable, 5 % labelled",
+    "models  answers/s   cores   resident MB   store MB   scrape KB   scrape ms",
+)
+
+
+def line(n: Need) -> str:
+    """A need as text."""
+    return (
         f"{n.models:6,} {n.rate:10,} {n.cores:7.3f} {n.resident / 1e6:13,.0f} {n.store / 1e6:10,.0f}"
         f" {n.scrape / 1e3:11,.0f} {n.scrape_seconds * 1e3:11,.0f}"
-        for n in needs
-    ]
-    return "\n".join(
-        [f"Python {platform.python_version()}, a million answers joinable, 5 % labelled", head, *rows]
     )
 
 
-def main() -> None:
-    """Measure every cell and print the table; keep it with `--save`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--cells", nargs="+", default=CELLS, metavar="MODELSxRATE")
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("--save", action="store_true", help=f"write {OUTPUT.name}")
-    chosen = parser.parse_args()
-    needs = []
-    for cell in chosen.cells:
+def table(cells: tuple[str, ...] = CELLS, seconds: float = 15.0) -> Iterator[str]:
+    """A line a cell, MODELSxRATE each."""
+    yield from HEAD
+    for cell in cells:
         models, rate = map(int, cell.split("x"))
-        needs.append(measure(models, rate, chosen.seconds))
-        print(table(needs[-1:]).splitlines()[-1], flush=True)
-    text = table(needs)
-    print("\n" + text)
-    if chosen.save:
-        OUTPUT.write_text(text + "\n", encoding="utf-8")
+        yield line(measure(models, rate, seconds))
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

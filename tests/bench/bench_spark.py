@@ -13,16 +13,12 @@ Every run must give the lines of the one process, or the bench fails.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +27,7 @@ from monitor.cli.process import one_thread_for_matrices
 from monitor.cli.replay import replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.bench.bench_replay import write_inputs
+from tests.harness import apart, processor_of_children, resident, run
 from tests.services.process import wait_until
 from tests.services.spark_cluster import descendants, executors, kill_an_executor
 
@@ -50,19 +47,12 @@ class Peak:
     def _watch(self) -> None:
         while not self._over.wait(0.1):
             for pid in executors(os.getpid()):
-                self.bytes = max(self.bytes, sum(map(_resident, descendants(pid))))
+                self.bytes = max(self.bytes, sum(map(resident, descendants(pid))))
 
     def stop(self) -> int:
         self._over.set()
         self._thread.join()
         return self.bytes
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
 
 
 def one_process(folder: Path, out: Path) -> dict[str, float]:
@@ -117,42 +107,34 @@ RUNS: dict[str, Callable[[Path, Path], dict[str, float]]] = {
 
 def measured(name: str, folder: Path) -> dict[str, float]:
     """One run in a process of its own; `cpu` is of it and of all that it started."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "tests.bench.bench_spark", "--run", name, "--folder", str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return json.loads(done.stdout.splitlines()[-1]) | {"cpu": cpu}
+    before = processor_of_children()
+    found = apart(one_run, name, folder)
+    return {**found, "cpu": processor_of_children() - before}
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--run", choices=RUNS)
-    parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    if asked.run:
-        print(json.dumps(RUNS[asked.run](asked.folder, asked.folder / asked.run)))
-        return
-    print(f"{'':<16} {'wall s':>8} {'rows/s':>10} {'of one':>7} {'processor s':>12} {'peak MiB':>9}")
+def one_run(name: str, folder: Path) -> dict[str, float]:
+    """One of `RUNS`."""
+    return RUNS[name](folder, folder / name)
+
+
+def table(records: int = 1_000_000) -> Iterator[str]:
+    """A line a run."""
+    yield f"{'':<16} {'wall s':>8} {'rows/s':>10} {'of one':>7} {'processor s':>12} {'peak MiB':>9}"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_inputs(folder, asked.records)
+        write_inputs(folder, records)
         expected, base = b"", 0.0
-        for run in RUNS:
-            found = measured(run, folder)
-            lines = (folder / run / "windows.ndjson").read_bytes()
+        for run_name in RUNS:
+            found = measured(run_name, folder)
+            lines = (folder / run_name / "windows.ndjson").read_bytes()
             expected, base = expected or lines, base or found["wall"]
-            assert lines == expected, f"{run}: other lines than those of one process"
-            print(
-                f"{run:<16} {found['wall']:8.1f} {asked.records / found['wall']:10,.0f} "
-                f"{base / found['wall']:7.2f} {found['cpu']:12.1f} {found['peak'] / MIB:9.0f}",
-                flush=True,
+            assert lines == expected, f"{run_name}: other lines than those of one process"
+            yield (
+                f"{run_name:<16} {found['wall']:8.1f} {records / found['wall']:10,.0f} "
+                f"{base / found['wall']:7.2f} {found['cpu']:12.1f} {found['peak'] / MIB:9.0f}"
             )
-    print(f"{asked.records:,} records, {len(expected.splitlines()):,} lines, the same bytes from each run")
+    yield f"{records:,} records, {len(expected.splitlines()):,} lines, the same bytes from each run"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

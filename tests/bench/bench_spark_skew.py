@@ -15,18 +15,14 @@ reading, decoding and sharing out, which are spread over all cores, and of one m
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from connectors.spark.computing import lines_of
 from connectors.spark.job import Computing, Job, Kind, Unit, unpacked
@@ -39,6 +35,7 @@ from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from tests.bench.bench_replay import MODELS, write_inputs
+from tests.harness import apart, resident, run
 from tests.services.spark_cluster import descendants, is_executor, words_of
 
 MIB = 1 << 20
@@ -65,7 +62,7 @@ class Peaks:
         while not self._over.wait(0.2):
             for pid in descendants(os.getpid()):
                 kind = _kind(pid)
-                self.found[kind] = max(self.found[kind], _most(pid))
+                self.found[kind] = max(self.found[kind], resident(pid, most=True))
 
     def stop(self) -> dict[str, int]:
         self._over.set()
@@ -82,15 +79,7 @@ def _kind(pid: int) -> str:
     return "executor" if is_executor(pid) else "its Java" if b"SparkSubmit" in words else "other"
 
 
-def _most(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
-
-
-def on_spark(folder: Path) -> dict[str, float]:
+def on_spark(folder: Path) -> dict[str, Any]:
     """Peaks, and seconds with Spark's start."""
     peaks, began = Peaks(), time.perf_counter()
     where = OnSpark("local-cluster[2,1,1024]")
@@ -147,44 +136,23 @@ def _timed(items: Iterable[Item]) -> tuple[list[Item], float]:
     return found, time.process_time() - began
 
 
-RUNS: dict[str, Callable[[Path], object]] = {"spark": on_spark, "core": of_one_core, "labels": of_labels}
-
-
-def measured(run: str, folder: Path) -> object:
-    """One of `RUNS`, in a process of its own."""
-    words = [sys.executable, "-m", "tests.bench.bench_spark_skew", "--run", run, "--folder", str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--millions", type=float, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--run", choices=RUNS)
-    parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    if asked.run:
-        print(json.dumps(RUNS[asked.run](asked.folder)))
-        return
-    print(f"{'':31}" + "".join(f"{kind:>11}" for kind in KINDS) + "     wall   (memory in MiB)")
-    most = max(asked.millions)
-    loads = [(millions, 0) for millions in asked.millions] + [(most, EVERY_TENTH)]
-    for millions, labels in loads:
+def table(millions: tuple[float, ...] = (1, 2, 4)) -> Iterator[str]:
+    """A line a load, then what one core makes of the first, and what is moved."""
+    yield f"{'':31}" + "".join(f"{kind:>11}" for kind in KINDS) + "     wall   (memory in MiB)"
+    for size, labels in [(size, 0) for size in millions] + [(max(millions), EVERY_TENTH)]:
         for name, answering in (("alike", ALIKE), ("90 % of one", SKEWED)):
             with tempfile.TemporaryDirectory() as folder:
-                write_inputs(Path(folder), round(millions * 1e6), answering, labels)
-                found = measured("spark", Path(folder))
-                title = f"{millions:g} million, {name}{', labels' if labels else ''}"
+                write_inputs(Path(folder), round(size * 1e6), answering, labels)
+                found = apart(on_spark, Path(folder))
+                title = f"{size:g} million, {name}{', labels' if labels else ''}"
                 figures = "".join(f"{found[kind] / MIB:11,.0f}" for kind in KINDS)
-                print(f"{title:31}{figures}{found['wall']:8.0f} s {found['note']}", flush=True)
-                if (millions, labels, name) == (asked.millions[0], 0, "90 % of one"):
-                    core = measured("core", Path(folder))
-    print(core)
+                yield f"{title:31}{figures}{found['wall']:8.0f} s {found['note']}"
+                if (size, labels, name) == (millions[0], 0, "90 % of one"):
+                    core = apart(of_one_core, Path(folder))
+    yield core
     with tempfile.TemporaryDirectory() as folder:
-        print(measured("labels", Path(folder)))
+        yield apart(of_labels, Path(folder))
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

@@ -14,16 +14,14 @@ windows, or the bench fails.
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ import pyarrow.parquet
 
 from tests.bench.bench_replay import MODELS, write_inputs
 from tests.connectors.spark.messages import by_model
+from tests.harness import processor_of_children, resident, run
 from tests.services.process import stop
 from tests.services.spark_cluster import descendants, executors, kafka_jars
 
@@ -82,7 +81,7 @@ def configured(folder: Path, broker: KafkaBroker, **source: Any) -> Path:
 def measured(words: list[str], log: Path, done: Callable[[], bool]) -> Cost:
     """Run a command until it is done, then end it."""
     cost = Cost()
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = processor_of_children()
     with log.open("wb") as file:
         process = subprocess.Popen([sys.executable, "-m", "monitor.cli", *words], stdout=file, stderr=file)
     try:
@@ -97,8 +96,7 @@ def measured(words: list[str], log: Path, done: Callable[[], bool]) -> Cost:
         process.wait(120)
     finally:
         stop(process, kill=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cost.processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cost.processor = processor_of_children() - before
     return cost
 
 
@@ -108,15 +106,8 @@ def _look(process: subprocess.Popen[bytes], cost: Cost, log: Path) -> None:
     assert process.poll() is None, log.read_text()[-3000:]
     of_executors = {pid for each in executors(process.pid) for pid in descendants(each)}
     rest = set(descendants(process.pid)) - of_executors
-    cost.memory = max(cost.memory, sum(map(_resident, rest)))
-    cost.executor = max(cost.executor, sum(map(_resident, of_executors)))
-
-
-def _resident(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
+    cost.memory = max(cost.memory, sum(map(resident, rest)))
+    cost.executor = max(cost.executor, sum(map(resident, of_executors)))
 
 
 def agent(folder: Path, broker: KafkaBroker, lines: int, **source: Any) -> tuple[Cost, Any]:
@@ -149,40 +140,35 @@ def on_spark(folder: Path, broker: KafkaBroker, messages: int, batch: int) -> tu
     return cost, by_model(row for file in files for row in pyarrow.parquet.read_table(file).to_pylist())
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=400_000)
-    parser.add_argument("--batch", type=int, default=100_000)
-    asked = parser.parse_args()
-    lines = len(MODELS) * (asked.messages // len(MODELS) // 500)
+def table(messages: int = 400_000, batch: int = 100_000) -> Iterator[str]:
+    """A line a way."""
+    lines = len(MODELS) * (messages // len(MODELS) // 500)
     with tempfile.TemporaryDirectory() as name, KafkaBroker() as broker:
         folder = Path(name)
-        write_inputs(folder, asked.messages)
+        write_inputs(folder, messages)
         fill(broker, folder)
         runs: dict[str, Callable[[], tuple[Cost, Any]]] = {
             "one agent": lambda: agent(folder, broker, lines, group="python"),
             "one agent, confluent": lambda: agent(folder, broker, lines, group="native", driver="confluent"),
-            "Spark, one executor": lambda: on_spark(folder, broker, asked.messages, asked.batch),
+            "Spark, one executor": lambda: on_spark(folder, broker, messages, batch),
         }
-        print(
+        yield (
             f"{'':<21} {'wall s':>7} {'messages/s':>11} {'processor s':>12} {'MiB':>6} {'executor MiB':>13}"
         )
         expected = None
-        for run, work in runs.items():
+        for way, work in runs.items():
             cost, found = work()
             expected = expected or found
-            assert found == expected, f"{run}: other windows than those of one agent"
-            print(
-                f"{run:<21} {cost.wall:7.1f} {asked.messages / cost.wall:11,.0f} {cost.processor:12.1f} "
-                f"{cost.memory / MIB:6.0f} {cost.executor / MIB:13.0f}",
-                flush=True,
+            assert found == expected, f"{way}: other windows than those of one agent"
+            yield (
+                f"{way:<21} {cost.wall:7.1f} {messages / cost.wall:11,.0f} {cost.processor:12.1f} "
+                f"{cost.memory / MIB:6.0f} {cost.executor / MIB:13.0f}"
             )
-    print(
-        f"{asked.messages:,} messages, {len(MODELS)} partitions, batches of {asked.batch:,}; "
+    yield (
+        f"{messages:,} messages, {len(MODELS)} partitions, batches of {batch:,}; "
         f"{lines:,} windows, the same from each"
     )
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

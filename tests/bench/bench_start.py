@@ -14,9 +14,7 @@ first, then this one's, then this one's processor time beside its.
 
 from __future__ import annotations
 
-import argparse
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -32,17 +30,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.bench.paced_daemon import processor_seconds
 from tests.daemon import ROOT, DaemonProcess, ndjson
+from tests.harness import processor_of_children, processor_seconds, run
 from tests.services.process import free_ports
 from tests.streams import CLASSES, answers
 
-OUTPUT = Path(__file__).parent / "output" / "start.txt"
 REFERENCE_ROWS = 10_000
 WINDOW = 500
 PATIENCE_SECONDS = 120.0
-RUNS = 5
-MODELS = (1, 10)
 COUNTING = ("-X", "importtime")
 IMPORTED = "import time:"
 
@@ -140,15 +135,11 @@ def has_data(text: str | None, models: int) -> bool:
 def cost_of(words: Sequence[str]) -> Cost:
     """A command that is run to its end."""
 
-    def worked() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
-
-    before, began = worked(), time.monotonic()
+    before, began = processor_of_children(), time.monotonic()
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=os.sep)
     passed = time.monotonic() - began
     assert done.returncode == 0, done.stderr
-    return Cost(worked() - before, passed, done.stderr.count(IMPORTED))
+    return Cost(processor_of_children() - before, passed, done.stderr.count(IMPORTED))
 
 
 def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> dict[str, Any]:
@@ -215,26 +206,15 @@ def lines(part: Sequence[Costs]) -> Iterator[str]:
         yield f"{name:38}{cells}{ratio}"
 
 
-def main() -> None:
-    """Print the table; keep it where all of it was measured, of this checkout alone."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=RUNS)
-    parser.add_argument("--models", type=int, nargs="*", default=MODELS)
-    parser.add_argument("--against", type=Path, metavar="DIR")
-    options = parser.parse_args()
-    roots = [root.resolve() for root in (options.against, ROOT) if root]
-    checkouts = [Checkout(root) for root in roots]
+def table(runs: int = 5, models: tuple[int, ...] = (1, 10), against: Path | None = None) -> Iterator[str]:
+    """All of it."""
+    checkouts = [Checkout(root.resolve()) for root in (against, ROOT) if root]
     for checkout in checkouts:
         checkout.check_path()
-    text = [header(len(checkouts), options.runs)]
-    print(text[0])
-    for part in measured(checkouts, options.models, options.runs):
-        for line in lines(part):
-            print(line, flush=True)
-            text.append(line)
-    if (options.runs, tuple(options.models), options.against) == (RUNS, MODELS, None):
-        OUTPUT.write_text("\n".join(text) + "\n", encoding="utf-8")
+    yield header(len(checkouts), runs)
+    for part in measured(checkouts, models, runs):
+        yield from lines(part)
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

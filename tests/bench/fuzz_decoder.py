@@ -8,7 +8,6 @@ then, the same bytes cut elsewhere must give the same rows and rejects.
 
 from __future__ import annotations
 
-import argparse
 import random
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.scores import SUM_TOLERANCE
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND, NO_ID, Chunk, Floats, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages
+from tests.harness import run
 
 LAYOUTS = (
     TaskLayout("toxicity", ("ok", "toxic"), models=("erm", "irm"), groups=("region",)),
@@ -150,18 +150,14 @@ def one_by_one(raw: Raw) -> list[Raw]:
     return [RawBlock(line + b"\n", raw.partition, start) for line, start in pairs]
 
 
-def main() -> None:
-    """Run, and print what became of the inputs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--inputs", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+def table(inputs: int = 1_000_000, seed: int = 0) -> Iterator[str]:
+    """What became of the inputs."""
     decoder = Decoder(LAYOUTS, "fuzz")
-    rng = random.Random(options.seed)
+    rng = random.Random(seed)
     counts: Counter[str] = Counter()
     answers = labels = cut_elsewhere = 0
     begun = time.perf_counter()
-    for number, values in enumerate(reads(rng, options.inputs)):
+    for number, values in enumerate(reads(rng, inputs)):
         raw = as_raw(number, values)
         chunk = decoder.decode([raw])
         check_chunk(chunk)
@@ -174,11 +170,11 @@ def main() -> None:
             cut_elsewhere += 1
     seconds = time.perf_counter() - begun
     for name, count in counts.most_common():
-        print(f"{name:16s} {count:9d}")
-    print(f"{options.inputs} inputs (seed {options.seed}) in {seconds:.0f} s:")
-    print(f"{answers} answers and {labels} labels received, every one accounted for;")
-    print(f"{cut_elsewhere} reads, cut into single records, gave the same")
+        yield f"{name:16s} {count:9d}"
+    yield f"{inputs} inputs (seed {seed}) in {seconds:.0f} s:"
+    yield f"{answers} answers and {labels} labels received, every one accounted for;"
+    yield f"{cut_elsewhere} reads, cut into single records, gave the same"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

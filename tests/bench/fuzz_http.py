@@ -11,7 +11,6 @@ answers said was accepted must be what is read from the spool, and the accountin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gzip
 import json
@@ -20,7 +19,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +40,7 @@ from monitor.engine.engine import EngineSettings
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up
 from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate
+from tests.harness import run
 from tests.services.process import wait_until
 
 PATHS = ("/v1/predictions", "/v1/labels")
@@ -267,25 +267,20 @@ def _hear(tally: Tally, post: Post, answer: bytes) -> None:
     tally.add(post, status, json.loads(rest) if status == 202 else {})
 
 
-def main() -> None:
-    """Run, and print what was answered."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--bodies", type=int, default=100_000)
-    parser.add_argument("--requests", type=int, default=4_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+def table(bodies: int = 100_000, requests: int = 4_000, seed: int = 0) -> Iterator[str]:
+    """What was answered."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        handler = into_handler(Path(one), options.bodies, options.seed)
-        wire = over_the_socket(Path(two), options.requests, options.seed + 1)
+        handler = into_handler(Path(one), bodies, seed)
+        wire = over_the_socket(Path(two), requests, seed + 1)
     for name, tally in (("to the handler", handler), ("over a socket", wire)):
         shown = ", ".join(
             f"{status or 'closed'}: {count:,}" for status, count in sorted(tally.statuses.items())
         )
-        print(f"{sum(tally.statuses.values()):,} bodies {name} (seed {options.seed}): {shown}")
+        yield f"{sum(tally.statuses.values()):,} bodies {name} (seed {seed}): {shown}"
         taken = tally.accepted
-        print(f"  accepted {taken[PATHS[0]]:,} answers and {taken[PATHS[1]]:,} labels, every one kept")
-    print("no 500, no crash, both accounting identities held")
+        yield f"  accepted {taken[PATHS[0]]:,} answers and {taken[PATHS[1]]:,} labels, every one kept"
+    yield "no 500, no crash, both accounting identities held"
 
 
 if __name__ == "__main__":
-    main()
+    run(table, keep=False)

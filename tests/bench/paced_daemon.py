@@ -8,7 +8,6 @@ at every 2 ms.
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import tempfile
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 
 from monitor.base.records import Floats
 from tests.daemon import DaemonProcess, configuration
+from tests.harness import processor_seconds
 
 MODELS = 4
 PIPE_BYTES = 1 << 20
@@ -161,9 +161,3 @@ def _until(done: Callable[[], bool], daemon: DaemonProcess) -> None:
         if time.monotonic() > end or daemon.process.poll() is not None:
             raise RuntimeError(f"the daemon did not report every window:\n{daemon.log}")
         time.sleep(0.05)
-
-
-def processor_seconds(pid: int) -> float:
-    """User and system time of a process: fields 14 and 15 in `man 5 proc`, counted after the name."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from deploy.helm import render
-from tests.bench.bench_sizing import OUTPUT, measure, table
+from tests.bench.bench_sizing import line, measure, table
+from tests.harness import kept
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
@@ -21,14 +22,13 @@ def test_a_short_run_measures_a_daemon_at_work() -> None:
     assert need.resident > 50e6
     assert need.store > 10_000
     assert need.scrape > 5_000
-    [row] = table([need]).splitlines()[2:]
-    assert row.split()[:2] == ["2", "200"]
+    assert line(need).split()[:2] == ["2", "200"]
 
 
 def test_the_page_quotes_the_kept_output_and_the_chart_stays_above_it() -> None:
-    kept = OUTPUT.read_text(encoding="utf-8")
-    assert kept.strip() in (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
-    [row] = [line.split() for line in kept.splitlines() if line.split()[:2] == ["10", "1,000"]]
+    text = kept(table)
+    assert text.strip() in (ROOT / "docs" / "sizing.md").read_text(encoding="utf-8")
+    [row] = [line.split() for line in text.splitlines() if line.split()[:2] == ["10", "1,000"]]
     cores, resident, store = float(row[2]), float(row[3]) * 1e6, float(row[4]) * 1e6
     [workload] = [each for each in render.rendered() if each["kind"] == "StatefulSet"]
     resources = workload["spec"]["template"]["spec"]["containers"][0]["resources"]

@@ -1,15 +1,8 @@
-"""Time and memory of the estimators, each measured in a process of its own.
-
-python -m tests.fidelity.ssme speed
-python -m tests.fidelity.ssme.speed ssme 1020 7 2     # one measurement, as numbers
-"""
+"""Time and memory of the estimators, each in a process of its own: `python -m tests.fidelity.ssme speed`."""
 
 from __future__ import annotations
 
-import json
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 
@@ -17,6 +10,7 @@ import numpy as np
 
 from monitor import ESTIMATORS, METRICS
 from tests.fidelity.ssme.suite import Design, simulate
+from tests.harness import apart
 
 LABELLED = 100
 SIZES = ((1020, 1, 2), (1020, 7, 2), (5000, 7, 2), (20_000, 7, 2), (1020, 4, 3), (1020, 4, 9), (20_000, 3, 9))
@@ -58,23 +52,9 @@ def table(tags: Sequence[str], sizes: Sequence[tuple[int, int, int]] = SIZES) ->
         for tag in tags:
             if rows > SLOW_ABOVE.get(tag, rows):
                 continue
-            one = [
-                sys.executable,
-                "-m",
-                "tests.fidelity.ssme.speed",
-                tag,
-                str(rows),
-                str(models),
-                str(classes),
-            ]
-            done = subprocess.run(one, capture_output=True, text=True, check=True)
-            got = json.loads(done.stdout)
+            got = apart(measured, tag, rows, models, classes)
             out.append(
                 f"{rows:6d}{models:3d}{classes:3d}  {tag:14s}{got['fit']:8.2f}{got['values']:8.2f}"
                 f"{got['intervals']:10.2f}{got['megabytes']:7.0f}"
             )
     return "\n".join(out) + "\n"
-
-
-if __name__ == "__main__":
-    print(json.dumps(measured(sys.argv[1], *(int(part) for part in sys.argv[2:5]))))
