@@ -172,7 +172,7 @@ def test_a_refit_keeps_the_probabilities_that_labels_bring(drawn_by_lot: int) ->
     weights = np.ones(ROWS)
     weights[np.flatnonzero(asked().labels >= 0)[:drawn_by_lot]] = np.linspace(7.0, 9.0, drawn_by_lot)
     given = answers(asked(weights=weights, label_weights="given"))
-    assert answers(asked(weights=weights)) == given
+    assert answers(asked(weights=weights)) == nearly(given)
     assert given != answers(asked())
 
 
@@ -226,7 +226,7 @@ def test_labels_that_say_too_little_of_the_rest_are_unknown_with_the_reason(
 def test_without_labels_or_with_all_of_them_a_refit_is_what_it_was(labelled: int) -> None:
     tags = ("ensemble", "autoeval", "labelled")
     found = [answers(asked(by_lot, labelled, how, estimators=tags)) for how in ("given", "estimated")]
-    assert found[0] == found[1]
+    assert found[0] == nearly(found[1])
     assert (found[0]["labelled"] == Unknown(Reason.NO_LABELS)) == (labelled == 0)
 
 
