@@ -11,7 +11,7 @@ those of this processor: how many numbers differ in any bit, the largest differe
 the six decimals of a window's line. Ends of calibration errors stand apart: they rest on single precision.
 
 `suite` runs the numeric tests folder by folder and prints how they ended: all under the first two, those of
-estimates and calibrations under OpenBLAS' of others too. It takes as long as they do, five times.
+estimates and calibrations under OpenBLAS' of others too. It takes as long as they do, twice.
 """
 
 from __future__ import annotations
