@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from monitor.config.estimators import REFITTED
+from monitor.base.registry import REFITTED
 
 from monitor import (
     ESTIMATORS,
