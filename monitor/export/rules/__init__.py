@@ -1,7 +1,6 @@
 """Alert rules for Prometheus, from one source: `blindsight rules` prints what `deploy/prometheus` holds."""
 
-from monitor.export.rules.alerts import Alert, Group
-from monitor.export.rules.catalogue import rule_groups
+from monitor.export.rules.alerts import Alert, Group, rule_groups
 from monitor.export.rules.pace import Pace, paces
 from monitor.export.rules.promql import checked_selector
 from monitor.export.rules.render import Format, rendered

@@ -1,4 +1,4 @@
-"""Pieces of PromQL: series with their matchers, ranges, and what bridges a missed scrape."""
+"""Pieces of PromQL: durations, and the matchers of series."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ def duration(seconds: float) -> str:
         count, left = divmod(left, size)
         text += f"{count}{unit}" if count else ""
     return text or "0s"
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of a duration of one unit.
+
+    Examples
+    --------
+    >>> seconds_of("15m"), seconds_of("1d")
+    (900.0, 86400.0)
+    """
+    return int(text[:-1]) * dict(_UNITS)[text[-1]] / 1000
 
 
 def checked_selector(text: str) -> str:
@@ -74,48 +85,18 @@ class Scope:
         """A duration, scaled."""
         return real if self.scale == 1 else max(_SHORTEST_SECONDS, real * self.scale)
 
-    def series(self, name: str, *matchers: str) -> str:
-        """A selector of one of our metrics, `name` without its prefix.
+    @property
+    def agents(self) -> str:
+        """Matchers of the agents' series, and of the task's.
 
         Examples
         --------
-        >>> Scope('job="b"', "spam").series("state", 'state="silent"')
-        'blindsight_state{job="b",task="spam",state="silent"}'
+        >>> Scope('job="b"', "spam").agents
+        'job="b",task="spam"'
         """
         # JSON's way to quote is Go's and PromQL's, too.
-        task = [f"task={json.dumps(self.task, ensure_ascii=False)}"] if self.task else []
-        return f"blindsight_{name}{{{','.join([self.selector, *task, *matchers])}}}"
-
-    def over(self, function: str, real_seconds: float, series: str, offset_seconds: float = 0.0) -> str:
-        """A function of a range of a series.
-
-        Examples
-        --------
-        >>> Scope('job="b"').over("increase", 600, "blindsight_shed_total", offset_seconds=3600)
-        'increase(blindsight_shed_total[10m] offset 1h)'
-        """
-        offset = f" offset {duration(self.seconds(offset_seconds))}" if offset_seconds else ""
-        return f"{function}({series}[{duration(self.seconds(real_seconds))}]{offset})"
-
-
-def indented(text: str) -> str:
-    """Every line two columns further in."""
-    return "\n".join(f"  {line}" for line in text.splitlines())
-
-
-def parted(text: str) -> str:
-    """In parentheses of its own lines."""
-    return f"(\n{indented(text)}\n)"
-
-
-def without(aggregate: str, labels: str, expr: str) -> str:
-    """An aggregation over several lines.
-
-    Examples
-    --------
-    >>> print(without("max", "pod", "a > 1"))
-    max without (pod) (
-      a > 1
-    )
-    """
-    return f"{aggregate} without ({labels}) {parted(expr)}"
+        return (
+            f"{self.selector},task={json.dumps(self.task, ensure_ascii=False)}"
+            if self.task
+            else self.selector
+        )
