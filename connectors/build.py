@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.files import FileSource
-from connectors.formats.wires.choice import columns_of, wire_of
-from connectors.stdin import StdinSource
+from connectors.formats.wires.choice import wire_of
 from monitor.base.records import TaskLayout
+from monitor.base.registry import SOURCES, load
 from monitor.base.source import Input, Source
 from monitor.config.layouts import layouts
-from monitor.config.root import Config, HttpSource, KafkaSink, KafkaSource, SourceConfig
-from monitor.config.root import StdinSource as StdinSettings
+from monitor.config.root import Config, KafkaSink, SourceConfig
 from monitor.export.sinks.destination import Destination, Followed
 from monitor.export.sinks.rejects import Rejected
 
@@ -26,18 +24,8 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
     known : sequence of TaskLayout
         The configured tasks, for a source that judges what it takes.
     """
-    if isinstance(settings, KafkaSource):
-        from connectors.kafka import KafkaSource as Kafka
-
-        return Kafka(settings)
-    if isinstance(settings, HttpSource):
-        from connectors.http import HttpSource as Http
-
-        return Http(settings, known)
-    if isinstance(settings, StdinSettings):
-        return StdinSource(name=settings.label)
-    mapped = columns_of(wire_of(settings))
-    return FileSource(settings.path, follow=settings.follow, name=settings.label, mapped=mapped)
+    source: Source[Any] = load(SOURCES[settings.kind].path).configured(settings, known)
+    return source
 
 
 def build_inputs(config: Config) -> list[Input]:

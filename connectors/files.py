@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
 from connectors.formats.files.line_cutter import LineCutter
 from connectors.formats.files.readers import FileReader, Following, Piped, Plain, Table, open_pipe
 from connectors.formats.files.tables import read_csv, read_parquet
+from connectors.formats.wires.choice import columns_of, wire_of
 from monitor.base.errors import SourceError
+from monitor.base.records import TaskLayout
 from monitor.base.source import EndOfSource, Raw, RawDamaged, Source
 
 _FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
@@ -95,6 +98,12 @@ class FileSource(Source[int]):
     [(b'{"id": 2}', 10)]
     >>> source.close()
     """
+
+    @classmethod
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+        """The file of a section, which reads the columns that its mapping names."""
+        mapped = columns_of(wire_of(settings))
+        return cls(settings.path, follow=settings.follow, name=settings.label, mapped=mapped)
 
     def __init__(
         self,

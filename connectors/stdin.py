@@ -6,12 +6,13 @@ import os
 import selectors
 import sys
 import time
-from collections.abc import Mapping
-from typing import BinaryIO
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 from monitor.base.errors import SourceError
+from monitor.base.records import TaskLayout
 from monitor.base.source import EndOfSource, Raw, Source
 
 
@@ -38,6 +39,11 @@ class StdinSource(Source[int]):
     >>> [raw.data for raw in source.read(0.0) + source.read(0.0)]
     [b'{"id": 1}\\n', b'{"id": 2}']
     """
+
+    @classmethod
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+        """Standard input, under the name that a section gives it."""
+        return cls(name=settings.label)
 
     def __init__(
         self, name: str = "stdin", stream: BinaryIO | None = None, max_line_bytes: int = MAX_LINE_BYTES

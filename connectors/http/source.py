@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, Self
 
 from connectors.formats.wires.choice import wire_of
 from connectors.http.access import Gate, Quota
@@ -57,6 +58,11 @@ class HttpSource(Source[int]):
     ('http', True, 0)
     >>> source.close()
     """
+
+    @classmethod
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+        """The source of a section: it judges posts by the tasks."""
+        return cls(settings, tasks)
 
     def __init__(self, settings: HttpSettings, layouts: Sequence[TaskLayout]) -> None:
         assert settings.spool is not None  # the section demands it

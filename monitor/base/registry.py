@@ -159,6 +159,36 @@ class CalibrationEntry(Entry):
     chooses: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SourceEntry(Entry):
+    """A kind of source.
+
+    Parameters
+    ----------
+    path : str
+        A subclass of `monitor.base.source.Source`.
+    section : str
+        Its section of the configuration, a `monitor.config.sources.SourceSection`.
+    """
+
+    section: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormatEntry(Entry):
+    """A format of records that are not ours: what `mapping.format` names.
+
+    Parameters
+    ----------
+    path : str
+        A `connectors.formats.wires.wire.Wire` that takes the mapping.
+    paths : bool
+        Whether the mapping says where each field stands; else the format knows.
+    """
+
+    paths: bool = True
+
+
 _STATS = "monitor.stats"
 _JOINT = ("ensemble", "labelled", "realised_cohort")
 
@@ -333,9 +363,36 @@ CHARTS: dict[str, ChartEntry] = {
 }
 """Every kind of control chart."""
 
+SOURCES: dict[str, SourceEntry] = {
+    "file": SourceEntry("connectors.files:FileSource", "a file", "monitor.config.sources:FileSource"),
+    "stdin": SourceEntry(
+        "connectors.stdin:StdinSource", "standard input", "monitor.config.sources:StdinSource"
+    ),
+    "kafka": SourceEntry(
+        "connectors.kafka:KafkaSource", "Apache Kafka", "monitor.config.sources:KafkaSource"
+    ),
+    "http": SourceEntry("connectors.http:HttpSource", "posts over HTTP", "monitor.config.http:HttpSource"),
+}
+"""Every kind of source."""
+
+FORMATS: dict[str, FormatEntry] = {
+    "kserve": FormatEntry(
+        "connectors.formats.wires.kserve:KserveWire",
+        "what KServe's and Seldon's loggers write, an answer a row, in place of paths",
+        paths=False,
+    ),
+    "cloudevents": FormatEntry(
+        "connectors.formats.wires.mapped:MappedWire",
+        "CloudEvents, whose paths are of the event as structured JSON (id, data.probs), binary mode too",
+    ),
+}
+"""Every format of records that are not ours."""
+
 TABLES: Mapping[str, Mapping[str, Entry]] = {
     "estimators": ESTIMATORS,
     "calibrations": CALIBRATIONS,
     "charts": CHARTS,
+    "sources": SOURCES,
+    "formats": FORMATS,
 }
 """Every table, by what it holds."""

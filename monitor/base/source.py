@@ -17,9 +17,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from monitor.base.records import Chunk
+from monitor.base.records import Chunk, TaskLayout
 
 Position = TypeVar("Position")
 
@@ -226,6 +226,18 @@ class Source(ABC, Generic[Position]):
     """
 
     name: str
+
+    @classmethod
+    def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
+        """The source that its section of the configuration describes.
+
+        Parameters
+        ----------
+        settings : monitor.config.sources.SourceSection
+        tasks : sequence of TaskLayout
+            The configured tasks, for a source that judges what it takes.
+        """
+        return cls(settings)  # type: ignore[call-arg]
 
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:

@@ -13,7 +13,8 @@ from monitor.base.source import EndOfSource, Raw, RawBlock, RawMessages, RawTabl
 from monitor.cli.examine import examine
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
-from monitor.config.root import Config, KafkaSource, SourceConfig
+from monitor.config.root import Config, KafkaSource, SourceConfig, StdinSource
+from monitor.config.root import FileSource as FileSection
 
 RECORDS = 100
 """Looked at in each source."""
@@ -66,11 +67,11 @@ def _examined(config: Config, source: SourceConfig) -> tuple[Sequence[str], bool
 
 def _not_looked_at(source: SourceConfig) -> str | None:
     """Why a source cannot be read without taking records from the agent."""
-    if source.kind == "stdin" or (source.kind == "file" and is_pipe(Path(source.path))):
+    if isinstance(source, StdinSource) or (isinstance(source, FileSection) and is_pipe(Path(source.path))):
         return "not looked at: what is read of a pipe is gone; name a file with some of its records instead"
     if source.kind == "http":
         return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
-    if source.kind == "file" and source.follow and why_not_a_file(Path(source.path)):
+    if isinstance(source, FileSection) and source.follow and why_not_a_file(Path(source.path)):
         return "not there yet; it is waited for"
     return None
 
@@ -80,7 +81,7 @@ def _sample(source: SourceConfig) -> list[Raw]:
         from connectors.kafka.drivers.peek import peek
 
         return list(peek(source, RECORDS))
-    if source.kind != "file":
+    if not isinstance(source, FileSection):
         return []
     file = FileSource(source.path, mapped=columns_of(wire_of(source)))
     try:

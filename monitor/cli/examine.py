@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import compiled
 from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.payloads import odd_payloads
@@ -175,8 +176,7 @@ def _proposed(
     """A mapping by which more of the records can be used, as lines of a configuration."""
     best, most = None, used
     for mapping in _candidates(values, layouts):
-        wire: Wire = KserveWire(mapping) if mapping.format == "kserve" else MappedWire(mapping)
-        count = _used(Decoder(layouts, name, wire=wire).decode(raws))
+        count = _used(Decoder(layouts, name, wire=compiled(mapping)).decode(raws))
         if count > most:
             best, most = mapping, count
     if best is None:

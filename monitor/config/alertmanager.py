@@ -20,6 +20,8 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e\x80-\xff\t]+")
 class BasicAuth(Section):
     """A name and a password (RFC 7617)."""
 
+    files = ("password_file",)
+
     username: str = Field(min_length=1, description="Without a colon.")
     password_file: str = Field(min_length=1, description="A file that holds it; read for each request.")
 
@@ -32,6 +34,8 @@ class BasicAuth(Section):
 
 class ClientTls(Section):
     """Certificates, as files; read for each request."""
+
+    files = ("ca", "cert", "key")
 
     ca: str | None = Field(
         default=None, min_length=1, description="Of who signs the server's, PEM; the system's if absent."
@@ -56,6 +60,8 @@ class ClientTls(Section):
 
 class Alertmanager(Section):
     """Alertmanagers that are told of alerts directly, where no Prometheus evaluates rules."""
+
+    files = ("token_file",)
 
     urls: tuple[str, ...] = Field(
         min_length=1, description="http://host:port of each Alertmanager of the cluster: all are told."

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.section import Problem, Section, demand, listen_address, unique
+from monitor.config.sources import SourceSection
 
 FEWEST_TOKEN_CHARACTERS = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -43,6 +44,8 @@ def token_fault(token: str) -> str | None:
 class HttpSpool(Section):
     """The folder that keeps what was acknowledged until it is used."""
 
+    files = ("path",)
+
     path: str = Field(min_length=1, description="A folder of its own, on a local disk; made if absent.")
     max_bytes: int = Field(
         default=1_000_000_000,
@@ -54,6 +57,8 @@ class HttpSpool(Section):
 
 class HttpToken(Section):
     """A bearer token, and the tasks that its holder may write."""
+
+    files = ("token_file",)
 
     token: str | None = Field(default=None, repr=False, description="The token itself.")
     token_file: str | None = Field(
@@ -81,6 +86,8 @@ class HttpToken(Section):
 class HttpTls(Section):
     """Certificates, as files; read again when they change."""
 
+    files = ("cert", "key", "client_ca")
+
     cert: str = Field(min_length=1, description="The server's certificate and its chain, PEM.")
     key: str = Field(min_length=1, description="Its private key, PEM, without a passphrase.")
     client_ca: str | None = Field(
@@ -90,7 +97,7 @@ class HttpTls(Section):
     )
 
 
-class HttpSource(Section):
+class HttpSource(SourceSection):
     """Records posted to this agent: POST /v1/predictions and /v1/labels."""
 
     kind: Literal["http"] = Field(description="Posts over HTTP.")
@@ -128,11 +135,6 @@ class HttpSource(Section):
         default=None, min_length=1, max_length=200, description="In metrics; http if absent."
     )
     mapping: FieldMapping | None = MAPPING
-
-    @property
-    def label(self) -> str:
-        """The source's name in metrics, given or derived."""
-        return self.name or "http"
 
     @field_validator("listen", mode="after")
     @classmethod

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
+from monitor.base.registry import FORMATS
 from monitor.config.field_path import parse_field_path
-from monitor.config.section import Problem, Section, demand
+from monitor.config.section import OneOf, Problem, Section, demand, explained
 
-EventFormat = Literal["kserve", "cloudevents"]
 TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
 
 UNITS: Mapping[TimeUnit, float] = {
@@ -57,10 +57,10 @@ class FieldMapping(Section):
     'p[0]'
     """
 
-    format: EventFormat | None = Field(
+    format: Annotated[str, OneOf(FORMATS)] | None = Field(
         default=None,
-        description="kserve, in place of paths, reads what KServe's and Seldon's loggers write, an answer a "
-        "row; with cloudevents paths are of the event as structured JSON (id, data.probs), binary mode too.",
+        description="What records are, if not plain JSON.",
+        json_schema_extra=explained(FORMATS),
     )
     id: str | None = _path("Of the request; joins labels.")
     time: str | None = _path("When it was answered.")
@@ -110,7 +110,7 @@ class FieldMapping(Section):
         for name in ("task", "model", "version"):
             if getattr(self, name) is not None and getattr(self.constants, name) is not None:
                 yield name, f"expected a path or constants.{name}, got both: leave one out"
-        if self.format == "kserve":
+        if self.format is not None and not FORMATS[self.format].paths:
             for name in self.paths:
                 told = f"expected no path beside format: {self.format}, which knows where each field stands"
                 yield _key(name), f"{told}: leave one out"

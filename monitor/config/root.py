@@ -1,8 +1,8 @@
 """The configuration's schema: one frozen model a section, every range declared once.
 
 The models may be built in Python as well as from a file: `Task(classes=["ok", "toxic"])`. This module
-has the whole and its edges (sources, the store, the HTTP side); a task's sections live in
-`monitor.config.task`, an `http` source's in `monitor.config.http`, those of the output in
+has the whole, the store and the HTTP side; a task's sections live in `monitor.config.task`, those of
+sources in `monitor.config.sources` and `monitor.config.http`, those of the output in
 `monitor.config.sinks` and `monitor.config.alertmanager`, and are named here too. Reading a
 file, and turning what pydantic finds wrong into sentences, is `monitor.config.file`'s work.
 """
@@ -10,7 +10,6 @@ file, and turning what pydantic finds wrong into sentences, is `monitor.config.f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
@@ -20,9 +19,10 @@ from monitor.config.arena import Arena
 from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config.http import HttpSource, HttpSpool, HttpTls, HttpToken
 from monitor.config.labels import Labels
-from monitor.config.mapping import MAPPING, Constants, FieldMapping
-from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane, unique
-from monitor.config.sinks import KafkaSink, OptionValue, Rejects, Reports
+from monitor.config.mapping import Constants, FieldMapping
+from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane
+from monitor.config.sinks import KafkaSink, Rejects, Reports
+from monitor.config.sources import FileSource, KafkaSource, SourceConfig, StdinSource
 from monitor.config.task import (
     Bound,
     Calibration,
@@ -75,82 +75,6 @@ __all__ = [
 ]
 
 
-class FileSource(Section):
-    """NDJSON from a file, once or as it grows."""
-
-    kind: Literal["file"] = Field(description="A file.")
-    path: str = Field(min_length=1, description="NDJSON (plain, .gz, .zst), CSV or Parquet.")
-    follow: bool = Field(
-        default=False, description="Wait for more at the end, also when the file is rotated."
-    )
-    name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; the file's name if absent."
-    )
-    mapping: FieldMapping | None = MAPPING
-
-    @property
-    def label(self) -> str:
-        """The source's name in metrics, given or derived."""
-        return self.name or PurePath(self.path).name
-
-
-class StdinSource(Section):
-    """NDJSON from standard input."""
-
-    kind: Literal["stdin"] = Field(description="Standard input.")
-    name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; stdin if absent."
-    )
-    mapping: FieldMapping | None = MAPPING
-
-    @property
-    def label(self) -> str:
-        """The source's name in metrics, given or derived."""
-        return self.name or "stdin"
-
-
-class KafkaSource(Section):
-    """Topics of an Apache Kafka cluster."""
-
-    kind: Literal["kafka"] = Field(description="Apache Kafka.")
-    brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
-    topics: tuple[str, ...] = Field(min_length=1, description="Predictions and labels, in any mixture.")
-    group: str = Field(default="blindsight", min_length=1, description="The consumer group.")
-    driver: Literal["kafka-python", "confluent"] = Field(
-        default="kafka-python",
-        description="The client library; confluent is confluent-kafka, which needs the extra kafka-native "
-        "and is about two to three times as fast.",
-    )
-    # Options may hold passwords, which must not reach a log through a printed configuration.
-    options: dict[str, OptionValue] = Field(
-        default={},
-        repr=False,
-        description="Those of kafka-python's KafkaConsumer, whichever driver reads: security_protocol, "
-        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own, which have dots.",
-    )
-    stall_seconds: float = Field(
-        default=60.0,
-        ge=1,
-        le=86_400,
-        description="A partition that delivers nothing for so long while its lag grows is stuck: the source "
-        "is not up, and its client is made anew.",
-    )
-    name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; kafka if absent."
-    )
-    mapping: FieldMapping | None = MAPPING
-
-    @property
-    def label(self) -> str:
-        """The source's name in metrics, given or derived."""
-        return self.name or "kafka"
-
-    @model_validator(mode="after")
-    def _fits(self) -> KafkaSource:
-        demand([unique("topics", self.topics), sane("topics", self.topics), sane("brokers", self.brokers)])
-        return self
-
-
 def _kind_of_task(value: Any) -> Any:
     """Which section a task's is: one that does not say is a classification."""
     default = "classification"
@@ -170,11 +94,12 @@ TaskConfig = Annotated[
         }
     ),
 ]
-SourceConfig = Annotated[FileSource | StdinSource | KafkaSource | HttpSource, Field(discriminator="kind")]
 
 
 class StoreConfig(Section):
     """Where the agent keeps what it knows, so that a restart loses nothing and counts nothing twice."""
+
+    files = ("path",)
 
     path: str = Field(min_length=1, description="A folder of its own, made if absent.")
     every_seconds: float = Field(
@@ -278,7 +203,7 @@ class Config(Section):
                     f"sources[{i}].name",
                     f"expected a name of its own, got {source.label!r} like sources[{first}]: give it a name",
                 )
-        stdins = [i for i, source in enumerate(self.sources) if source.kind == "stdin"]
+        stdins = [i for i, source in enumerate(self.sources) if isinstance(source, StdinSource)]
         if len(stdins) > 1:
             yield f"sources[{stdins[1]}].kind", "expected one stdin source, got two: it can be read only once"
 
@@ -286,7 +211,7 @@ class Config(Section):
         """Two that share an address or a spool, a token for a task that is not there."""
         listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
-            if source.kind != "http" or source.spool is None:
+            if not isinstance(source, HttpSource) or source.spool is None:
                 continue
             first = spools.setdefault(source.spool.path, f"sources[{i}].spool.path")
             if first != f"sources[{i}].spool.path":
@@ -309,7 +234,9 @@ class Config(Section):
 
     def _path_problems(self) -> Iterable[Problem | None]:
         """A file that is read and written, or written by two, would be spoilt."""
-        users = [(f"sources[{i}].path", s.path) for i, s in enumerate(self.sources) if s.kind == "file"]
+        users = [
+            (f"sources[{i}].path", s.path) for i, s in enumerate(self.sources) if isinstance(s, FileSource)
+        ]
         users += [
             (f"tasks.{name}.reference.path", task.reference.path)
             for name, task in self.scored_tasks.items()

@@ -6,11 +6,12 @@ gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a numbe
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
@@ -95,6 +96,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    files: ClassVar[tuple[str, ...]] = ()
+    """Keys that name a file or a folder."""
+
+    def placed(self, folder: str) -> Self:
+        """The same section, the relative paths in it taken from a folder."""
+        values = {key: getattr(self, key) for key in type(self).model_fields}
+        placed = {key: _placed(value, folder, key in self.files) for key, value in values.items()}
+        changed = {key: value for key, value in placed.items() if value != values[key]}
+        return self.model_copy(update=changed) if changed else self
+
     @model_validator(mode="before")
     @classmethod
     def _as_yaml_gives_it(cls, data: Any) -> Any:
@@ -109,6 +120,16 @@ class Section(BaseModel):
             return tuple(value)
         whole = field is not None and int in (field.annotation, *get_args(field.annotation))
         return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+def _placed(value: Any, folder: str, is_file: bool) -> Any:
+    if isinstance(value, Section):
+        return value.placed(folder)
+    if isinstance(value, tuple):
+        return tuple(_placed(each, folder, is_file) for each in value)
+    if isinstance(value, dict):
+        return {key: _placed(each, folder, is_file) for key, each in value.items()}
+    return os.path.normpath(os.path.join(folder, value)) if is_file and isinstance(value, str) else value
 
 
 class OneOf:

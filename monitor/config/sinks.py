@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -27,6 +29,22 @@ OptionValue = Annotated[
 """An option that is passed through to a client library."""
 
 
+_OPTIONS_WITH_FILES = (
+    *("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile"),
+    *("ssl_password_file", "sasl_plain_password_file"),
+)
+
+
+def placed_options(options: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Options for Kafka, the relative paths among them taken from a folder."""
+    files = {
+        key: os.path.normpath(os.path.join(folder, value))
+        for key, value in options.items()
+        if key in _OPTIONS_WITH_FILES and isinstance(value, str)
+    }
+    return {**options, **files}
+
+
 class KafkaSink(Section):
     """A topic of an Apache Kafka cluster to write to."""
 
@@ -39,6 +57,10 @@ class KafkaSink(Section):
         description="Passed to kafka-python's KafkaProducer: compression_type, security_protocol, "
         "ssl_cafile, sasl_mechanism, …",
     )
+
+    def placed(self, folder: str) -> Self:
+        """The same section, the files of its `options` taken from a folder."""
+        return self.model_copy(update={"options": placed_options(self.options, folder)})
 
     @model_validator(mode="after")
     def _fits(self) -> KafkaSink:
@@ -56,6 +78,8 @@ class KafkaSink(Section):
 
 class Reports(Section):
     """Where closed windows go: a file, a topic, or both."""
+
+    files = ("path",)
 
     path: str | None = Field(default=None, min_length=1, description="NDJSON, one window a line, appended.")
     max_bytes: int | None = Field(
@@ -78,6 +102,8 @@ class Reports(Section):
 
 class Rejects(Section):
     """Where records go that could not be used: a file, a topic, or both."""
+
+    files = ("path",)
 
     path: str | None = Field(
         default=None, min_length=1, description="NDJSON, one rejected record a line, appended."

@@ -68,6 +68,8 @@ class Window(Section):
 class Reference(Section):
     """Labelled data from when the models were known to be good, or the stream's first windows."""
 
+    files = ("path",)
+
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": ["path"]}, {"required": ["first_windows"]}]}
     )

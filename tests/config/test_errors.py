@@ -2,10 +2,11 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from monitor.base.registry import SOURCES, load
 from monitor.config.messages import TEMPLATES, show_path
-from monitor.config.root import Config
+from monitor.config.root import Config, SourceConfig
 from tests.config.test_messages import PLACES, changed, told
 
 # What each type of pydantic's core schema can raise in strict mode; its constraints stand apart.
@@ -66,7 +67,9 @@ def raisable(node) -> set[str]:
 
 
 def test_every_error_that_the_schema_can_raise_has_its_sentence():
-    assert raisable(Config.__pydantic_core_schema__) == set(TEMPLATES)
+    sources = TypeAdapter(SourceConfig).core_schema  # of the table, when a value is checked
+    sections = [load(entry.section).__pydantic_core_schema__ for entry in SOURCES.values()]
+    assert raisable([Config.__pydantic_core_schema__, sources, sections]) == set(TEMPLATES)
 
 
 def error_types(data) -> set[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Protocol
 
 from connectors.formats.wires.wire import PLAIN, Wire
+from monitor.base.registry import FORMATS, load
 from monitor.config.mapping import FieldMapping
-from monitor.config.root import Config, KafkaSource, SourceConfig
+from monitor.config.root import Config
+
+_MAPPED = "connectors.formats.wires.mapped:MappedWire"
 
 
 class HasWire(Protocol):
@@ -27,16 +29,14 @@ def wire_of(settings: HasWire) -> Wire:
     ----------
     settings : section of a source
     """
-    mapping = settings.mapping
-    if mapping is None:
-        return PLAIN
-    if mapping.format == "kserve":
-        from connectors.formats.wires.kserve import KserveWire
+    return PLAIN if settings.mapping is None else compiled(settings.mapping)
 
-        return KserveWire(mapping)
-    from connectors.formats.wires.mapped import MappedWire
 
-    return MappedWire(mapping)
+def compiled(mapping: FieldMapping) -> Wire:
+    """The wire of a mapping."""
+    path = _MAPPED if mapping.format is None else FORMATS[mapping.format].path
+    wire: Wire = load(path)(mapping)
+    return wire
 
 
 def wire_for(config: Config, name: str) -> Wire:
@@ -52,18 +52,10 @@ def wire_for(config: Config, name: str) -> Wire:
     """
     for source in config.sources:
         topic = name.rpartition("-")[0]  # of a partition, topic-3
-        if {name, PurePath(name).name, topic} & set(_names(source)):
+        if {name, PurePath(name).name, topic} & set(source.origins):
             return wire_of(source)
     kinds = [source.mapping for source in config.sources]
     return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else PLAIN
-
-
-def _names(source: SourceConfig) -> Sequence[str]:
-    if isinstance(source, KafkaSource):
-        return source.topics
-    return (
-        (source.label, source.path, PurePath(source.path).name) if source.kind == "file" else (source.label,)
-    )
 
 
 def columns_of(wire: Wire) -> frozenset[str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from monitor.base.registry import REFITTED
 
 from monitor import (
     ESTIMATORS,
@@ -21,6 +20,7 @@ from monitor import (
     simultaneous_ranks,
 )
 from monitor.base.records import Floats
+from monitor.base.registry import REFITTED
 from monitor.base.results import Estimate, Reason, Unknown
 from monitor.engine.refit import fit as fit_module
 from monitor.engine.refit.fit import FAILED, refit, reported

@@ -1,0 +1,144 @@
+"""The sections of sources, one a kind; which there are is said by `monitor.base.registry.SOURCES`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, model_validator
+from pydantic_core import core_schema
+
+from monitor.base.registry import SOURCES, load
+from monitor.config.mapping import MAPPING, FieldMapping
+from monitor.config.section import Section, demand, sane, unique
+from monitor.config.sinks import OptionValue, placed_options
+
+
+class SourceSection(Section):
+    """What the sections of all sources have: `kind`, a tag of its own, `name` and `mapping`."""
+
+    if TYPE_CHECKING:  # each section declares them in the place where its page shows them
+        kind: str
+        name: str | None
+        mapping: FieldMapping | None
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or self.kind
+
+    @property
+    def origins(self) -> Sequence[str]:
+        """What a file may be called that holds what the source has brought."""
+        return (self.label,)
+
+
+class FileSource(SourceSection):
+    """NDJSON from a file, once or as it grows."""
+
+    files = ("path",)
+
+    kind: Literal["file"] = Field(description="A file.")
+    path: str = Field(min_length=1, description="NDJSON (plain, .gz, .zst), CSV or Parquet.")
+    follow: bool = Field(
+        default=False, description="Wait for more at the end, also when the file is rotated."
+    )
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; the file's name if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or PurePath(self.path).name
+
+    @property
+    def origins(self) -> Sequence[str]:
+        """Its name, and its path with and without folders."""
+        return (self.label, self.path, PurePath(self.path).name)
+
+
+class StdinSource(SourceSection):
+    """NDJSON from standard input."""
+
+    kind: Literal["stdin"] = Field(description="Standard input.")
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; stdin if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+
+class KafkaSource(SourceSection):
+    """Topics of an Apache Kafka cluster."""
+
+    kind: Literal["kafka"] = Field(description="Apache Kafka.")
+    brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
+    topics: tuple[str, ...] = Field(min_length=1, description="Predictions and labels, in any mixture.")
+    group: str = Field(default="blindsight", min_length=1, description="The consumer group.")
+    driver: Literal["kafka-python", "confluent"] = Field(
+        default="kafka-python",
+        description="The client library; confluent is confluent-kafka, which needs the extra kafka-native "
+        "and is about two to three times as fast.",
+    )
+    # Options may hold passwords, which must not reach a log through a printed configuration.
+    options: dict[str, OptionValue] = Field(
+        default={},
+        repr=False,
+        description="Those of kafka-python's KafkaConsumer, whichever driver reads: security_protocol, "
+        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own, which have dots.",
+    )
+    stall_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=86_400,
+        description="A partition that delivers nothing for so long while its lag grows is stuck: the source "
+        "is not up, and its client is made anew.",
+    )
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; kafka if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def origins(self) -> Sequence[str]:
+        """Its topics."""
+        return self.topics
+
+    def placed(self, folder: str) -> Self:
+        """The same section, the files of its `options` too."""
+        return self.model_copy(update={"options": placed_options(self.options, folder)})
+
+    @model_validator(mode="after")
+    def _fits(self) -> KafkaSource:
+        demand([unique("topics", self.topics), sane("topics", self.topics), sane("brokers", self.brokers)])
+        return self
+
+
+class _AnyKind:
+    """A section of any kind that the table of sources has when a value is checked."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(lambda value: _adapter().validate_python(value))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(_adapter().core_schema)
+
+
+def _adapter() -> TypeAdapter[Any]:
+    return _adapter_of(tuple(entry.section for entry in SOURCES.values()))
+
+
+@lru_cache(maxsize=1)
+def _adapter_of(sections: tuple[str, ...]) -> TypeAdapter[Any]:
+    any_of: Any = Union[tuple(map(load, sections))]  # noqa: UP007
+    return TypeAdapter(Annotated[any_of, Field(discriminator="kind")])
+
+
+SourceConfig = Annotated[SourceSection, _AnyKind()]
