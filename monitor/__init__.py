@@ -151,7 +151,7 @@ _NAMES = {
     "config.chart": "ChartConfig",
     "config.file": "load_config",
     "config.root": "Config",
-    "engine.judge": "chart_for chart_from_config",
+    "engine.charting": "chart_for chart_from_config",
     "reports.window_report": "WindowReport",
     "stats.calibration": "CALIBRATIONS CALIBRATORS calibration_from_snapshot",
     "stats.calibration.auto": "AutoCalibrator Choice choose",
