@@ -50,13 +50,13 @@ class LabelChecks:
         """Whether labels have not contradicted the accuracy, or no longer do."""
         return self.test.trusted
 
-    def add_matches(self, matches: Matches) -> None:
-        """Take labelled rows: the matches of this model, sorted by sequence."""
+    def add_matches(self, matches: Matches) -> bool:
+        """Take labelled rows, the matches of this model sorted by sequence; whether one cost the trust."""
         rows = first_labels(matches)
         self.audit.add(*rows)
-        self.test.add(*rows)
         self.bias.add(*rows)
         self.curve.add(*rows)
+        return self.test.add(*rows)
 
     def begin(self, active: ActiveCalibration, window: int, reference: Reference) -> None:
         """Learn how sure the calibration is that a series with a reference starts with, where that is new.
@@ -104,11 +104,6 @@ class LabelChecks:
         informed = mid_p_estimate(plain.value, biased(pmf, found.confidence, law), plain.level)
         estimates = {**found.estimates, "accuracy": informed}
         return replace(found, estimates=estimates, labels=self.bias.labelled, bias=law)
-
-    @property
-    def lost(self) -> bool:
-        """Whether labels contradict the accuracy, and no fresh test has begun since they did."""
-        return self.test.lost
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.

@@ -211,9 +211,9 @@ class Series:
 
     def check_labels(self, matches: Matches) -> None:
         """Hold labelled rows, the matches of this model sorted by sequence, against its estimates."""
-        self.checks.add_matches(matches)
+        cost_trust = self.checks.add_matches(matches)
         if self.recalibration is not None:
-            self.recalibration.labels_came(int(matches.labelled.sum()), self.checks.lost)
+            self.recalibration.labels_came(int(matches.labelled.sum()), cost_trust)
 
     def add_duplicates(self, count: int) -> None:
         """Count answers that had come before."""

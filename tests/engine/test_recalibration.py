@@ -138,6 +138,13 @@ def test_where_nothing_changes_the_windows_are_those_without_recalibration_byte_
     assert {done.refused for done in recorder.done} == {None}
 
 
+def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_however_these_are_cut() -> None:
+    records = stream(900)
+    whole, pieces = rig(settings(), recalibrate), rig(settings(), recalibrate)
+    found = pieces.feed_in_pieces(records, [*range(201, len(records), 201)])
+    assert lines(found) == lines(whole.feed(records))
+
+
 @pytest.mark.parametrize("cuts", [[1], [801, 1111], list(range(0, 3200, 171))])
 def test_how_the_stream_is_cut_cannot_be_seen(
     drifted: tuple[Rig, list[WindowReport], Recorder], cuts: list[int]

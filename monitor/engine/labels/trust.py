@@ -129,10 +129,10 @@ class TrustTest:
     Examples
     --------
     >>> test, zeros = TrustTest(epsilon=0.1).build(), np.zeros(200, dtype=np.int64)
-    >>> test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 0)
+    >>> _ = test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 0)
     >>> test.trust().trusted
     True
-    >>> test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 2)
+    >>> _ = test.add(zeros, np.full(200, 0.9), np.arange(200) % 10 > 2)
     >>> found = test.trust()
     >>> found.trusted, round(found.bias.value, 2), found.bias.rows
     (False, -0.2, 200)
@@ -186,8 +186,10 @@ class TrustLogic:
         """E as of the last row."""
         return float(self._evidence(self._bets[None], self._seen)[0])
 
-    def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
+    def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> bool:
         """Take rows that have just got their first labels, in the order in which they did.
+
+        Returns whether one of them cost the trust, be it that later ones gave it back.
 
         Parameters
         ----------
@@ -199,11 +201,13 @@ class TrustLogic:
         """
         kept = (window >= self._since) & ~np.isnan(confidence)
         confidence, right = confidence[kept], right[kept]
-        start = 0
+        start, cost = 0, False
         while start < len(right):
-            self._last = None
+            self._last, before = None, self.lost
             piece = slice(start, start + _CHUNK)
             start += self._advance(confidence[piece], right[piece])
+            cost |= self.lost and not before
+        return cost
 
     def add_matches(self, matches: Matches) -> None:
         """As `add`, from the matches of this model, sorted by sequence."""

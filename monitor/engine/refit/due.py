@@ -31,9 +31,9 @@ class RecalibrationSchedule:
     Examples
     --------
     >>> schedule = RecalibrationSchedule(every_labels=50).build()
-    >>> schedule.labels_came(49, lost=False), schedule.due
+    >>> schedule.labels_came(49, cost_trust=False), schedule.due
     (None, False)
-    >>> schedule.labels_came(1, lost=False), schedule.due
+    >>> schedule.labels_came(1, cost_trust=False), schedule.due
     (None, True)
     >>> schedule.begin(rows=50), schedule.due
     (None, False)
@@ -88,22 +88,19 @@ class RecalibrationScheduleLogic:
         self.refused: str | None = state.get("refused")
         self._labels: int = state.get("labels", 0)
         self._rows: int = state.get("rows", 0)  # of the last fit
-        self._tried: bool = state.get("tried", False)  # the loss of trust that stands has made a fit due
 
-    def labels_came(self, count: int, lost: bool) -> None:
+    def labels_came(self, count: int, cost_trust: bool) -> None:
         """So many rows have got their first label.
 
         Parameters
         ----------
         count : int
-        lost : bool
-            Whether labels contradict the calibration in force, and no fresh test has begun since.
+        cost_trust : bool
+            Whether one of them cost the trust: a loss that stands already makes nothing due again.
         """
         self._labels += count
-        if lost and not self._tried:
-            self.lost = self.due = True
-        self._tried = lost
-        self.due |= self._labels >= max(self._every, self._rows // _SHARE)
+        self.lost |= cost_trust
+        self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
     def wait(self, why: str) -> None:
         """What is due cannot begin yet: it will be due again after as many labels."""
@@ -124,7 +121,7 @@ class RecalibrationScheduleLogic:
 
     def begin_anew(self, window: int) -> None:
         """Another version of the model: rows of earlier windows, and a fit on them, are of no use."""
-        self.due = self.under_way = self.lost = self._tried = False
+        self.due = self.under_way = self.lost = False
         self.since, self._labels, self._rows = window, 0, 0
 
     def view(self) -> RecalibrationsView:
@@ -143,7 +140,6 @@ class RecalibrationScheduleLogic:
             "refused": self.refused,
             "labels": self._labels,
             "rows": self._rows,
-            "tried": self._tried,
         }
 
 
