@@ -1,7 +1,7 @@
 """Pages that are generated, so that they cannot lie: ``python -m tests.pages`` writes them anew.
 
-`docs/configuration.md` comes from the configuration's schema, `docs/metrics.md` from the table of families
-and a view in which every family has a sample.
+`docs/configuration.md` comes from the configuration's schema, `docs/kinds.md` from the registry's tables,
+`docs/metrics.md` from the table of families and a view in which every family has a sample.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from monitor.base.registry import TABLES
 from monitor.config.file import schema
 from monitor.config.messages import describe
 from monitor.export.prometheus.families import FAMILIES
@@ -23,6 +24,14 @@ _CONFIGURATION = """# Every key of the configuration
 Made by `python -m tests.pages` from the schema that `blindsight schema` prints; do not edit it here. `*`
 stands for a name of your choice. What a change of a key takes while the agent runs is in
 [reload.md](reload.md); [config.example.yaml](../config.example.yaml) shows most of them at work.
+"""
+_KINDS = """# Every estimator, calibration, chart, source and wire format
+
+Made by `python -m tests.pages` from the tables in `monitor/base/registry.py`; do not edit it here. The names
+are those that a configuration gives: [every key](configuration.md). What an estimator believes,
+and where it misleads: [estimators.md](estimators.md); the same of calibrations and charts:
+[calibration.md](calibration.md), [reading-the-chart.md](reading-the-chart.md). Families of metrics:
+[metrics.md](metrics.md).
 """
 _METRICS = """# Every metric
 
@@ -52,6 +61,17 @@ with a reason in `blindsight_unknown`; it is never 0 or NaN.
 | metric | type | labels | groups | meaning |
 |---|---|---|---|---|
 """
+
+
+def kinds_page() -> str:
+    """Every line of every table."""
+    parts = [_KINDS]
+    for kind, table in TABLES.items():
+        rows = [f"| `{tag}` | {_cell(entry.text)} |" for tag, entry in table.items()]
+        parts.append(
+            "\n".join([f"## {kind.capitalize()}", "", "| name | what it is |", "|---|---|", *rows]) + "\n"
+        )
+    return "\n".join(parts)
 
 
 def configuration_page() -> str:
@@ -134,7 +154,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-PAGES = {"configuration.md": configuration_page, "metrics.md": metrics_page}
+PAGES = {"configuration.md": configuration_page, "kinds.md": kinds_page, "metrics.md": metrics_page}
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from monitor import __version__
 from monitor.base.durations import BUCKETS_SECONDS, RefitDurations
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
+from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
 from monitor.export.prometheus.arena_rows import arena_rows
 from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
@@ -102,7 +103,7 @@ class BlindsightCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Families that have a sample: models, groups, then the agent."""
         view = self._view()
-        agent = list(_agent_rows(view))
+        agent = [*_agent_rows(view), *_own_rows(view, per_series=False)]
         room = self._max_series - len(agent) - 1  # 1: blindsight_series_dropped_total itself
         models, groups, cut = _fit(view.engine.series, room, self._distributions)
         with self._lock:
@@ -204,7 +205,15 @@ def _series_rows(one: SeriesView, distributions: bool) -> list[Row]:
             rows.append(("recalibrations", {**who, "outcome": outcome}, count))
     if distributions and one.distributions is not None:
         rows += distribution_rows(one.distributions, who)
-    return [*rows, *_trust_rows(one, who)]
+    return [*rows, *_trust_rows(one, who), *_own_rows(one, per_series=True, **who)]
+
+
+def _own_rows(view: AgentView | SeriesView, *, per_series: bool, **who: str) -> Iterator[Row]:
+    """Of families that name a function of their own."""
+    for key, family in FAMILIES.items():
+        if family.rows and family.per_series == per_series:
+            for labels, value in load(family.rows)(view):
+                yield key, {**who, **labels}, value
 
 
 def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:

@@ -20,12 +20,17 @@ class Family:
     per_series : bool
         Labelled with task and model, and repeated for groups under `blindsight_group_`. False for what
         is said of the agent, of a task, or of whole models alone.
+    rows : str
+        Where its values come from, ``package.module:name``: a function of the `SeriesView` where it is
+        `per_series`, else of the `AgentView`, that gives pairs of labels and a value; task, model and group
+        are put to the former. Empty: from the collector, which says what families that belong together are.
     """
 
     kind: Literal["gauge", "counter", "info", "histogram"]
     help: str
     unit: str = ""
     per_series: bool = True
+    rows: str = ""
 
 
 FAMILIES: dict[str, Family] = {

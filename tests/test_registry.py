@@ -1,0 +1,195 @@
+"""One line of a table is enough: one of each kind is added here at run time, and seen where users see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+from pydantic import Field
+
+from connectors.build import build_inputs
+from connectors.formats.wires.choice import wire_of
+from connectors.formats.wires.mapped import MappedWire
+from monitor import CALIBRATIONS, CALIBRATORS, CHARTS, ESTIMATORS
+from monitor.base import registry
+from monitor.base.source import EndOfSource, Raw, RawBlock, Source
+from monitor.config.file import config_from, schema
+from monitor.config.mapping import MAPPING, FieldMapping
+from monitor.config.sources import SourceSection
+from monitor.engine.refit.fit import refit
+from monitor.export.prometheus.families import FAMILIES, Family
+from monitor.reports.views import AgentView
+from monitor.stats.calibration.base import Calibration
+from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
+from monitor.stats.charts.shewhart import Shewhart
+from monitor.stats.labelled.ensemble import Ensemble
+from tests.export.prometheus.scrape import samples, value
+from tests.pages import kinds_page, metrics_page
+from tests.streams import Record, Rig, answers, task
+
+
+class Boldest(Ensemble):
+    """The mean of the models, under a name of its own."""
+
+    tag = "boldest"
+
+
+@dataclass(frozen=True)
+class Patient(Shewhart):
+    """Shewhart's chart, under a name of its own."""
+
+    kind = "patient"
+
+
+@dataclass(frozen=True, slots=True)
+class Trusting(Uncalibrated):
+    """The scores as they are, under a name of its own."""
+
+    method: ClassVar[str] = "trusting"
+
+
+class TrustingCalibrator(NoCalibrator):
+    """Fits nothing."""
+
+    method: ClassVar[str] = "trusting"
+    calibration: ClassVar[type[Calibration]] = Trusting
+
+
+class TapeSource(SourceSection):
+    """A text that stands in the configuration."""
+
+    kind: Literal["tape"] = Field(description="A tape.")
+    text: str = Field(description="Records, one a line.")
+    name: str | None = Field(default=None, description="In metrics.")
+    mapping: FieldMapping | None = MAPPING
+
+
+class Tape(Source[int]):
+    """Reads the text once."""
+
+    def __init__(self, settings: TapeSource) -> None:
+        self.name, self._text, self._at = settings.label, settings.text.encode(), 0
+
+    def open(self, positions: Mapping[str, int]) -> None:
+        self._at = positions.get(self.name, 0)
+
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        if self._at == len(self._text):
+            raise EndOfSource
+        block = RawBlock(self._text[self._at :], self.name, self._at)
+        self._at = len(self._text)
+        return [block]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def up(self) -> bool:
+        return True
+
+
+class Mirrored(MappedWire):
+    """A mapping, under a name of its own."""
+
+
+def sources_seen(view: AgentView) -> Iterator[tuple[dict[str, str], float]]:
+    yield {"of": "tests"}, float(len(view.sources))
+
+
+def records(n: int = 700) -> list[Record]:
+    return answers(np.random.default_rng(5), n, labelled=True)
+
+
+def view_of(rig: Rig) -> AgentView:
+    return AgentView(engine=rig.engine.view(), reload_time=1.0)
+
+
+def test_an_estimator_that_uses_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = registry.EstimatorEntry("tests.test_registry:Boldest", "the boldest of all", "refit")
+    monkeypatch.setitem(registry.ESTIMATORS, "boldest", line)
+    estimators = ["average_confidence", "boldest"]
+    settings = task(estimators=estimators, models={"erm": {}}, ssme={"every_windows": 1, "every_labels": 1})
+    assert settings.refit_estimators == ("boldest",)
+    rig = Rig(settings, refit=refit)
+    found = [e for report in rig.feed(records()) for e in report.estimates if e.estimator == "boldest"]
+    assert found[-1].metric == "accuracy"
+    scraped = samples(view_of(rig))
+    assert value(
+        scraped, "blindsight_estimate_ratio", estimator="boldest", metric="accuracy", model="erm", task="t"
+    )
+    assert "| `boldest` | the boldest of all |" in kinds_page()
+    assert "boldest: the boldest of all." in str(schema())
+    assert ESTIMATORS["boldest"] is Boldest
+
+
+def test_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = registry.ChartEntry("tests.test_registry:Patient", "a patient chart", ("rules",))
+    monkeypatch.setitem(registry.CHARTS, "patient", line)
+    rig = Rig(task(chart={"kind": "patient"}, reference={"first_windows": 5}))
+    reports = rig.feed(records())
+    assert [chart.metric for chart in reports[-1].charts] == ["accuracy"]
+    center = value(
+        samples(view_of(rig)), "blindsight_control_center_ratio", task="t", model="erm", metric="accuracy"
+    )
+    assert center == reports[-1].charts[0].verdict.center
+    assert "| `patient` | a patient chart |" in kinds_page()
+    assert CHARTS["patient"] is Patient
+
+
+def test_a_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = registry.CalibrationEntry("tests.test_registry:TrustingCalibrator", "trusts the scores")
+    monkeypatch.setitem(registry.CALIBRATIONS, "trusting", line)
+    assert task(calibration={"method": "trusting"}).calibration.reference_method == "trusting"
+    fitted = CALIBRATORS["trusting"]
+    assert (fitted, CALIBRATIONS["trusting"]) == (TrustingCalibrator, Trusting)
+    assert "| `trusting` | trusts the scores |" in kinds_page()
+
+
+def test_a_source_and_a_wire_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "tests.test_registry"
+    line = registry.SourceEntry(f"{own}:Tape", "a tape", section=f"{own}:TapeSource")
+    monkeypatch.setitem(registry.SOURCES, "tape", line)
+    monkeypatch.setitem(registry.FORMATS, "mirrored", registry.FormatEntry(f"{own}:Mirrored", "mirrored"))
+    mapping = {"format": "mirrored", "model": "m", "confidence": "c"}
+    text = '{"m": "erm", "c": 0.9}\n'
+    config = config_from(
+        {"tasks": {"t": {}}, "sources": [{"kind": "tape", "text": text, "mapping": mapping}]}
+    )
+    (given,) = build_inputs(config)
+    given.feed.open({})
+    chunk = given.decode(given.feed.read(0.0))
+    rig = Rig(config.scored_tasks["t"])
+    rig.engine.absorb(chunk, 0.0)
+    assert value(samples(view_of(rig)), "blindsight_answers_received_total", source="tape") == 1.0
+    assert value(samples(view_of(rig)), "blindsight_answers_pending", task="t", model="erm") == 1.0
+    assert type(wire_of(config.sources[0])) is Mirrored
+    for named in ("| `tape` | a tape |", "| `mirrored` | mirrored |"):
+        assert named in kinds_page()
+    assert schema()["properties"]["sources"]["items"]["discriminator"]["mapping"]["tape"]
+
+
+def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Family("gauge", "Sources.", per_series=False, rows="tests.test_registry:sources_seen")
+    monkeypatch.setitem(FAMILIES, "sources_seen", family)
+    assert value(samples(AgentView(reload_time=1.0)), "blindsight_sources_seen", of="tests") == 0.0
+    assert "| `blindsight_sources_seen` | gauge | of |  | Sources. |" in metrics_page()
+
+
+def test_a_tag_that_no_table_has_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(Exception, match=r"expected one of shewhart, .*, cusum, got 'cusun'; did you mean"):
+        config_from({"tasks": {"t": {"chart": {"kind": "cusun"}}}})
+
+
+@pytest.mark.parametrize("kind", registry.TABLES)
+def test_every_line_names_code_that_is_there_and_says_what_it_is(kind: str) -> None:
+    for tag, entry in registry.TABLES[kind].items():
+        code: Any = registry.load(entry.path)
+        own = [getattr(code, key) for key in ("tag", "kind", "method") if hasattr(code, key)]
+        assert own in ([], [tag])
+        assert entry.text
+        assert not entry.text.endswith(".")
+    for source in registry.SOURCES.values():
+        assert issubclass(registry.load(source.section), SourceSection)
