@@ -39,6 +39,7 @@ def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]
     Examples
     --------
     >>> import numpy as np
+    >>> from monitor.engine.reference import Reference
     >>> score = np.tile([0.01, 0.99], 500)
     >>> labels = np.tile([0, 1] * 9 + [1, 0], 50)
     >>> scores = np.column_stack((1 - score, score))
@@ -94,6 +95,7 @@ def calibration_warnings(tasks: Mapping[str, Task], references: References) -> l
     Examples
     --------
     >>> import numpy as np
+    >>> from monitor.engine.reference import Reference
     >>> labels = np.tile([0, 1], 500)
     >>> rows = Reference(np.full((1000, 2), 0.5), labels, labels, np.arange(1000.0), "", {})
     >>> calibration_warnings({"spam": Task(classes=["a", "b"])}, {"spam": {"m1": rows}})

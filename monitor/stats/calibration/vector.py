@@ -28,7 +28,7 @@ class VectorCalibration(Calibration):
 
     Examples
     --------
-    >>> VectorCalibration(2, np.ones(2), np.log([1.0, 3.0])).apply(np.array([[0.5, 0.5]])).tolist()
+    >>> VectorCalibration(2, np.ones(2), np.log([1.0, 3.0])).apply(np.array([[0.5, 0.5]])).round(12).tolist()
     [[0.25, 0.75]]
     """
 

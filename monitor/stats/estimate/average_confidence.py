@@ -160,7 +160,7 @@ def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, Trimm
     Examples
     --------
     >>> (mean, counts), nothing = counts_of_right([[0.75, 1.0], []])
-    >>> mean, counts.offset, counts.mass.tolist(), nothing
+    >>> mean, counts.offset, counts.mass.round(12).tolist(), nothing
     (0.875, 1, [0.25, 0.75], None)
     """
     checked = [checked_probabilities(window, 1, f"confidences[{i}]") for i, window in enumerate(confidences)]

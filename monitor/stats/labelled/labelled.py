@@ -52,8 +52,9 @@ class Labelled(LabelEstimator):
     >>> scores = np.tile([[[0.2, 0.8]], [[0.9, 0.1]]], (25, 1, 1))
     >>> labels = np.tile([1, 0], 25)
     >>> labels[:5] = [0, 1, 0, 1, 0]
-    >>> Labelled().fit(scores, labels).estimate("accuracy")
-    Estimate(value=0.9, lower=0.7863..., upper=0.9565..., level=0.95, n=50)
+    >>> found = Labelled().fit(scores, labels).estimate("accuracy")
+    >>> round(found.value, 6), round(found.lower, 4), round(found.upper, 4), found.n
+    (0.9, 0.7864, 0.9565, 50)
     """
 
     tag = "labelled"

@@ -45,8 +45,10 @@ def powered_share(
 
     Examples
     --------
-    >>> powered_share(np.r_[np.ones(45), np.zeros(5)], np.full(50, 0.9), np.full(500, 0.9), None, None, 0.95)
-    Estimate(value=0.9, lower=0.7863..., upper=0.9565..., level=0.95, n=50)
+    >>> right = np.r_[np.ones(45), np.zeros(5)]
+    >>> found = powered_share(right, np.full(50, 0.9), np.full(500, 0.9), None, None, 0.95)
+    >>> round(found.value, 6), round(found.lower, 4), round(found.upper, 4), found.n
+    (0.9, 0.7864, 0.9565, 50)
     """
     found = prediction_powered(right, expected, population, lam=lam, weights=weights)
     value = float(np.clip(found.value[0], 0.0, 1.0))
