@@ -28,7 +28,7 @@ from tests.services.browser import Browser
 from tests.services.guarded_broker import GuardedBroker
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
-from tests.services.spark_cluster import check_spark
+from tests.services.spark_cluster import check_spark, short_lived
 from tests.services.webhook import Webhook
 
 Service = TypeVar("Service")
@@ -236,9 +236,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def spark() -> Iterator[None]:
+def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Spark can be started here; the sockets that it leaves to the garbage collector are collected."""
     _or_skip(check_spark)
+    for name, value in short_lived().items():
+        monkeypatch.setenv(name, value)
     yield
     gc.collect()
 

@@ -23,7 +23,15 @@ from xml.etree import ElementTree
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from tests.services.process import ServiceUnavailable, answers, free_ports, locked, started, stop
+from tests.services.process import (
+    SHORT_LIVED_JAVA,
+    ServiceUnavailable,
+    answers,
+    free_ports,
+    locked,
+    started,
+    stop,
+)
 
 POM = Path(__file__).with_name("pom.xml")
 # Seen at 2.5 s alone on two cores; many tests may share the machine.
@@ -284,8 +292,7 @@ class KafkaBroker:
         return [
             "java",
             "-Xmx512m",
-            "-Xshare:auto",
-            "-XX:+UseSerialGC",
+            *SHORT_LIVED_JAVA,
             "-cp",
             f"{self._libs}/*",
             main,

@@ -16,6 +16,8 @@ from pathlib import Path
 
 _PORTS = Path(tempfile.gettempdir(), f"blindsight-test-ports-{os.getuid()}")
 _handed_out: set[int] = set()
+SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""What a Java is told that works for seconds: the second compiler would take longer than it ever saves."""
 
 
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test

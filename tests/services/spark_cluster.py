@@ -16,7 +16,16 @@ from types import TracebackType
 from xml.etree import ElementTree
 
 from tests.services.kafka_broker import fetched
-from tests.services.process import ServiceUnavailable, answers, free_ports, started, stop, tail, wait_until
+from tests.services.process import (
+    SHORT_LIVED_JAVA,
+    ServiceUnavailable,
+    answers,
+    free_ports,
+    started,
+    stop,
+    tail,
+    wait_until,
+)
 
 KAFKA_POM = Path(__file__).with_name("spark-kafka.xml")
 START_SECONDS = 120
@@ -29,6 +38,13 @@ def check_spark() -> None:
         raise ServiceUnavailable("Spark needs pyspark: pip install '.[spark]'")
     if shutil.which("java") is None:
         raise ServiceUnavailable("Spark needs `java` 17: run .ci/install-services.sh")
+
+
+def short_lived() -> dict[str, str]:
+    """The environment in which the Javas of a Spark that is started are told `SHORT_LIVED_JAVA`."""
+    words = " ".join(SHORT_LIVED_JAVA)
+    executors = f'-Dspark.executor.extraJavaOptions="{words}"'
+    return {"SPARK_SUBMIT_OPTS": f"{words} {executors}", "SPARK_DAEMON_JAVA_OPTS": words}
 
 
 _LACKING = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
