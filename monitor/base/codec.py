@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ _CHECKED = 2  # CRC-32 of the rest, and the rest: a whole state
 _CRC_BYTES = 4
 
 _header = msgspec.msgpack.Encoder()
+
+S = TypeVar("S")
 
 
 def _pack_array(value: Any) -> Any:
@@ -45,12 +47,27 @@ def _unpack_array(code: int, data: memoryview) -> Any:
     return np.frombuffer(values, dtype=np.dtype(dtype)).reshape(shape).copy()
 
 
+def _array(kind: Any, value: Any) -> Any:
+    """An array of a state: as it is, or from the list that an older version kept instead."""
+    if isinstance(value, list) and getattr(kind, "__origin__", None) is np.ndarray:
+        dtype = get_args(get_args(kind)[1])[0]
+        return np.array(value, dtype=None if dtype is Any else dtype)
+    return value
+
+
+def _as_list(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return _pack_array(value)
+
+
+_lists = msgspec.msgpack.Encoder(enc_hook=_as_list)
 _encoder = msgspec.msgpack.Encoder(enc_hook=_pack_array)
 _decoder = msgspec.msgpack.Decoder(ext_hook=_unpack_array)
 
 
 def pack(state: Any) -> bytes:
-    """Encode dictionaries, lists, text, numbers, None and numpy arrays of numbers.
+    """Encode structs, dictionaries, lists, text, numbers, None and numpy arrays of numbers.
 
     Raises
     ------
@@ -81,6 +98,43 @@ def unpack(data: bytes) -> Any:
         return _decoder.decode(data)
     except (msgspec.DecodeError, ValueError, TypeError) as error:
         raise ValueError(f"a stored state cannot be read: {error}") from error
+
+
+def restored(state: Any, kind: type[S]) -> S:
+    """A state of this type, from the plain values that `unpack` gives.
+
+    What is missing takes its default, so that a state of an older version can be read; what is not known is
+    passed over. A state of this type, and one within, comes back as it is.
+
+    Raises
+    ------
+    ValueError
+        A field without a default is missing, or one holds another type: the message names it.
+
+    Examples
+    --------
+    >>> class Kept(msgspec.Struct):
+    ...     values: NDArray[np.float64]
+    ...     name: str = ""
+    >>> restored(unpack(pack(Kept(np.arange(2.0)))), Kept), restored({"values": [3]}, Kept)
+    (Kept(values=array([0., 1.]), name=''), Kept(values=array([3.]), name=''))
+    >>> restored({"name": 3}, Kept)
+    Traceback (most recent call last):
+    ...
+    msgspec.ValidationError: Expected `str`, got `int` - at `$.name`
+    """
+    return msgspec.convert(state, kind, dec_hook=_array)
+
+
+def plain(state: Any) -> Any:
+    """Lists, dictionaries, text and numbers of what `pack` encodes; arrays as lists.
+
+    Examples
+    --------
+    >>> plain({"values": np.arange(2.0), "pair": (1, None)})
+    {'values': [0.0, 1.0], 'pair': [1, None]}
+    """
+    return msgspec.msgpack.decode(_lists.encode(state))
 
 
 def joined(pieces: Sequence[Mapping[str, NDArray[Any]]], lengths: Sequence[int]) -> dict[str, NDArray[Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from monitor.base.records import Floats, Ints
 from monitor.config.root import Task
@@ -18,6 +19,16 @@ from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.calibration.rests_on import RestsOn
 from monitor.stats.estimate.predictive import Predictive
+
+
+class CalibrationState(msgspec.Struct, frozen=True):
+    """A calibration, of whatever method, with what is said of it."""
+
+    fit: dict[str, Any]
+    version: int
+    foreign: bool
+    fitted_time: float | None
+    predictive: Predictive | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class ActiveCalibration:
     @classmethod
     def resumed(
         cls,
-        saved: Mapping[str, Any] | None,
+        saved: CalibrationState | None,
         task: Task,
         reference: Reference | None,
         fits: int,
@@ -86,15 +97,14 @@ class ActiveCalibration:
 
     @classmethod
     def from_snapshot(
-        cls, state: Mapping[str, Any], task: Task, reference: Reference | None, group: str = ""
+        cls, state: CalibrationState, task: Task, reference: Reference | None, group: str = ""
     ) -> ActiveCalibration:
         """The one that a snapshot holds; what it lacks for the intervals of `task`, from the reference."""
-        calibration = calibration_from_snapshot(state["fit"])
-        view = CalibrationView(calibration.method, state["version"], state["foreign"], state["fitted_time"])
-        saved = state.get("predictive")
-        if saved is None:
+        calibration = calibration_from_snapshot(state.fit)
+        view = CalibrationView(calibration.method, state.version, state.foreign, state.fitted_time)
+        if state.predictive is None:
             return cls(calibration, view).with_predictive(_learnt(task, reference, group, view.version))
-        kept = Predictive.from_snapshot(saved) if task.interval == PREDICTIVE else None
+        kept = state.predictive if task.interval == PREDICTIVE else None
         return cls(calibration, view).with_predictive(kept)
 
     def with_predictive(self, predictive: Predictive | None) -> ActiveCalibration:
@@ -105,16 +115,10 @@ class ActiveCalibration:
             self.calibration, replace(self.view, interval=interval, short_reference=short), predictive
         )
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> CalibrationState:
         """The calibration with what is said of it."""
-        view = self.view
-        return {
-            "fit": self.calibration.snapshot(),
-            "version": view.version,
-            "foreign": view.foreign,
-            "fitted_time": view.fitted_time,
-            "predictive": None if self.predictive is None else self.predictive.snapshot(),
-        }
+        view, fit = self.view, self.calibration.snapshot()
+        return CalibrationState(fit, view.version, view.foreign, view.fitted_time, self.predictive)
 
     def confidence(self, scores: Floats, predicted: Ints) -> Floats:
         """The probability that each answer is right, by this calibration; raw where there is none.

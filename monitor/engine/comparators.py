@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
+import msgspec
 import numpy as np
 import scipy
 
@@ -27,22 +26,23 @@ from monitor.stats.estimate.doc import DoCFeat
 from monitor.stats.estimate.poisson_binomial import trim
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonFits:
+class ComparisonFits(msgspec.Struct, frozen=True):
     """What a labelled reference taught.
 
     Parameters
     ----------
-    doc : DoCFeat
-    atc : ATC
+    bias : float
+        Of DoC-Feat.
+    threshold : float
+        Of ATC.
     row_sd : mapping of str to float
         By metric, what one labelled row adds to the realised metric; a metric that the reference leaves
         undefined is missing.
     """
 
-    doc: DoCFeat
-    atc: ATC
-    row_sd: Mapping[str, float]
+    bias: float
+    threshold: float
+    row_sd: dict[str, float]
 
     @classmethod
     def of(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
@@ -58,16 +58,8 @@ class ComparisonFits:
         """
         confidence = _confidence(reference, calibration)
         correct = reference.labels == reference.predicted
-        return cls(DoCFeat.fit(confidence, correct), ATC.fit(confidence, correct), _row_sds(reference, task))
-
-    def snapshot(self) -> dict[str, Any]:
-        """The fits as plain values."""
-        return {"bias": self.doc.bias, "threshold": self.atc.threshold, "row_sd": dict(self.row_sd)}
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> ComparisonFits:
-        """The fits that a snapshot holds."""
-        return cls(DoCFeat(state["bias"]), ATC(state["threshold"]), dict(state["row_sd"]))
+        doc, atc = DoCFeat.fit(confidence, correct), ATC.fit(confidence, correct)
+        return cls(doc.bias, atc.threshold, _row_sds(reference, task))
 
 
 class ComparisonEstimators:
@@ -84,7 +76,7 @@ class ComparisonEstimators:
         Of the model, also for its groups.
     calibration : Calibration
         The one in force.
-    resume : mapping, optional
+    fits : ComparisonFits, optional
         What the series' snapshot holds.
     """
 
@@ -93,19 +85,18 @@ class ComparisonEstimators:
         task: Task,
         reference: Reference | None,
         calibration: Calibration,
-        resume: Mapping[str, Any] | None = None,
+        fits: ComparisonFits | None = None,
     ) -> None:
         self._task, self._reference = task, reference
         self._tags = tuple(tag for tag in COMPARISON_ESTIMATORS if tag in task.estimators)
-        saved = (resume or {}).get("rivals")
-        self._fits = ComparisonFits.from_snapshot(saved) if saved else None
-        if self._fits is None:
+        self.fits = fits
+        if self.fits is None:
             self.recalibrated(calibration)
 
     def recalibrated(self, calibration: Calibration) -> None:
         """Another calibration is in force."""
         if self._tags and self._reference is not None:
-            self._fits = ComparisonFits.of(self._reference, calibration, self._task)
+            self.fits = ComparisonFits.of(self._reference, calibration, self._task)
 
     def of_window(self, evaluation: Evaluation) -> list[MetricEstimate]:
         """What they say of a window: DoC-Feat and ATC of the accuracy, the band of each metric it knows."""
@@ -134,19 +125,15 @@ class ComparisonEstimators:
         exposures = {metric: each for metric, each in evaluation.exposures.items() if metric != "accuracy"}
         return replace(evaluation, estimates=estimates, row_sd=row_sd, accuracy=counts, exposures=exposures)
 
-    def snapshot(self) -> dict[str, Any]:
-        """The fits, for the series' snapshot."""
-        return {} if self._fits is None else {"rivals": self._fits.snapshot()}
-
     def _estimate(self, tag: str, metric: str, evaluation: Evaluation) -> Result:
-        if self._fits is None:
+        if self.fits is None:
             return Unknown(Reason.NO_REFERENCE)
         if tag == "cbpe_sem":
-            row_sd = self._fits.row_sd.get(metric)
+            row_sd = self.fits.row_sd.get(metric)
             if row_sd is None:
                 return Unknown(Reason.ONE_CLASS)
             return cbpe_sem(evaluation.estimates[metric], row_sd)
-        fitted = self._fits.doc if tag == "doc" else self._fits.atc
+        fitted = DoCFeat(self.fits.bias) if tag == "doc" else ATC(self.fits.threshold)
         return fitted.estimate(evaluation.confidence, self._task.level)
 
 

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from monitor.base.errors import ConfigError, RequestError
 from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable
+from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable, PooledState
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
 from monitor.stats.charts.base import Baseline, ChartLogic
@@ -47,9 +49,25 @@ class JudgeSettings:
         """The chart of a metric: the configured kind, where it fits the metric."""
         return chart_for(self.task.charting, metric)
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> Judge:
+    def build(self, resume: JudgeState | None = None) -> Judge:
         """The judge, from the start or from where a snapshot left it."""
         return Judge(self, resume)
+
+
+class JudgeState(msgspec.Struct, frozen=True):
+    """Baselines, charts, objectives and counts, by metric."""
+
+    baselines: dict[str, Baseline] = {}
+    charts: dict[str, dict[str, Any]] = {}
+    warming: dict[str, list[Point]] = {}
+    warmed: int = 0
+    anew: dict[str, int] = {}
+    alarmed: list[str] = []
+    alarmed_since: dict[str, float] = {}
+    objectives: dict[str, PooledState] = {}
+    standing: dict[str, ObjectiveState | None] = {}
+    pooled: dict[str, tuple[float, float]] = {}
+    violations: list[tuple[str, str, int]] = []
 
 
 class Judge:
@@ -59,31 +77,29 @@ class Judge:
     charted and nothing can alarm.
     """
 
-    def __init__(self, settings: JudgeSettings, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: JudgeSettings, resume: JudgeState | None = None) -> None:
         self._settings = settings
         task = settings.task
-        state: Mapping[str, Any] = resume or {}
-        self._baselines: dict[str, Baseline] = {}
-        self._charts: dict[str, ChartLogic] = {}
-        self._warming: dict[str, list[Point]] = {}
-        self._warmed: int = state.get("warmed", 0)
-        self._anew: dict[str, int] = dict(state.get("anew", {}))  # windows seen since, by metric
-        since = state.get("alarmed_since", {})  # older versions kept no time
-        self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.get("alarmed", ())}
+        state = resume or JudgeState()
+        self._baselines = dict(state.baselines)
+        self._charts: dict[str, ChartLogic] = {
+            metric: settings.chart(metric).build(self._baselines[metric], chart)
+            for metric, chart in state.charts.items()
+            if metric in task.metrics
+        }
+        self._warming = {metric: list(points) for metric, points in state.warming.items()}
+        self._warmed = state.warmed
+        self._anew = dict(state.anew)  # windows seen since, by metric
+        since = state.alarmed_since  # older versions kept no time
+        self._alarmed: dict[str, float | None] = {each: since.get(each) for each in state.alarmed}
         self._bounds = task.objective.bounds()
-        self._objectives = self._build_objectives(state.get("objectives", {}))
-        self._standing: dict[str, ObjectiveState | None] = {
-            metric: standing and ObjectiveState(standing)
-            for metric, standing in state.get("standing", {}).items()
-        }
-        self._pooled: dict[str, tuple[float, float] | None] = {
-            metric: (ends[0], ends[1]) for metric, ends in state.get("pooled", {}).items()
-        }
+        self._objectives = self._build_objectives(state.objectives)
+        self._standing = dict(state.standing)
+        self._pooled: dict[str, tuple[float, float] | None] = dict(state.pooled)
         self.violations: Counter[tuple[str, str]] = Counter(
             {(metric, rule): 0 for metric in task.metrics for rule in settings.chart(metric).detector.rules}
         )
-        if resume is not None:
-            self._restore(resume)
+        self.violations.update({(metric, rule): count for metric, rule, count in state.violations})
 
     @property
     def warming_up(self) -> bool:
@@ -168,45 +184,28 @@ class Judge:
             for metric, bound in self._bounds.items()
         )
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> JudgeState:
         """Baselines, charts, objectives and counts."""
-        return {
-            "baselines": {
-                metric: {"values": base.values, "sizes": base.sizes, "row_sd": base.row_sd}
-                for metric, base in self._baselines.items()
-            },
-            "charts": {metric: chart.snapshot() for metric, chart in self._charts.items()},
-            "warming": {
-                metric: [list(point) for point in points] for metric, points in self._warming.items()
-            },
-            "warmed": self._warmed,
-            "anew": dict(self._anew),
-            "alarmed": sorted(self._alarmed),
-            "alarmed_since": {metric: time for metric, time in self._alarmed.items() if time is not None},
-            "objectives": {metric: logic.snapshot() for metric, logic in self._objectives.items()},
-            "standing": {metric: standing and standing.value for metric, standing in self._standing.items()},
-            "pooled": {metric: list(ends) for metric, ends in self._pooled.items() if ends is not None},
-            "violations": [[metric, rule, count] for (metric, rule), count in self.violations.items()],
-        }
+        return JudgeState(
+            baselines=dict(self._baselines),
+            charts={metric: dict(chart.snapshot()) for metric, chart in self._charts.items()},
+            warming={metric: list(points) for metric, points in self._warming.items()},
+            warmed=self._warmed,
+            anew=dict(self._anew),
+            alarmed=sorted(self._alarmed),
+            alarmed_since={metric: time for metric, time in self._alarmed.items() if time is not None},
+            objectives={metric: logic.snapshot() for metric, logic in self._objectives.items()},
+            standing=dict(self._standing),
+            pooled={metric: ends for metric, ends in self._pooled.items() if ends is not None},
+            violations=[(metric, rule, count) for (metric, rule), count in self.violations.items()],
+        )
 
-    def _build_objectives(self, states: Mapping[str, Any]) -> dict[str, ObjectiveLogic]:
+    def _build_objectives(self, states: Mapping[str, PooledState]) -> dict[str, ObjectiveLogic]:
         task = self._settings.task
         return {
             metric: Objective(bound, task.objective.windows, task.level).build(states.get(metric))
             for metric, bound in self._bounds.items()
         }
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self._baselines = {metric: Baseline(**base) for metric, base in state["baselines"].items()}
-        self._charts = {
-            metric: self._settings.chart(metric).build(self._baselines[metric], chart)
-            for metric, chart in state["charts"].items()
-            if metric in self._settings.task.metrics
-        }
-        self._warming = {
-            metric: [Point(*point) for point in points] for metric, points in state["warming"].items()
-        }
-        self.violations.update({(metric, rule): count for metric, rule, count in state["violations"]})
 
     def _known(self, evaluation: Evaluation) -> Sequence[str]:
         return [metric for metric in self._charts if isinstance(evaluation.estimates.get(metric), Estimate)]

@@ -5,24 +5,38 @@ With predictive intervals they also say where the accuracy lies: see `LabelCheck
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+
+import msgspec
 
 from monitor.base.results import Estimate
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import Evaluation
-from monitor.engine.labels.audit import IntervalAudit, begun_anew, first_labels
+from monitor.engine.labels.audit import AuditState, IntervalAudit, first_labels
 from monitor.engine.labels.columns import Matches
-from monitor.engine.labels.curve import CurveFollower, curve_begun_anew
-from monitor.engine.labels.follow import BiasFollower
-from monitor.engine.labels.trust import TrustTest, epsilon_of, trust_begun_anew
+from monitor.engine.labels.curve import CurveFollower, CurveState
+from monitor.engine.labels.follow import BiasFollower, BiasState
+from monitor.engine.labels.trust import TrustState, TrustTest, epsilon_of
 from monitor.engine.reference import Reference
 from monitor.engine.windows import ClosedWindow
 from monitor.reports.trust import Trust
 from monitor.reports.views import Coverage
 from monitor.stats.estimate.bias_law import biased
 from monitor.stats.estimate.predictive import mid_p_estimate
+
+
+class ChecksState(msgspec.Struct, frozen=True):
+    """What the checks have taken."""
+
+    audit: AuditState | None = None
+    trust: TrustState = msgspec.field(default_factory=TrustState)
+    bias: BiasState = BiasState()
+    curve: CurveState = CurveState()
+
+    def begun_anew(self, window: int) -> ChecksState:
+        """Where they begin anew with this window; of the bias nothing: next is another calibration's."""
+        audit = self.audit and self.audit.begun_anew(window)
+        return ChecksState(audit, self.trust.begun_anew(window), curve=self.curve.begun_anew(window))
 
 
 class LabelChecks:
@@ -34,16 +48,17 @@ class LabelChecks:
         Of the intervals.
     window_rows : int
         Rows of a full window.
-    state : mapping
-        A snapshot, or anything that holds one; empty from the start.
+    state : ChecksState, optional
+        A snapshot, or that of a series, which holds one.
     """
 
-    def __init__(self, level: float, window_rows: int, state: Mapping[str, Any]) -> None:
-        self.audit = IntervalAudit(level).build(state.get("audit"))
-        self.test = TrustTest(level=level).build(state.get("trust"))
-        self.bias = BiasFollower(window_rows, state.get("bias", {}))
-        self.curve = CurveFollower(state.get("curve", {}))
-        self._excuses_nothing = "epsilon" not in state.get("trust", {})
+    def __init__(self, level: float, window_rows: int, state: ChecksState | None = None) -> None:
+        state = state or ChecksState()
+        self.audit = IntervalAudit(level).build(state.audit)
+        self.test = TrustTest(level=level).build(state.trust)
+        self.bias = BiasFollower(window_rows, state.bias)
+        self.curve = CurveFollower(state.curve)
+        self._excuses_nothing = state.trust.epsilon is msgspec.UNSET
 
     @property
     def trusted(self) -> bool:
@@ -148,25 +163,8 @@ class LabelChecks:
         """Where the test stands once trust is lost, else None."""
         return None if self.test.trusted else self.test.trust()
 
-    def snapshot(self) -> dict[str, Any]:
-        """By name; nothing of a bias that is not followed."""
-        bias = {"bias": self.bias.snapshot()} if self.bias.follows else {}
-        tests = {"audit": self.audit.snapshot(), "trust": self.test.snapshot()}
-        return {**tests, **bias, "curve": self.curve.snapshot()}
-
-
-def checks_begun_anew(saved: Mapping[str, Any], window: int) -> dict[str, Any]:
-    """Of a series' snapshot what is left of them where they begin anew with this window.
-
-    Nothing of the bias: what is followed next is that of another calibration.
-    """
-    found: dict[str, Any] = {}
-    if "audit" in saved:
-        found["audit"] = begun_anew(saved["audit"], window)
-    if "trust" in saved:
-        found["trust"] = trust_begun_anew(saved["trust"], window)
-    if "curve" in saved:
-        found["curve"] = curve_begun_anew(saved["curve"], window)
-    if "bias" in saved:
-        found["bias"] = {}
-    return found
+    def snapshot(self) -> ChecksState:
+        """By name."""
+        return ChecksState(
+            self.audit.snapshot(), self.test.snapshot(), self.bias.snapshot(), self.curve.snapshot()
+        )

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol, Self, runtime_checkable
 
+import msgspec
 import numpy as np
 
+from monitor.base.codec import restored
 from monitor.base.records import Floats
 from monitor.config.root import Bound
 from monitor.reports.views import ObjectiveState
@@ -189,15 +191,30 @@ class Objective:
         if not 0 < self.level < 1:
             raise ValueError(f"level must be above 0 and below 1, got {self.level}")
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> ObjectiveLogic:
+    def build(self, resume: PooledState | None = None) -> ObjectiveLogic:
         """The logic, from the start or from where a snapshot left it.
 
         With fewer `windows` than the snapshot held, the newest are kept.
         """
         if resume is None:
             return ObjectiveLogic(self)
-        shared = [each and Exposure.from_snapshot(each) for each in resume.get("exposures", ())]
-        return ObjectiveLogic(self, [_restored(item) for item in resume["items"]], resume["next"], shared)
+        return ObjectiveLogic(self, [_item(each) for each in resume.items], resume.next, resume.exposures)
+
+
+class PooledState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The pooled windows of an objective, oldest first, and the place of the next one.
+
+    Parameters
+    ----------
+    items : list
+        `TrimmedPmf`, `CountRatio` or `BootstrapDraws`, also as their fields; None where unknown.
+    next : int
+    exposures : list of Exposure or None
+    """
+
+    items: list[Any]
+    next: int
+    exposures: list[Exposure | None] = []
 
 
 class ObjectiveLogic:
@@ -278,13 +295,10 @@ class ObjectiveLogic:
         self._place = 0
         self._pool = _Pool(self._settings.windows, (), 0)
 
-    def snapshot(self) -> dict[str, Any]:
-        """The pooled windows, oldest first, as plain numbers and lists; `Objective.build` takes it back."""
-        shared = [one and one.snapshot() for one in self._exposures]
-        return {
-            "items": [None if item is None else _stored(item) for item in self._items],
-            "next": self._place,
-        } | ({"exposures": shared} if any(shared) else {})
+    def snapshot(self) -> PooledState:
+        """The pooled windows, oldest first; `Objective.build` takes it back."""
+        exposures = list(self._exposures)
+        return PooledState(list(self._items), self._place, exposures if any(exposures) else [])
 
 
 class _Pool:
@@ -370,26 +384,19 @@ def _rows(item: Poolable) -> int:
     return item.size if isinstance(item, BootstrapDraws) else item.n
 
 
-def _stored(item: Poolable) -> dict[str, Any]:
-    if isinstance(item, BootstrapDraws):
-        return {"value": item.value, "draws": item.draws.tolist(), "size": item.size}
-    if isinstance(item, CountRatio):
-        numbers = {"weight": item.weight, "own": item.own, "fixed": item.fixed, "rows": item.rows}
-        return {"hits": _stored(item.hits), "rest": _stored(item.rest)} | numbers
-    return {"offset": item.offset, "mass": item.mass.tolist(), "n": item.n}
+_ITEMS: tuple[tuple[str, type[Poolable]], ...] = (
+    ("draws", BootstrapDraws),
+    ("hits", CountRatio),
+    ("mass", TrimmedPmf),
+)
 
 
-def _restored(item: Mapping[str, Any] | None) -> Poolable | None:
-    if item is None:
-        return None
-    if set(item) == {"value", "draws", "size"}:
-        return BootstrapDraws(item["value"], np.array(item["draws"], dtype=np.float64), item["size"])
-    if "hits" in item:
-        counts = {
-            name: TrimmedPmf(**{**item[name], "mass": np.array(item[name]["mass"], dtype=np.float64)})
-            for name in ("hits", "rest")
-        }
-        return CountRatio(**{**item, **counts})
-    if set(item) == {"offset", "mass", "n"}:
-        return TrimmedPmf(item["offset"], np.array(item["mass"], dtype=np.float64), item["n"])
-    raise ValueError(f"resume must hold windows of an objective, got one with {sorted(item)}")
+def _item(saved: Any) -> Poolable | None:
+    """A pooled window from what a snapshot holds."""
+    if not isinstance(saved, Mapping):
+        pooled: Poolable | None = saved
+        return pooled
+    for field, kind in _ITEMS:
+        if field in saved:
+            return restored(saved, kind)
+    raise ValueError(f"resume must hold windows of an objective, got one with {sorted(saved)}")

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Ints
 from monitor.config.root import Task
-from monitor.engine.calibration import ActiveCalibration
-from monitor.engine.comparators import ComparisonEstimators
+from monitor.engine.calibration import ActiveCalibration, CalibrationState
+from monitor.engine.comparators import ComparisonEstimators, ComparisonFits
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.judge import Judge, JudgeSettings, standing
-from monitor.engine.label_checks import LabelChecks
+from monitor.engine.judge import Judge, JudgeSettings, JudgeState, standing
+from monitor.engine.label_checks import ChecksState, LabelChecks
 from monitor.engine.labels.columns import Matches
-from monitor.engine.labels.tally import Tally
+from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_windows
-from monitor.engine.refit.due import schedule_of
-from monitor.engine.series_output import SeriesOutput
+from monitor.engine.refit.due import RecalibrationState, schedule_of
+from monitor.engine.series_output import LastWindow, OutputState, SavedEstimate, SeriesOutput
 from monitor.engine.task_refits import Published
-from monitor.engine.versions import VersionTracker
-from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, SeriesName, WindowLogic
+from monitor.engine.versions import VersionState, VersionTracker
+from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
 from monitor.reports.views import SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import Calibration
@@ -72,7 +73,7 @@ class SeriesSettings:
         named = ", ".join(filter(None, (self.task_name, self.model, self.group)))
         return JudgeSettings(self.task, named)
 
-    def build(self, reference: Reference | None, resume: Mapping[str, Any] | None = None) -> Series:
+    def build(self, reference: Reference | None, resume: SeriesSnapshot | None = None) -> Series:
         """The series, from the start or from where a snapshot left it.
 
         Raises
@@ -83,37 +84,75 @@ class SeriesSettings:
         return Series(self, reference, resume)
 
 
+class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
+    """Everything that a series needs to go on from where it was, but its settings.
+
+    Of a model's checks and of what it brings out it holds the fields themselves.
+    """
+
+    windows: WindowState | None = None
+    versions: VersionState = VersionState()
+    judge: JudgeState | None = None
+    tally: TallyState | None = None
+    duplicates: int = 0
+    used: int = 0
+    last_arrival: float = -np.inf
+    judged_version: str = ""
+    confidences: ConfidenceHistogram = ConfidenceHistogram()
+    fits: int = 0
+    calibration: CalibrationState | None = None
+    recalibration: RecalibrationState | None = None
+    last: LastWindow | None = None
+    fitted: Sequence[SavedEstimate] = ()
+    rebaselines: Sequence[dict[str, Any]] = ()
+    untold: Sequence[tuple[str, str]] = ()
+    rivals: ComparisonFits | None = None
+
+    def without_baseline(self) -> SeriesSnapshot:
+        """Without what was learnt from a baseline: calibration, charts, objectives, checks."""
+        window = self.windows.number if self.windows else 0
+        return msgspec.structs.replace(
+            self,
+            **msgspec.structs.asdict(self.begun_anew(window)),
+            judge=None,
+            calibration=None,
+            recalibration=self.recalibration and self.recalibration.begun_anew(window),
+            last=self.last and msgspec.structs.replace(self.last, charts=[]),
+        )
+
+
 class Series:
     """A series at work: `push`, `tick` and `end` give windows, `close` makes of each its report."""
 
     def __init__(
-        self, settings: SeriesSettings, reference: Reference | None, resume: Mapping[str, Any] | None = None
+        self, settings: SeriesSettings, reference: Reference | None, resume: SeriesSnapshot | None = None
     ) -> None:
-        state: Mapping[str, Any] = resume or {}
+        state = resume or SeriesSnapshot()
         task = settings.task
         self.settings = settings
         cut = task.window
         window = CountWindow(cut.size, cut.min_size, cut.max_age_seconds, settings.name)
-        self._windows: WindowLogic = window.build(state.get("windows"))
-        self._versions = VersionTracker(task.window.min_size, state.get("versions"))
-        self._judge: Judge = settings.judge.build(state.get("judge"))
-        self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.get("tally"))
+        self._windows: WindowLogic = window.build(state.windows)
+        self._versions = VersionTracker(task.window.min_size, state.versions)
+        self._judge: Judge = settings.judge.build(state.judge)
+        self.tally = Tally(settings.windows_tallied, task.labels.horizon_seconds, state.tally)
         self.checks = LabelChecks(task.level, task.window.size, state)
-        self.duplicates: int = state.get("duplicates", 0)
-        self._used: int = state.get("used", 0)
-        self._last_arrival: float = state.get("last_arrival", -np.inf)
+        self.duplicates = state.duplicates
+        self._used = state.used
+        self._last_arrival = state.last_arrival
         self._silent = False
         self.changed = True  # since the last checkpoint
         self.without_baseline = ""
         """Why a group's rows of the reference make no baseline, though there are windows of them."""
-        self._judged_version: str = state.get("judged_version", "")
-        self._fits: int = state.get("fits", 0)
-        self._output = SeriesOutput(task, settings.name, self.tally, state)
-        self._confidences = ConfidenceHistogram.from_snapshot(state.get("confidences", {}))
-        saved = state.get("calibration")
+        self._judged_version = state.judged_version
+        self._fits = state.fits
+        output = OutputState(state.last, state.fitted, state.rebaselines, state.untold)
+        self._output = SeriesOutput(task, settings.name, self.tally, output)
+        self._confidences = state.confidences
+        saved = state.calibration
         self.active = ActiveCalibration.resumed(saved, task, reference, self._fits, settings.group)
-        self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state)
-        self.recalibration = schedule_of(task.relabelled_every, settings.group, state)
+        self._comparisons = ComparisonEstimators(task, reference, self.active.calibration, state.rivals)
+        self.recalibration = schedule_of(task.relabelled_every, settings.group, state.recalibration)
         if saved is None and reference is not None:
             self._start(reference)
         if reference is not None and not settings.group:
@@ -123,7 +162,7 @@ class Series:
         """Draw the charts around the reference."""
         task = self.settings.task
         if reference.version and not self._versions.current:
-            seeded = self._versions.snapshot() | {"current": reference.version}
+            seeded = msgspec.structs.replace(self._versions.snapshot(), current=reference.version)
             self._versions = VersionTracker(task.window.min_size, seeded)
             self._judged_version = reference.version
         windows = reference_windows(
@@ -322,22 +361,22 @@ class Series:
         curve = self.checks.curve  # of whole models: no labels of groups are held against anything
         return None if self.settings.group else Distributions(self._confidences, curve.total, curve.current)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> SeriesSnapshot:
         """Everything that the series needs to go on from here, but its settings."""
-        return {
-            "windows": self._windows.snapshot(),
-            "versions": self._versions.snapshot(),
-            "judge": self._judge.snapshot(),
-            "tally": self.tally.snapshot(),
-            **self.checks.snapshot(),
-            "duplicates": self.duplicates,
-            "used": self._used,
-            "last_arrival": self._last_arrival,
-            "judged_version": self._judged_version,
-            "confidences": self._confidences.snapshot(),
-            "fits": max(self._fits, self.active.view.version),
-            "calibration": self.active.snapshot(),
-            "recalibration": None if self.recalibration is None else self.recalibration.snapshot(),
-            **self._output.snapshot(),
-            **self._comparisons.snapshot(),
-        }
+        return SeriesSnapshot(
+            windows=self._windows.snapshot(),
+            versions=self._versions.snapshot(),
+            judge=self._judge.snapshot(),
+            tally=self.tally.snapshot(),
+            **msgspec.structs.asdict(self.checks.snapshot()),
+            duplicates=self.duplicates,
+            used=self._used,
+            last_arrival=self._last_arrival,
+            judged_version=self._judged_version,
+            confidences=self._confidences,
+            fits=max(self._fits, self.active.view.version),
+            calibration=self.active.snapshot(),
+            recalibration=None if self.recalibration is None else self.recalibration.snapshot(),
+            **msgspec.structs.asdict(self._output.snapshot()),
+            rivals=self._comparisons.fits,
+        )

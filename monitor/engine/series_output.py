@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from monitor.base.names import AVERAGE_CONFIDENCE, REALISED, REALISED_COHORT, REALISED_HORIZON
 from monitor.base.results import Estimate, Reason, Result, TooFew, Unknown
@@ -27,6 +29,28 @@ from monitor.stats.pairwise.ranking import RankInterval
 _REBASELINES_KEPT = 20
 
 
+SavedEstimate = list[Any]
+"""Metric, estimator, the numbers of a result, and where there are any labels and the ends of ranks."""
+
+
+class LastWindow(msgspec.Struct, frozen=True):
+    """The last closed window, as far as exporters show it."""
+
+    end_time: float | None = None
+    estimates: list[SavedEstimate] = []
+    classes: list[tuple[str, str, str, list[Any]]] = []
+    charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
+
+
+class OutputState(msgspec.Struct, frozen=True):
+    """The last window as it is shown, the last refit's estimates, and the baselines asked for."""
+
+    last: LastWindow | None = None
+    fitted: Sequence[SavedEstimate] = ()
+    rebaselines: Sequence[dict[str, Any]] = ()
+    untold: Sequence[tuple[str, str]] = ()
+
+
 class SeriesOutput:
     """Puts together what a window's report says: without labels, by labels, and by the last refit.
 
@@ -36,8 +60,8 @@ class SeriesOutput:
     name : SeriesName
     tally : Tally
         The series' labelled rows.
-    resume : mapping, optional
-        What `snapshot` gave, or anything that holds it.
+    resume : OutputState, optional
+        What `snapshot` gave.
 
     Attributes
     ----------
@@ -49,28 +73,26 @@ class SeriesOutput:
         Of the last window.
     """
 
-    def __init__(
-        self, task: Task, name: SeriesName, tally: Tally, resume: Mapping[str, Any] | None = None
-    ) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, task: Task, name: SeriesName, tally: Tally, resume: OutputState | None = None) -> None:
+        state = resume or OutputState()
         self._task = task
         self._refits = not name.group and name.model in task.refit_models
         self._by_labels = task.realised_estimators if "accuracy" in task.metrics else ()
         self._tally = tally
-        self._fitted = estimates_from(state.get("fitted", ()))
-        last = state.get("last") or {}
-        self.end_time: float | None = last.get("end_time")
-        self._estimates = estimates_from(last.get("estimates", ()))
+        self._fitted = estimates_from(state.fitted)
+        last = state.last or LastWindow()
+        self.end_time = last.end_time
+        self._estimates = estimates_from(last.estimates)
         self.charts = tuple(
-            ChartView(metric, Verdict(center, lower, upper, tuple(rules), out))
-            for metric, center, lower, upper, rules, out in last.get("charts", ())
+            ChartView(metric, Verdict(center, lower, upper, rules, out))
+            for metric, center, lower, upper, rules, out in last.charts
         )
         self.classes = tuple(
             ClassEstimate(metric, tag, of_class, _result(saved))
-            for metric, tag, of_class, saved in last.get("classes", ())
+            for metric, tag, of_class, saved in last.classes
         )
-        self._rebaselines: list[dict[str, Any]] = list(state.get("rebaselines", ()))
-        self._untold: list[Rebaselined] = [Rebaselined(*each) for each in state.get("untold", ())]
+        self._rebaselines = list(state.rebaselines)
+        self._untold = [Rebaselined(*each) for each in state.untold]
 
     def take_fitted(self, fitted: tuple[MetricEstimate, ...]) -> None:
         """A refit has brought these."""
@@ -151,26 +173,26 @@ class SeriesOutput:
         by_labels = {each.estimator for each in now}
         return (*(each for each in self._estimates if each.estimator not in by_labels), *now)
 
-    def snapshot(self) -> dict[str, Any]:
-        """For the series' snapshot: the last window as it is shown, the last refit's estimates, baselines."""
-        return {
-            "last": None if self.end_time is None else self._shown(self.end_time),
-            "fitted": plain_estimates(self._fitted),
-            "rebaselines": [dict(each) for each in self._rebaselines],
-            "untold": [[each.metric, each.reason] for each in self._untold],
-        }
+    def snapshot(self) -> OutputState:
+        """The last window as it is shown, the last refit's estimates, baselines."""
+        return OutputState(
+            last=None if self.end_time is None else self._shown(self.end_time),
+            fitted=plain_estimates(self._fitted),
+            rebaselines=list(self._rebaselines),
+            untold=[(each.metric, each.reason) for each in self._untold],
+        )
 
-    def _shown(self, end_time: float) -> dict[str, Any]:
-        return {
-            "end_time": end_time,
-            "estimates": plain_estimates(self._estimates),
-            "classes": [[e.metric, e.estimator, e.of_class, _plain(e.result)] for e in self.classes],
-            "charts": [
-                [c.metric, v.center, v.lower, v.upper, list(v.rules), v.out_of_control]
+    def _shown(self, end_time: float) -> LastWindow:
+        return LastWindow(
+            end_time=end_time,
+            estimates=plain_estimates(self._estimates),
+            classes=[(e.metric, e.estimator, e.of_class, _plain(e.result)) for e in self.classes],
+            charts=[
+                (c.metric, v.center, v.lower, v.upper, v.rules, v.out_of_control)
                 for c in self.charts
                 for v in (c.verdict,)
             ],
-        }
+        )
 
     def _of_window(
         self, window: int, evaluation: Evaluation, comparisons: Sequence[MetricEstimate]
@@ -223,7 +245,7 @@ class SeriesOutput:
         ]
 
 
-def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[list[Any]]:
+def plain_estimates(estimates: Sequence[MetricEstimate]) -> list[SavedEstimate]:
     """Estimates as plain values."""
     return [[e.metric, e.estimator, _plain(e.result), *_more(e)] for e in estimates]
 
@@ -234,7 +256,7 @@ def _more(e: MetricEstimate) -> list[int]:
     return [e.labels, *ranks] if e.labels or ranks else []
 
 
-def estimates_from(state: Sequence[Sequence[Any]]) -> tuple[MetricEstimate, ...]:
+def estimates_from(state: Sequence[SavedEstimate]) -> tuple[MetricEstimate, ...]:
     """The estimates that `plain_estimates` gave."""
     return tuple(
         MetricEstimate(metric, tag, _result(found), *_of_few(*more)) for metric, tag, found, *more in state

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monitor.engine.label_checks import checks_begun_anew
-from monitor.engine.refit.due import recalibration_begun_anew
+from monitor.base.codec import restored
+from monitor.engine.series import SeriesSnapshot
 
 
 def without_baseline(state: Mapping[str, Any]) -> dict[str, Any]:
     """A task's snapshot without what was learnt from a baseline: calibrations, charts, objectives, checks."""
-    learnt = ("judge", "calibration")
-    series = []
-    for model, group, saved in state["series"]:
-        kept = {key: value for key, value in saved.items() if key not in learnt}
-        kept |= checks_begun_anew(saved, saved["windows"]["number"])
-        if saved.get("recalibration"):
-            kept["recalibration"] = recalibration_begun_anew(
-                saved["recalibration"], saved["windows"]["number"]
-            )
-        if saved["last"] is not None:
-            kept["last"] = saved["last"] | {"charts": []}
-        series.append([model, group, kept])
+    series = [
+        [model, group, restored(saved, SeriesSnapshot).without_baseline()]
+        for model, group, saved in state["series"]
+    ]
     refits = {"refits": due_anew(state["refits"])} if "refits" in state else {}
     return {**state, "series": series, **refits}
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.codec import restored
 from monitor.base.places import by_code
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingChange
@@ -27,7 +28,7 @@ from monitor.engine.refit.job import RefitJob
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import JobResult
 from monitor.engine.report_order import StreamPosition
-from monitor.engine.series import Series, SeriesSettings
+from monitor.engine.series import Series, SeriesSettings, SeriesSnapshot
 from monitor.engine.series_index import SeriesIndex
 from monitor.engine.task_recalibrations import TaskRecalibrations
 from monitor.engine.task_refits import TaskRefits
@@ -119,7 +120,7 @@ class TaskEngine:
         self._gave_revisions = False
         for model, group, saved in state.get("series", ()):
             self._index.add(model, group)
-            self._add_series(model, group, saved)
+            self._add_series(model, group, restored(saved, SeriesSnapshot))
         self._index.take_new()
         for model in task.models:
             self._index.series_of(model, "")  # one that never answers must show, as silent
@@ -399,7 +400,7 @@ class TaskEngine:
         for model, group in self._index.take_new():
             self._add_series(model, group)
 
-    def _add_series(self, model: str, group: str, saved: Mapping[str, Any] | None = None) -> None:
+    def _add_series(self, model: str, group: str, saved: SeriesSnapshot | None = None) -> None:
         settings = SeriesSettings(self._settings.name, model, group, self._settings.task)
         series = settings.build(self._settings.references.get(model), saved)
         self.series.append(series)

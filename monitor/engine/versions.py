@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from monitor.base.records import Ints
@@ -14,6 +14,17 @@ _AT_ONCE = 16  # take-overs in a row, each after few answers, before it takes mo
 _FEWEST = 20  # answers in a row that are more than chance among a few versions that take turns
 
 _OWN, _OLD, _NEW = 0, 1, 2  # what a version is to the one in charge: that one or none, superseded, not known
+
+
+class VersionState(msgspec.Struct, frozen=True):
+    """The version in charge, what it superseded, and how fast."""
+
+    current: str | None = None
+    superseded: list[str] = []
+    stragglers: int = 0
+    debt: int = 0
+    last: str = ""
+    in_a_row: int = 0
 
 
 class VersionTracker:
@@ -61,18 +72,15 @@ class VersionTracker:
     (17, (16, 1000, 'build-16', True))
     """
 
-    def __init__(self, rollback: int, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, rollback: int, resume: VersionState | None = None) -> None:
         if rollback < 1:
             raise ValueError(f"rollback must be at least 1 answer, got {rollback}")
-        state: Mapping[str, Any] = resume or {}
+        state = resume or VersionState()
         self._rollback = rollback
         self._patience = max(rollback, _FEWEST)
-        self._current: str | None = state.get("current")
-        self._superseded: list[str] = list(state.get("superseded", ()))
-        self._stragglers: int = state.get("stragglers", 0)
-        self._debt: int = state.get("debt", 0)
-        self._last: str = state.get("last", "")
-        self._in_a_row: int = state.get("in_a_row", 0)
+        self._current, self._superseded = state.current, list(state.superseded)
+        self._stragglers, self._debt = state.stragglers, state.debt
+        self._last, self._in_a_row = state.last, state.in_a_row
 
     @property
     def current(self) -> str:
@@ -125,16 +133,16 @@ class VersionTracker:
         if start < len(version):
             yield start, len(version), self.current, took_over
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> VersionState:
         """The version in charge, what it superseded, and how fast."""
-        return {
-            "current": self._current,
-            "superseded": list(self._superseded),
-            "stragglers": self._stragglers,
-            "debt": self._debt,
-            "last": self._last,
-            "in_a_row": self._in_a_row,
-        }
+        return VersionState(
+            current=self._current,
+            superseded=list(self._superseded),
+            stragglers=self._stragglers,
+            debt=self._debt,
+            last=self._last,
+            in_a_row=self._in_a_row,
+        )
 
     def _adopt(self, version: Ints, names: tuple[str, ...]) -> int:
         """Put the first version that is ever named in charge; how many rows come before it."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from monitor.base.names import ClosedBy
@@ -159,7 +160,7 @@ class CountWindow:
         if not self.max_age_seconds > 0:
             raise ValueError(f"max_age_seconds must be above 0, got {self.max_age_seconds}")
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> WindowLogic:
+    def build(self, resume: WindowState | None = None) -> WindowLogic:
         """The logic, from the start or from where a snapshot left it."""
         return WindowLogic(self, resume)
 
@@ -208,10 +209,23 @@ class _Kept:
         self._scores, self._predicted, self._times, self._room = scores, predicted, times, room
 
 
+class WindowState(msgspec.Struct, frozen=True):
+    """The open window and its number; no columns where it holds no row."""
+
+    number: int
+    version: str
+    scores: Floats | None
+    predicted: Ints | None
+    time: Floats | None
+    first_arrival: float
+    positions: dict[str, tuple[int, ...]]
+    interrupted: list[str] = []
+
+
 class WindowLogic:
     """The open window of one series."""
 
-    def __init__(self, settings: CountWindow, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: CountWindow, resume: WindowState | None = None) -> None:
         self._settings = settings
         self._number = 0
         self._version = ""
@@ -304,31 +318,30 @@ class WindowLogic:
         """
         return self._close(reason, at) if self._count else None
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> WindowState:
         """The open window and its number."""
-        columns = self._columns() if self._count else None
-        scores, predicted, times = (column.copy() for column in columns) if columns else (None, None, None)
-        return {
-            "number": self._number,
-            "version": self._version,
-            "scores": scores,
-            "predicted": predicted,
-            "time": times,
-            "first_arrival": self._first_arrival,
-            "positions": {name: list(ends) for name, ends in self._positions.items()},
-            "interrupted": sorted(self._interrupted),
-        }
+        scores, predicted, times = self._columns() if self._count else (None, None, None)
+        return WindowState(
+            number=self._number,
+            version=self._version,
+            scores=None if scores is None else scores.copy(),
+            predicted=None if predicted is None else predicted.copy(),
+            time=None if times is None else times.copy(),
+            first_arrival=self._first_arrival,
+            positions=dict(self._positions),
+            interrupted=sorted(self._interrupted),
+        )
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self._number = state["number"]
-        self._version = state["version"]
-        if state["scores"] is None:
+    def _restore(self, state: WindowState) -> None:
+        self._number = state.number
+        self._version = state.version
+        if state.scores is None or state.predicted is None or state.time is None:
             return
-        self._kept.add((state["scores"], state["predicted"], state["time"]))
-        self._count = len(state["time"])
-        self._first_arrival = state["first_arrival"]
-        self._positions = {name: tuple(ends) for name, ends in state["positions"].items()}
-        self._interrupted = set(state.get("interrupted", ()))
+        self._kept.add((state.scores, state.predicted, state.time))
+        self._count = len(state.time)
+        self._first_arrival = state.first_arrival
+        self._positions = dict(state.positions)
+        self._interrupted = set(state.interrupted)
 
     def _clear(self) -> None:
         if self._kept.count:  # the closed window has its arrays

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
@@ -69,8 +68,6 @@ class ConfidenceHistogram:
     >>> found = ConfidenceHistogram().plus(np.array([0.2, 0.85, 0.97, 1.0]))
     >>> found.counts, found.total
     ((0, 1, 0, 0, 0, 0, 1, 0, 1, 1), 3.02)
-    >>> ConfidenceHistogram.from_snapshot(found.snapshot()) == found
-    True
     """
 
     counts: tuple[int, ...] = _NONE
@@ -84,15 +81,6 @@ class ConfidenceHistogram:
     def cumulative(self) -> tuple[int, ...]:
         """How many confidences are at most each bin's end, and last how many there are."""
         return tuple(accumulate(self.counts))
-
-    def snapshot(self) -> dict[str, Any]:
-        """The counts as plain values."""
-        return {"counts": list(self.counts), "total": self.total}
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> ConfidenceHistogram:
-        """What `snapshot` gave; none of an empty one."""
-        return cls(tuple(state["counts"]), state["total"]) if state else cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +131,6 @@ class CalibrationCurve:
         """Of each bin that has a labelled answer."""
         columns = zip(BIN_NAMES, self.labelled, self.correct, self.confidence, strict=True)
         return tuple(CurvePoint(name, n, k, total / n) for name, n, k, total in columns if n)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The counts as plain values."""
-        return {
-            "labelled": list(self.labelled),
-            "correct": list(self.correct),
-            "confidence": list(self.confidence),
-        }
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> CalibrationCurve:
-        """What `snapshot` gave; none of an empty one."""
-        if not state:
-            return cls()
-        return cls(tuple(state["labelled"]), tuple(state["correct"]), tuple(state["confidence"]))
 
 
 @dataclass(frozen=True, slots=True)

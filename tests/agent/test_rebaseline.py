@@ -137,8 +137,8 @@ def test_what_was_asked_is_kept_with_the_series() -> None:
     for i in range(22):
         ask(found.engine, reason=f"reason {i}")
     [[_, _, series]] = found.engine.snapshot()["tasks"]["t"]["series"]
-    assert len(series["rebaselines"]) == 20
-    assert series["rebaselines"][-1] == {
+    assert len(series.rebaselines) == 20
+    assert series.rebaselines[-1] == {
         "metric": "accuracy", "reason": "reason 21", "time": 1.8e9, "window": 12,
     }  # fmt: skip
 

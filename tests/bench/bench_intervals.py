@@ -83,7 +83,7 @@ def by_labels(reference: Floats, model: Predictive) -> Iterator[str]:
 def _window_by_labels(
     reference: Floats, model: Predictive, confidence: Floats, predicted: Ints, late: int
 ) -> float:
-    follower, rng, times = BiasFollower(500, {}), np.random.default_rng(0), []
+    follower, rng, times = BiasFollower(500), np.random.default_rng(0), []
     follower.calibrated_on(reference, model.components)
     [pmf] = trimmed_pmf_many(confidence[None])
     for window in range(200):

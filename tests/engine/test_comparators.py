@@ -22,6 +22,7 @@ from monitor.reports.window_report import WindowReport
 from monitor.stats.calibration.base import confidence_of
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.nearly import nearly
+from tests.plain_state import through_msgpack
 from tests.streams import CLASSES, Rig, answers, lines, task
 
 ALL = ["average_confidence", "cbpe_sem", "doc", "atc"]
@@ -268,7 +269,7 @@ def test_estimators_of_confidences_alone_need_no_classes() -> None:
     settings = Task(estimators=("average_confidence", "cbpe_sem"), metrics=("accuracy",))
     fits = ComparisonFits.of(known, CALIBRATORS["none"]().fit(confidence, known.predicted, right), settings)
     assert fits.row_sd == {"accuracy": pytest.approx((right == 0).std())}
-    assert ComparisonFits.from_snapshot(fits.snapshot()) == fits
+    assert through_msgpack(fits) == fits
 
 
 def test_a_reload_that_names_them_has_them_from_the_next_window_on() -> None:

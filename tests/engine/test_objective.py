@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 
 from monitor.config.root import Bound
-from monitor.engine.objective import BootstrapDraws, CountPmf, Objective, judge, pooled_interval
+from monitor.engine.objective import BootstrapDraws, CountPmf, Objective, PooledState, judge, pooled_interval
 from monitor.reports.views import ObjectiveState
 from monitor.stats.estimate.poisson_binomial import PoissonBinomial, TrimmedPmf, trim
+from tests.plain_state import same, through_msgpack
 
 
 def window(p: float | np.ndarray, n: int = 500) -> TrimmedPmf:
@@ -169,9 +169,9 @@ def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts_to_the_last_bi
         first = settings.build()
         for item in items[:cut]:
             first.update(item)
-        second = settings.build(json.loads(json.dumps(first.snapshot(), allow_nan=False)))
+        second = settings.build(through_msgpack(first.snapshot()))
         assert [second.update(item) for item in items[cut:]] == whole[cut:]
-        assert second.snapshot() == logic.snapshot()
+        assert same(second.snapshot(), logic.snapshot())
         kept = second._pool.total
         again = logic._pool.total
         assert kept is not None
@@ -185,7 +185,7 @@ def test_a_cleared_objective_is_a_new_one() -> None:
     for item in stream("counts", 5):
         logic.update(item)
     logic.clear()
-    assert logic.snapshot() == new.snapshot() == {"items": [], "next": 0}
+    assert logic.snapshot() == new.snapshot() == PooledState([], 0)
     assert logic.update(None).state is None
     new.update(None)
     items = stream("counts", 8, seed=9)
@@ -262,4 +262,4 @@ def test_impossible_settings_and_items_are_named() -> None:
     with pytest.raises(ValueError, match="size must be 1 or more, got 0"):
         BootstrapDraws(0.1, np.ones(3), 0)
     with pytest.raises(ValueError, match=r"resume must hold windows of an objective, got one with \['x'\]"):
-        Objective(FLOOR).build({"items": [{"x": 1}], "next": 0})
+        Objective(FLOOR).build(PooledState([{"x": 1}], 0))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monitor.engine.versions import VersionTracker
+from monitor.engine.versions import VersionState, VersionTracker
 from tests.plain_state import same, through_msgpack
 
 NAMES = ("", "v1", "v2", "v3")
@@ -140,7 +140,7 @@ def test_the_version_in_charge_settles_a_restless_series_with_answers_in_a_row()
     assert followed(tracker, ["v1"]) == [("v1", True)]
     assert tracker.restless, "the debt has been cut by one take-over, and not forgotten"
     calm = followed(tracker, ["v1"] * 1000)
-    assert (set(calm), tracker.snapshot()["debt"]) == ({("v1", False)}, 0)
+    assert (set(calm), tracker.snapshot().debt) == ({("v1", False)}, 0)
 
 
 def test_deployments_are_never_delayed() -> None:
@@ -198,13 +198,13 @@ def test_a_version_long_superseded_counts_as_new() -> None:
     tracker = VersionTracker(50)
     followed(tracker, [f"v{i}" for i in range(18) for _ in range(50)])
     assert followed(tracker, ["v1", "v0"]) == [("v17", False), ("v0", True)]
-    assert len(tracker.snapshot()["superseded"]) == 16
+    assert len(tracker.snapshot().superseded) == 16
 
 
 def test_rollbacks_back_and_forth_make_no_other_version_forgotten() -> None:
     tracker = VersionTracker(1)
     followed(tracker, ["v0", *["v1", "v2"] * 5])
-    assert tracker.snapshot()["superseded"] == ["v0", "v1"]
+    assert tracker.snapshot().superseded == ["v0", "v1"]
 
 
 def test_a_snapshot_shares_nothing_with_the_tracker() -> None:
@@ -212,7 +212,7 @@ def test_a_snapshot_shares_nothing_with_the_tracker() -> None:
     followed(tracker, ["v1", "v2", "v1"])
     snapshot = tracker.snapshot()
     followed(tracker, ["v3"])
-    expected = {"current": "v2", "superseded": ["v1"], "stragglers": 1, "debt": 19, "last": "", "in_a_row": 0}
+    expected = VersionState(current="v2", superseded=["v1"], stragglers=1, debt=19)
     assert same(snapshot, expected)
 
 

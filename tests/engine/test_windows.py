@@ -208,8 +208,8 @@ def test_a_snapshot_does_not_change_with_what_follows() -> None:
     logic.push(columns(plain(4)), PARTITIONS[:1])
     snapshot = logic.snapshot()
     logic.push(columns(plain(9), 4), PARTITIONS[:1])
-    assert (snapshot["number"], snapshot["time"].tolist()) == (0, [0.0, 1.0, 2.0, 3.0])
-    assert snapshot["positions"] == {"a.ndjson": [0, 30]}
+    assert (snapshot.number, snapshot.time.tolist()) == (0, [0.0, 1.0, 2.0, 3.0])
+    assert snapshot.positions == {"a.ndjson": (0, 30)}
 
 
 def test_a_snapshot_and_a_closed_window_share_nothing_with_the_open_one() -> None:
@@ -217,8 +217,8 @@ def test_a_snapshot_and_a_closed_window_share_nothing_with_the_open_one() -> Non
     for i in range(4):
         logic.push(columns(plain(i + 1)[i:], i), PARTITIONS[:1])
     snapshot = logic.snapshot()
-    snapshot["time"][:] = -1.0
-    snapshot["scores"][:] = -1.0
+    snapshot.time[:] = -1.0
+    snapshot.scores[:] = -1.0
     closed, _ = logic.push(columns(plain(6)[4:], 4), PARTITIONS[:1])
     for i in range(6, 11):
         logic.push(columns(plain(i + 1)[i:], i), PARTITIONS[:1])
@@ -232,12 +232,12 @@ def test_a_window_on_a_snapshot_that_cannot_be_written_to_goes_on() -> None:
     logic.push(columns(plain(5)), PARTITIONS[:1])
     state = logic.snapshot()
     for name in ("scores", "predicted", "time"):
-        state[name].flags.writeable = False
+        getattr(state, name).flags.writeable = False
     resumed = settings.build(state)
     resumed.push(columns(plain(9)[5:], 5), PARTITIONS[:1])
     rest = resumed.close("end")
     assert rest is not None
-    assert (rest.size, rest.end_time, len(state["time"])) == (9, 8.0, 5)
+    assert (rest.size, rest.end_time, len(state.time)) == (9, 8.0, 5)
 
 
 @pytest.mark.parametrize("count", [250, 600, 1100, 4999])

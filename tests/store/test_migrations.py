@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from monitor.agent.resume import resume
-from monitor.base.codec import pack, unpack
+from monitor.base.codec import pack, restored, unpack
 from monitor.base.results import Estimate, Reason, Unknown
 from monitor.base.state_changes import assembled
 from monitor.config.root import Task
-from monitor.engine.labels.tally import Tally
+from monitor.engine.labels.tally import Tally, TallyState
 from monitor.reports.views import EngineView
 from monitor.store import Store
 from monitor.store.migrations import from_version_1
@@ -96,9 +96,22 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
     found, expected = unpack(pack(resumed.engine.snapshot())), assembled(saved.parts, saved.rings)
     for task in expected["tasks"].values():
         del task["revisions"]["names"]  # by them the store has found the windows' lines
+        for _, _, series in task["series"]:
+            (series["recalibration"] or {}).pop("tried", None)  # each loss of trust is noticed now
     draws = found["tasks"]["pooled"]["refits"].pop("draws")
     assert (len(draws["keys"]), expected["tasks"]["pooled"]["refits"].pop("draws")) == (0, None)
-    np.testing.assert_equal(found, expected)
+    np.testing.assert_equal(known(found), known(expected))
+
+
+def known(state: Any) -> Any:
+    """A state without what is None or empty by name: once that was left out, where it had not come yet."""
+    if isinstance(state, dict):
+        return {
+            key: known(value)
+            for key, value in state.items()
+            if not (value is None or (isinstance(value, dict) and not value))
+        }
+    return [known(each) for each in state] if isinstance(state, list) else state
 
 
 def test_a_store_from_before_state_had_types_is_gone_on_with(tmp_path: Path) -> None:
@@ -147,7 +160,7 @@ def test_an_engine_goes_on_from_an_older_store_as_if_this_version_had_written_it
 
 
 def test_what_an_older_store_could_not_know_is_not_known(old: Path) -> None:
-    new, whole = went_on(old, settings()).engine.snapshot(), uninterrupted().engine.snapshot()
+    new, whole = (unpack(pack(rig.engine.snapshot())) for rig in (went_on(old, settings()), uninterrupted()))
     found, expected = new["tasks"]["t"]["join"], whole["tasks"]["t"]["join"]
     assert np.isnan(found["answers"]["columns"].pop("confidence")).all()
     assert not np.isnan(expected["answers"]["columns"].pop("confidence")).any()
@@ -195,7 +208,10 @@ def comparable(view: EngineView) -> EngineView:
 def tallies_of(snapshot: dict[str, Any]) -> list[Tally]:
     """Taken out of an engine's snapshot."""
     horizon = settings().labels.horizon_seconds
-    return [Tally(1000, horizon, series.pop("tally")) for _, _, series in snapshot["tasks"]["t"]["series"]]
+    return [
+        Tally(1000, horizon, restored(series.pop("tally"), TallyState))
+        for _, _, series in snapshot["tasks"]["t"]["series"]
+    ]
 
 
 def test_a_migration_that_fails_leaves_the_older_store_as_it_was(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from monitor.base.codec import restored
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
@@ -87,7 +88,7 @@ class Calibrations:
     def predictive(self, line: Line) -> Predictive | None:
         """What widens the intervals of a window; None where they are exact."""
         saved = self._saved.get(line.series, {}).get("predictive")
-        return Predictive.from_snapshot(saved) if saved and _predictive(line) else None
+        return restored(saved, Predictive) if saved and _predictive(line) else None
 
 
 def _predictive(line: Line) -> bool:

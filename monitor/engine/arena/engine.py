@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from monitor.base.codec import restored
 from monitor.base.records import Batch, Floats, Ints, LabelBatch
 from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
@@ -15,7 +16,7 @@ from monitor.engine.arena.join import ComparisonJoin
 from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.report_order import OrderedReport, StreamPosition
-from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic
+from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
 from monitor.reports.arena_report import ArenaReport
 from monitor.reports.arena_view import ArenaView
 from monitor.reports.reader import from_json
@@ -67,7 +68,8 @@ class ArenaEngine:
         size = settings.arena.window
         series = SeriesName(settings.name)
         window = CountWindow(size.size, size.min_size, size.max_age_seconds, series)
-        self._overdue, self._window = _restored(window, state.get("window"))
+        saved = state.get("window")
+        self._overdue, self._window = _resumed(window, saved and restored(saved, WindowState))
 
     @property
     def dropped(self) -> int:
@@ -238,12 +240,10 @@ class ArenaEngine:
 _NAMES_KEPT = 10_000  # a flood of names must not fill the memory
 
 
-def _restored(
-    settings: CountWindow, state: Mapping[str, Any] | None
-) -> tuple[ClosedWindow | None, WindowLogic]:
+def _resumed(settings: CountWindow, state: WindowState | None) -> tuple[ClosedWindow | None, WindowLogic]:
     """The open window, and that which is closed as the configured size is smaller now."""
-    if state is None or state["scores"] is None or len(state["time"]) < settings.size:
+    if state is None or state.time is None or len(state.time) < settings.size:
         return None, settings.build(state)
-    wide = CountWindow(len(state["time"]), 1, settings.max_age_seconds, settings.series).build(state)
+    wide = CountWindow(len(state.time), 1, settings.max_age_seconds, settings.series).build(state)
     closed = wide.close("size")
     return closed, settings.build(wide.snapshot())

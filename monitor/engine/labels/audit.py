@@ -29,10 +29,9 @@ a point.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -100,7 +99,7 @@ class IntervalAudit:
 
     level: float
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> IntervalAuditLogic:
+    def build(self, resume: AuditState | None = None) -> IntervalAuditLogic:
         """The audit, from the start or from where a snapshot left it.
 
         A snapshot of another level begins anew: shares of different levels do not add up.
@@ -108,18 +107,31 @@ class IntervalAudit:
         return IntervalAuditLogic(self.level, resume)
 
 
+class AuditState(msgspec.Struct, frozen=True):
+    """The outcomes of the newest batches, and the rows of the open one."""
+
+    level: float
+    since: int = 0
+    covered: list[bool] = []
+    confidence: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
+    right: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def begun_anew(self, window: int) -> AuditState:
+        """That of an audit that begins anew with this window."""
+        return AuditState(self.level, window)
+
+
 class IntervalAuditLogic:
     """The audit of one model at work. Rows in the same order give the same, in whatever pieces they come."""
 
-    def __init__(self, level: float, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, level: float, resume: AuditState | None = None) -> None:
+        state = resume or AuditState(level)
         self._level = level
-        self._since: int = state.get("since", 0)
-        if state.get("level") != level:
-            state = {}
-        self._covered = deque[bool](state.get("covered", ()), maxlen=BATCHES_KEPT)
-        self._confidence: Floats = state.get("confidence", np.zeros(0))
-        self._right: NDArray[np.bool_] = state.get("right", np.zeros(0, dtype=bool))
+        self._since = state.since
+        if state.level != level:
+            state = AuditState(level)
+        self._covered = deque[bool](state.covered, maxlen=BATCHES_KEPT)
+        self._confidence, self._right = state.confidence, state.right
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Take rows that have just got their first labels, in the order in which they did.
@@ -159,16 +171,12 @@ class IntervalAuditLogic:
         found = len(self._covered)
         return Coverage(sum(self._covered) / found, found * BATCH_ROWS, self._level)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> AuditState:
         """The outcomes of the newest batches, and the rows of the open one."""
         self._judge_batches()
-        return {
-            "level": self._level,
-            "since": self._since,
-            "covered": list(self._covered),
-            "confidence": self._confidence.copy(),
-            "right": self._right.copy(),
-        }
+        return AuditState(
+            self._level, self._since, list(self._covered), self._confidence.copy(), self._right.copy()
+        )
 
     def _judge_batches(self) -> None:
         full = len(self._right) // BATCH_ROWS * BATCH_ROWS
@@ -203,8 +211,3 @@ def first_labels(matches: Matches) -> tuple[Ints, Floats, NDArray[np.bool_]]:
     right = np.add.reduceat(matches.correct, places) > 0
     first = places[labelled]
     return matches.window[first], matches.confidence[first], right[labelled]
-
-
-def begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
-    """The snapshot of an audit that begins anew with this window."""
-    return {**IntervalAudit(state["level"]).build().snapshot(), "since": window}

@@ -6,9 +6,7 @@ the intervals (`monitor.engine.labels.audit`), so that counts only rise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,13 +14,25 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.histograms import CalibrationCurve
 
 
+class CurveState(msgspec.Struct, frozen=True):
+    """The curves as far as they are counted."""
+
+    since: int = 0
+    total: CalibrationCurve = CalibrationCurve()
+    current: CalibrationCurve = CalibrationCurve()
+
+    def begun_anew(self, window: int) -> CurveState:
+        """That of one that begins anew with this window."""
+        return CurveState(window, self.total)
+
+
 class CurveFollower:
     """Counts labelled answers by their confidence.
 
     Parameters
     ----------
-    state : mapping
-        A snapshot; empty from the start.
+    state : CurveState, optional
+        What `snapshot` gave.
 
     Attributes
     ----------
@@ -33,7 +43,7 @@ class CurveFollower:
 
     Examples
     --------
-    >>> curve = CurveFollower({})
+    >>> curve = CurveFollower()
     >>> curve.add(np.array([0, 1]), np.array([0.7, 0.8]), np.array([True, False]))
     >>> curve.begin_anew(2)
     >>> curve.add(np.array([1, 2]), np.array([0.7, 0.8]), np.array([True, False]))
@@ -41,10 +51,9 @@ class CurveFollower:
     (4, 1)
     """
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
-        self._since: int = state.get("since", 0)
-        self.total = CalibrationCurve.from_snapshot(state.get("total", {}))
-        self.current = CalibrationCurve.from_snapshot(state.get("current", {}))
+    def __init__(self, state: CurveState | None = None) -> None:
+        state = state or CurveState()
+        self._since, self.total, self.current = state.since, state.total, state.current
 
     def add(self, window: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
         """Take rows that have just got their first labels.
@@ -68,17 +77,6 @@ class CurveFollower:
         """Confidences are of another kind from this window on."""
         self._since, self.current = window, CalibrationCurve()
 
-    def snapshot(self) -> dict[str, Any]:
-        """By name."""
-        return {
-            "since": self._since,
-            "total": self.total.snapshot(),
-            "current": self.current.snapshot(),
-        }
-
-
-def curve_begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
-    """The snapshot of one that begins anew with this window."""
-    curve = CurveFollower(state)
-    curve.begin_anew(window)
-    return curve.snapshot()
+    def snapshot(self) -> CurveState:
+        """What is counted."""
+        return CurveState(self._since, self.total, self.current)

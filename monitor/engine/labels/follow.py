@@ -11,18 +11,24 @@ next window that has none of the former's confidences; rows of windows before it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.estimate.bias_filter import BLOCK_ROWS, BiasFilter, BiasFilterLogic
+from monitor.stats.estimate.bias_filter import BLOCK_ROWS, BiasFilter, BiasFilterLogic, BiasFilterState
 from monitor.stats.estimate.bias_law import BiasLaw
 from monitor.stats.estimate.filtered import law_of_window
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.variance_components import Components
+
+
+class BiasState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A filter with its settings, and the rows of the windows that it counts in; nothing before one is."""
+
+    window_rows: int = 0
+    settings: BiasFilter | None = None
+    filter: BiasFilterState | None = None
 
 
 class BiasFollower:
@@ -32,12 +38,12 @@ class BiasFollower:
     ----------
     window_rows : int
         Rows of a full window.
-    state : mapping
-        What `snapshot` gave; empty from the start.
+    state : BiasState, optional
+        What `snapshot` gave; another number of rows begins anew.
 
     Examples
     --------
-    >>> follower, hundred = BiasFollower(100, {}), np.full(100, 0.9)
+    >>> follower, hundred = BiasFollower(100), np.full(100, 0.9)
     >>> follower.calibrated_on(np.full(4000, 0.9), None)
     >>> follower.add(np.arange(1000) // 10, np.full(1000, 0.9), np.arange(1000) % 10 > 1)
     >>> law = follower.law(101, hundred, Predictive((np.zeros(0),), np.zeros((1, 1)), None))
@@ -45,13 +51,12 @@ class BiasFollower:
     -0.8
     """
 
-    def __init__(self, window_rows: int, state: Mapping[str, Any]) -> None:
+    def __init__(self, window_rows: int, state: BiasState | None = None) -> None:
         self._rows = window_rows
         self._settings: BiasFilter | None = None
         self._logic: BiasFilterLogic | None = None
-        if state.get("window_rows") == window_rows:
-            self._settings = _settings_from(state["settings"])
-            self._logic = self._settings.build(state["filter"])
+        if state is not None and state.settings is not None and state.window_rows == window_rows:
+            self._settings, self._logic = state.settings, state.settings.build(state.filter)
 
     @property
     def labelled(self) -> int:
@@ -100,18 +105,11 @@ class BiasFollower:
             return None
         return law_of_window(model, self._logic, confidence, window * self._rows, predicted)
 
-    def snapshot(self) -> dict[str, Any]:
-        """As arrays and plain values; empty where it follows nothing."""
-        if self._settings is None or self._logic is None:
-            return {}
-        components = self._settings.components
-        settings = {
-            "variance": self._settings.variance,
-            "components": components.snapshot() if components else None,
-            "block_rows": self._settings.block_rows,
-            "since": self._settings.since,
-        }
-        return {"window_rows": self._rows, "settings": settings, "filter": self._logic.snapshot()}
+    def snapshot(self) -> BiasState:
+        """The filter; an empty one where it follows nothing."""
+        if self._logic is None:
+            return BiasState()
+        return BiasState(self._rows, self._settings, self._logic.snapshot())
 
     @property
     def _block_rows(self) -> int:
@@ -120,13 +118,3 @@ class BiasFollower:
 
     def _begin(self, settings: BiasFilter) -> None:
         self._settings, self._logic = settings, settings.build()
-
-
-def _settings_from(state: Mapping[str, Any]) -> BiasFilter:
-    components = state["components"]
-    return BiasFilter(
-        state["variance"],
-        Components.from_snapshot(components) if components else None,
-        state["block_rows"],
-        state["since"],
-    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from monitor.base.records import Floats
 from monitor.base.results import Reason, Result, TooFew
 from monitor.engine.labels.columns import Matches
 from monitor.stats.estimate.hajek import Excess, WeightedCounts, excess, hajek
@@ -20,6 +21,19 @@ FEWEST_IN_COHORT = 200
 
 _NONE = Excess()
 _FIRST_ROOM = 64  # windows
+
+
+class TallyState(msgspec.Struct, frozen=True):
+    """Counts of the windows from `start` on; sums of weights are text, as they may exceed 64 bits."""
+
+    start: int
+    counts: NDArray[np.int32]
+    end: Floats
+    newest_end: float
+    closed: int
+    excess: list[tuple[int, str, str, str, str]]
+    labelled: int
+    correct: int
 
 
 class Tally:
@@ -32,7 +46,7 @@ class Tally:
         learnt.
     horizon_seconds : float
         How far back from the end of the newest closed window `realised_horizon` looks.
-    resume : mapping, optional
+    resume : TallyState, optional
         A snapshot.
 
     Attributes
@@ -63,7 +77,7 @@ class Tally:
     """
 
     def __init__(
-        self, keep: int, horizon_seconds: float = math.inf, resume: Mapping[str, Any] | None = None
+        self, keep: int, horizon_seconds: float = math.inf, resume: TallyState | None = None
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 window, got {keep}")
@@ -144,28 +158,32 @@ class Tally:
         labelled = np.flatnonzero(self._column(0, before))
         return self._start + int(labelled[-1]) if len(labelled) else None
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> TallyState:
         """The counts."""
-        return {
-            "start": self._start,
-            "counts": self._counts[:, self._start - self._base : self._stop - self._base].copy(),
-            "end": self._end[self._start - self._base : self._stop - self._base].copy(),
-            "newest_end": self._newest_end,
-            "closed": self.closed,
-            "excess": [[window, *map(str, sums)] for window, sums in self._excess.items()],
-            "labelled": self.labelled,
-            "correct": self.correct,
-        }
+        kept = slice(self._start - self._base, self._stop - self._base)
+        return TallyState(
+            start=self._start,
+            counts=self._counts[:, kept].copy(),
+            end=self._end[kept].copy(),
+            newest_end=self._newest_end,
+            closed=self.closed,
+            excess=[
+                (window, str(weight), str(successes), str(squares), str(squared))
+                for window, (weight, successes, squares, squared) in self._excess.items()
+            ],
+            labelled=self.labelled,
+            correct=self.correct,
+        )
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self.labelled, self.correct, self.closed = state["labelled"], state["correct"], state["closed"]
-        self._newest_end = state["newest_end"]
-        skipped = max(0, len(state["end"]) - self._keep)
-        self._counts, self._end = state["counts"][:, skipped:].copy(), state["end"][skipped:].copy()
-        self._base = self._start = state["start"] + skipped
+    def _restore(self, state: TallyState) -> None:
+        self.labelled, self.correct, self.closed = state.labelled, state.correct, state.closed
+        self._newest_end = state.newest_end
+        skipped = max(0, len(state.end) - self._keep)
+        self._counts, self._end = state.counts[:, skipped:].copy(), state.end[skipped:].copy()
+        self._base = self._start = state.start + skipped
         self._stop = self._start + len(self._end)
         self._excess = {
-            window: Excess(*map(int, sums)) for window, *sums in state["excess"] if window >= self._start
+            window: Excess(*map(int, sums)) for window, *sums in state.excess if window >= self._start
         }
         ends = self._end[: self._last(self.closed) - self._start]
         oldest = self._newest_end - self._horizon

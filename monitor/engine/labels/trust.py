@@ -44,10 +44,10 @@ Applications 8 (1963), for bets that begin at every row. The prior, the grid and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -150,25 +150,54 @@ class TrustTest:
         if self.planned < 1:
             raise ConfigError(f"planned must be 1 label or more, got {self.planned}")
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> TrustLogic:
+    def build(self, resume: TrustState | None = None) -> TrustLogic:
         """The test, from the start or from where a snapshot left it, whose ε is then kept."""
         return TrustLogic(self, resume)
+
+
+class TrustState(msgspec.Struct, frozen=True):
+    """The stakes, the newest rows, and what trust was lost to.
+
+    Parameters
+    ----------
+    epsilon : float, optional
+        What is excused; as the settings say where it is not set.
+    since, seen : int
+    bets : (8,) float64
+    found : float or None
+        The shift that cost the trust.
+    regained : float or None
+        Evidence that it is gone; None: not asked yet.
+    confidence, right : (n,) array
+    """
+
+    epsilon: float | msgspec.UnsetType = msgspec.UNSET
+    since: int = 0
+    seen: int = 0
+    bets: Floats = msgspec.field(default_factory=lambda: _AT_ONCE)
+    found: float | None = None
+    regained: float | None = None
+    confidence: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
+    right: NDArray[np.bool_] = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+
+    def begun_anew(self, window: int) -> TrustState:
+        """That of a test that begins anew with this window, by whatever ε its settings then say."""
+        logic = TrustTest().build(self)
+        logic.begin_anew(window)
+        return msgspec.structs.replace(logic.snapshot(), epsilon=msgspec.UNSET)
 
 
 class TrustLogic:
     """The test of one model at work. Rows in the same order give the same, in whatever pieces they come."""
 
-    def __init__(self, settings: TrustTest, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, settings: TrustTest, resume: TrustState | None = None) -> None:
+        state = resume or TrustState()
         self._settings = settings
-        self._epsilon: float = state.get("epsilon", settings.epsilon)
-        self._since: int = state.get("since", 0)
-        self._seen: int = state.get("seen", 0)
-        self._bets: Floats = np.array(state.get("bets", _AT_ONCE))
-        self._found: float | None = state.get("found")  # the shift that cost the trust
-        self._regained: float | None = state.get("regained")  # evidence that it is gone; None: not asked yet
-        self._confidence: Floats = state.get("confidence", np.zeros(0))
-        self._right: NDArray[np.bool_] = state.get("right", np.zeros(0, dtype=bool))
+        self._epsilon = settings.epsilon if state.epsilon is msgspec.UNSET else state.epsilon
+        self._since, self._seen = state.since, state.seen
+        self._bets = state.bets.copy()
+        self._found, self._regained = state.found, state.regained
+        self._confidence, self._right = state.confidence, state.right
         self._last: Trust | None = None
 
     @property
@@ -251,18 +280,18 @@ class TrustLogic:
             )
         return self._last
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> TrustState:
         """The stakes, the newest rows, and what trust was lost to."""
-        return {
-            "epsilon": self._epsilon,
-            "since": self._since,
-            "seen": self._seen,
-            "bets": self._bets.copy(),
-            "found": self._found,
-            "regained": self._regained,
-            "confidence": self._confidence.copy(),
-            "right": self._right.copy(),
-        }
+        return TrustState(
+            epsilon=self._epsilon,
+            since=self._since,
+            seen=self._seen,
+            bets=self._bets.copy(),
+            found=self._found,
+            regained=self._regained,
+            confidence=self._confidence.copy(),
+            right=self._right.copy(),
+        )
 
     def _advance(self, confidence: Floats, right: NDArray[np.bool_]) -> int:
         """Take rows up to the first that changes whether the estimate is trusted; how many that were."""
@@ -324,13 +353,6 @@ class TrustLogic:
         from_here = gains[::-1].cumsum()[::-1]
         start = int(from_here.argmax()) if from_here.max() > 0 else 0
         return bias(self._confidence[start:], self._right[start:], self._settings.level)
-
-
-def trust_begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
-    """The snapshot of a test that begins anew with this window, by whatever ε its settings then say."""
-    logic = TrustTest().build(state)
-    logic.begin_anew(window)
-    return {name: value for name, value in logic.snapshot().items() if name != "epsilon"}
 
 
 def ratio(confidence: Floats, right: NDArray[np.bool_], low: float, high: float) -> Floats:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from monitor.base.names import OUTCOMES
 from monitor.reports.views import RecalibrationsView
@@ -45,9 +45,32 @@ class RecalibrationSchedule:
         if self.every_labels < 1:
             raise ValueError(f"every_labels must be at least 1, got {self.every_labels}")
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> RecalibrationScheduleLogic:
+    def build(self, resume: RecalibrationState | None = None) -> RecalibrationScheduleLogic:
         """The schedule, from the start or from where a snapshot left it."""
         return RecalibrationScheduleLogic(self, resume)
+
+
+class RecalibrationState(msgspec.Struct, frozen=True):
+    """What one model's schedule has counted; the attributes of `RecalibrationScheduleLogic` and more."""
+
+    due: bool = False
+    lost: bool = False
+    since: int = 0
+    first: int = 0
+    seen: int = -1
+    outcomes: dict[str, int] = {}
+    refused: str | None = None
+    labels: int = 0
+    rows: int = 0
+
+    def begun_anew(self, window: int) -> RecalibrationState:
+        """That of a schedule for which another reference holds from this window on.
+
+        That reference may hold the very rows that came before.
+        """
+        logic = RecalibrationSchedule(1).build(self)
+        logic.begin_anew(window)
+        return msgspec.structs.replace(logic.snapshot(), seen=-1, first=0)
 
 
 class RecalibrationScheduleLogic:
@@ -75,19 +98,15 @@ class RecalibrationScheduleLogic:
         Why the newest one that could be was not made; None where it was.
     """
 
-    def __init__(self, settings: RecalibrationSchedule, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, settings: RecalibrationSchedule, resume: RecalibrationState | None = None) -> None:
+        state = resume or RecalibrationState()
         self._every = settings.every_labels
-        self.due: bool = state.get("due", False)
-        self.under_way = False
-        self.lost: bool = state.get("lost", False)
-        self.since: int = state.get("since", 0)
-        self.first: int = state.get("first", 0)
-        self.seen: int = state.get("seen", -1)
-        self.outcomes: dict[str, int] = dict.fromkeys(OUTCOMES, 0) | dict(state.get("outcomes", {}))
-        self.refused: str | None = state.get("refused")
-        self._labels: int = state.get("labels", 0)
-        self._rows: int = state.get("rows", 0)  # of the last fit
+        self.due, self.under_way, self.lost = state.due, False, state.lost
+        self.since, self.first, self.seen = state.since, state.first, state.seen
+        self.outcomes = dict.fromkeys(OUTCOMES, 0) | state.outcomes
+        self.refused = state.refused
+        self._labels = state.labels
+        self._rows = state.rows  # of the last fit
 
     def labels_came(self, count: int, cost_trust: bool) -> None:
         """So many rows have got their first label.
@@ -128,35 +147,23 @@ class RecalibrationScheduleLogic:
         """What the outside may see."""
         return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> RecalibrationState:
         """All but the settings."""
-        return {
-            "due": self.due or self.under_way,
-            "lost": self.lost,
-            "since": self.since,
-            "first": self.first,
-            "seen": self.seen,
-            "outcomes": dict(self.outcomes),
-            "refused": self.refused,
-            "labels": self._labels,
-            "rows": self._rows,
-        }
+        return RecalibrationState(
+            due=self.due or self.under_way,
+            lost=self.lost,
+            since=self.since,
+            first=self.first,
+            seen=self.seen,
+            outcomes=dict(self.outcomes),
+            refused=self.refused,
+            labels=self._labels,
+            rows=self._rows,
+        )
 
 
 def schedule_of(
-    every_labels: int | None, group: str, state: Mapping[str, Any]
+    every_labels: int | None, group: str, state: RecalibrationState | None
 ) -> RecalibrationScheduleLogic | None:
     """That of a series, by what its snapshot holds; None for a group, which has its model's calibration."""
-    if every_labels is None or group:
-        return None
-    return RecalibrationSchedule(every_labels).build(state.get("recalibration"))
-
-
-def recalibration_begun_anew(state: Mapping[str, Any], window: int) -> dict[str, Any]:
-    """The snapshot of a schedule for which another reference holds from this window on.
-
-    That reference may hold the very rows that came before.
-    """
-    logic = RecalibrationSchedule(1).build(state)
-    logic.begin_anew(window)
-    return logic.snapshot() | {"seen": -1, "first": 0}
+    return None if every_labels is None or group else RecalibrationSchedule(every_labels).build(state)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from monitor.base.codec import plain, restored
 from monitor.base.records import Floats, Ints
 
 
@@ -45,14 +46,14 @@ class Calibration(ABC):
             The scores have another number of columns than those fitted on.
         """
 
-    @abstractmethod
-    def snapshot(self) -> Mapping[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """The map as plain numbers, strings, lists and mappings; `method` names what reads it back."""
+        return {"method": self.method, **plain(self)}
 
     @classmethod
-    @abstractmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Calibration:
+    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
         """The map that `snapshot` gave, equal to the last bit."""
+        return restored(snapshot, cls)
 
     def _check_width(self, scores: Floats) -> None:
         if scores.ndim != 2 or scores.shape[1] != self.width:

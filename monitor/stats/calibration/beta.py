@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from monitor.base.records import Floats, Ints
@@ -17,8 +17,7 @@ _IDENTITY = np.array([1.0, 1.0, 0.0])
 _FLOORS = np.array([0.0, 0.0, -np.inf])
 
 
-@dataclass(frozen=True, slots=True)
-class BetaCurve:
+class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
     """1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)): the identity with a = b = 1 and c = 0.
 
     Parameters
@@ -62,15 +61,6 @@ class BetaCalibration(Calibration):
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
-
-    def snapshot(self) -> Mapping[str, Any]:
-        curves = [[curve.a, curve.b, curve.c] for curve in self.curves]
-        return {"method": self.method, "width": self.width, "curves": curves}
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> BetaCalibration:
-        curves = tuple(BetaCurve(float(a), float(b), float(c)) for a, b, c in snapshot["curves"])
-        return cls(int(snapshot["width"]), curves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -127,15 +126,6 @@ class IsotonicCalibration(Calibration):
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
-
-    def snapshot(self) -> Mapping[str, Any]:
-        curves = [{"x": curve.x.tolist(), "y": curve.y.tolist()} for curve in self.curves]
-        return {"method": self.method, "width": self.width, "curves": curves}
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> IsotonicCalibration:
-        curves = tuple(Curve(np.array(c["x"], float), np.array(c["y"], float)) for c in snapshot["curves"])
-        return cls(int(snapshot["width"]), curves)
 
 
 @dataclass(frozen=True, slots=True)

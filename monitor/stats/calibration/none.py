@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_input
@@ -32,13 +31,6 @@ class Uncalibrated(Calibration):
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
         return scores.copy()
-
-    def snapshot(self) -> Mapping[str, Any]:
-        return {"method": self.method, "width": self.width}
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Uncalibrated:
-        return cls(int(snapshot["width"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+import msgspec
 import numpy as np
 
 from monitor.base.records import Floats, Ints
@@ -17,8 +17,7 @@ _IDENTITY = np.array([1.0, 0.0])
 _FLOORS = np.array([0.0, -np.inf])
 
 
-@dataclass(frozen=True, slots=True)
-class SigmoidCurve:
+class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
     """1 / (1 + exp(−slope·logit(s) − intercept)): the identity with slope 1 and intercept 0.
 
     Parameters
@@ -61,15 +60,6 @@ class PlattCalibration(Calibration):
     def apply(self, scores: Floats) -> Floats:
         self._check_width(scores)
         return apply_by_column(self.curves, scores)
-
-    def snapshot(self) -> Mapping[str, Any]:
-        curves = [[curve.slope, curve.intercept] for curve in self.curves]
-        return {"method": self.method, "width": self.width, "curves": curves}
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> PlattCalibration:
-        curves = tuple(SigmoidCurve(float(a), float(b)) for a, b in snapshot["curves"])
-        return cls(int(snapshot["width"]), curves)
 
 
 @dataclass(frozen=True, slots=True)

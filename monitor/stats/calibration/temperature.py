@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -40,13 +39,6 @@ class TemperatureCalibration(Calibration):
         self._check_width(scores)
         calibrated: Floats = scipy.special.softmax(self.sharpness * log_scores(scores), axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
-
-    def snapshot(self) -> Mapping[str, Any]:
-        return {"method": self.method, "width": self.width, "sharpness": self.sharpness}
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> TemperatureCalibration:
-        return cls(int(snapshot["width"]), float(snapshot["sharpness"]))
 
 
 @dataclass(frozen=True, slots=True)

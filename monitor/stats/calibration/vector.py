@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -41,19 +40,6 @@ class VectorCalibration(Calibration):
         self._check_width(scores)
         calibrated: Floats = scipy.special.softmax(log_scores(scores) * self.slopes + self.intercepts, axis=1)
         return calibrated[:, : self.width].copy() if self.width == 1 else calibrated
-
-    def snapshot(self) -> Mapping[str, Any]:
-        return {
-            "method": self.method,
-            "width": self.width,
-            "slopes": self.slopes.tolist(),
-            "intercepts": self.intercepts.tolist(),
-        }
-
-    @classmethod
-    def from_snapshot(cls, snapshot: Mapping[str, Any]) -> VectorCalibration:
-        slopes, intercepts = np.array(snapshot["slopes"], float), np.array(snapshot["intercepts"], float)
-        return cls(int(snapshot["width"]), slopes, intercepts)
 
 
 @dataclass(frozen=True, slots=True)

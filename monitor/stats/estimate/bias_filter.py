@@ -44,11 +44,10 @@ December labels of 5 % cover 95 to 100 % where the reference alone leaves 44 to 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -141,23 +140,44 @@ class BiasFilter:
         lasting = components.lasting if components else 0.0
         return cls(1 / information + lasting, components, block_rows, since)
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> BiasFilterLogic:
+    def build(self, resume: BiasFilterState | None = None) -> BiasFilterLogic:
         """The filter, from the start or from where a snapshot left it."""
         return BiasFilterLogic(self, resume)
+
+
+class BiasFilterState(msgspec.Struct, frozen=True):
+    """What the filter has taken: 26 kB at most, next to nothing before 64 blocks have labels.
+
+    Parameters
+    ----------
+    labelled, newest : int
+    base : (hypotheses, lattice) float64 or None
+        Of the blocks that are closed; None: no such yet.
+    at : float or None
+        The row that `base` stands at; None: where the settings begin.
+    blocks : list of int
+    gains : (blocks, nodes) int64
+        Of the open blocks.
+    """
+
+    labelled: int = 0
+    newest: int = -1
+    base: Floats | None = None
+    at: float | None = None
+    blocks: list[int] = []
+    gains: Ints = msgspec.field(default_factory=lambda: np.zeros((0, len(NODES)), dtype=np.int64))
 
 
 class BiasFilterLogic:
     """The filter at work."""
 
-    def __init__(self, settings: BiasFilter, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, settings: BiasFilter, resume: BiasFilterState | None = None) -> None:
+        state = resume or BiasFilterState()
         self._settings = settings
-        self._labelled: int = state.get("labelled", 0)
-        self._newest: int = state.get("newest", -1)
-        self._base: Floats | None = state.get("base")  # of the blocks that are closed; None: no such yet
-        self._at: float = state.get("at", float(settings.since))
-        columns = zip(state.get("blocks", ()), state.get("gains", ()), strict=True)
-        self._gains: dict[int, Ints] = {int(block): np.array(gains) for block, gains in columns}
+        self._labelled, self._newest, self._base = state.labelled, state.newest, state.base
+        self._at = float(settings.since) if state.at is None else state.at
+        columns = zip(state.blocks, state.gains, strict=True)
+        self._gains: dict[int, Ints] = {block: gains.copy() for block, gains in columns}
         self._cache: list[tuple[int, Floats]] = []
         weight, noise, self._rates = _hypotheses()
         self._weight, self._noise = weight[:, None], noise
@@ -225,18 +245,15 @@ class BiasFilterLogic:
         mass = spread(joint, self._varying(n, information) + variance).sum(axis=0)
         return BiasLaw(mass / mass.sum())
 
-    def snapshot(self) -> dict[str, Any]:
-        """As arrays and plain values: 26 kB at most, next to nothing before 64 blocks have labels."""
+    def snapshot(self) -> BiasFilterState:
+        """What the filter has taken."""
         blocks = sorted(self._gains)
-        gains = [self._gains[one] for one in blocks]
-        return {
-            "labelled": self._labelled,
-            "newest": self._newest,
-            "base": None if self._base is None else self._base.copy(),
-            "at": self._at,
-            "blocks": blocks,
-            "gains": np.stack(gains) if gains else np.zeros((0, len(NODES)), dtype=np.int64),
-        }
+        taken = BiasFilterState(
+            self._labelled, self._newest, None if self._base is None else self._base.copy(), self._at, blocks
+        )
+        if not blocks:
+            return taken
+        return msgspec.structs.replace(taken, gains=np.stack([self._gains[one] for one in blocks]))
 
     def _varying(self, n: int, information: float) -> Floats:
         """What moves from one stretch of n rows to another, for each hypothesis."""

@@ -34,10 +34,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +61,7 @@ class Spectrum:
 
     Parameters
     ----------
-    contrasts : mapping of int to float
+    contrasts : tuple of (int, float)
         By rows of a block, rising: S(m) in logits², 0 or more.
     beyond : float
         S of stretches as long as the reference, 0 or more.
@@ -71,12 +70,12 @@ class Spectrum:
 
     Examples
     --------
-    >>> found = Spectrum({25: 0.0, 50: 0.04, 100: 0.04}, beyond=0.04, rows=400)
+    >>> found = Spectrum(((25, 0.0), (50, 0.04), (100, 0.04)), beyond=0.04, rows=400)
     >>> round(found.moving(50), 3), round(found.moving(100), 3), found.beyond
     (0.03, 0.02, 0.04)
     """
 
-    contrasts: Mapping[int, float]
+    contrasts: tuple[tuple[int, float], ...]
     beyond: float
     rows: int
 
@@ -103,25 +102,15 @@ class Spectrum:
 
     def _at(self, length: int) -> float:
         """S of a block of any length, linear in its logarithm between those known."""
-        known = list(self.contrasts)
-        above = bisect_right(known, length)
-        if above == len(known):
-            return self.contrasts[known[-1]] if length == known[-1] else self.beyond
+        above = bisect_right(self.contrasts, length, key=itemgetter(0))
+        if above == len(self.contrasts):
+            last, variance = self.contrasts[-1]
+            return variance if length == last else self.beyond
         if above == 0:
-            return self.contrasts[known[0]]
-        low, high = known[above - 1], known[above]
+            return self.contrasts[0][1]
+        (low, at_low), (high, at_high) = self.contrasts[above - 1 : above + 1]
         share = math.log(length / low) / math.log(high / low)
-        return (1 - share) * self.contrasts[low] + share * self.contrasts[high]
-
-    def snapshot(self) -> dict[str, Any]:
-        """As plain values."""
-        contrasts = [[rows, variance] for rows, variance in self.contrasts.items()]
-        return {"contrasts": contrasts, "beyond": self.beyond, "rows": self.rows}
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> Spectrum:
-        """What `snapshot` gave."""
-        return cls(dict(state["contrasts"]), state["beyond"], state["rows"])
+        return (1 - share) * at_low + share * at_high
 
 
 def drift_spectrum(
@@ -152,19 +141,20 @@ def drift_spectrum(
     >>> rng = np.random.default_rng(1)
     >>> days = np.tile(np.repeat([0.95, 0.85], 400), 10)   # announced: 0.9
     >>> found = drift_spectrum(np.full(8000, 0.9), rng.random(8000) < days, folds=1)
-    >>> found.contrasts[50] < 0.1, found.contrasts[400] > 0.3
+    >>> contrasts = dict(found.contrasts)
+    >>> contrasts[50] < 0.1, contrasts[400] > 0.3
     (True, True)
     """
     errors = errors_in_folds(confidence, right, folds, where, among)
     lengths, raw, precision = _contrasts(*errors)
     rows = len(errors[0])
     if not lengths:
-        return Spectrum({}, 0.0, rows)
+        return Spectrum((), 0.0, rows)
     near = np.tri(len(lengths), k=1, dtype=bool) & np.tri(len(lengths), k=1, dtype=bool).T
     smooth = _shrunk(near @ (raw * precision), near @ precision)
     last = slice(-_LONGEST, None)
     beyond = _shrunk((raw * precision)[last].sum(keepdims=True), precision[last].sum(keepdims=True))
-    return Spectrum(dict(zip(lengths, smooth.tolist(), strict=True)), float(beyond[0]), rows)
+    return Spectrum(tuple(zip(lengths, smooth.tolist(), strict=True)), float(beyond[0]), rows)
 
 
 def errors_in_folds(

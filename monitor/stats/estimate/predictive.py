@@ -30,9 +30,9 @@ is told by the test of trust.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,12 +104,11 @@ class Predictive:
     by_stratum: tuple[Components | None, ...] = ()
     rows: int = 0
     number: int = 0
-    _along: Floats = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        # Strata one after the other, 2 apart: those below bring their edges, and a bin more each.
-        along = np.concatenate([edges + 2.0 * k for k, edges in enumerate(self.edges)])
-        object.__setattr__(self, "_along", along)
+    @property
+    def _along(self) -> Floats:
+        """The strata's edges one after the other, 2 apart: each brings a bin more than it has edges."""
+        return np.concatenate([edges + 2.0 * k for k, edges in enumerate(self.edges)])
 
     def variance(
         self, confidence: Floats, weights: Floats | None = None, predicted: Ints | None = None
@@ -282,39 +281,6 @@ class Predictive:
             return self
         return replace(self, edges=other.edges, directions=other.directions, number=other.number)
 
-    def snapshot(self) -> dict[str, Any]:
-        """As arrays and plain values."""
-        return {
-            "edges": list(self.edges),
-            "directions": self.directions,
-            "components": _plain(self.components),
-            "strata": self.strata,
-            "by_stratum": [_plain(each) for each in self.by_stratum],
-            "rows": self.rows,
-            "number": self.number,
-        }
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> Self:
-        """What `snapshot` gave."""
-        return cls(
-            tuple(state["edges"]),
-            state["directions"],
-            _restored(state["components"]),
-            state["strata"],
-            tuple(map(_restored, state["by_stratum"])),
-            state["rows"],
-            state["number"],
-        )
-
-
-def _plain(components: Components | None) -> dict[str, Any] | None:
-    return components.snapshot() if components else None
-
-
-def _restored(state: Mapping[str, Any] | None) -> Components | None:
-    return Components.from_snapshot(state) if state else None
-
 
 def predictive_windows(
     confidences: Sequence[ArrayLike],
@@ -346,7 +312,7 @@ def predictive_windows(
 
     Examples
     --------
-    >>> model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, {1000.0: 0.1}, 10_000))
+    >>> model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, ((1000.0, 0.1),), 10_000))
     >>> (found, _), = predictive_windows([np.full(500, 0.9)], model)
     >>> found.value, found.lower, found.upper
     (0.9..., 0.838, 0.962)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-
-_ARRAYS = ("along", "moved", "information")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,17 +40,6 @@ class Exposure:
     moved: Floats
     information: Floats
     lean: float = 0.0
-
-    def snapshot(self) -> dict[str, Any]:
-        """As plain numbers and lists."""
-        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
-        return {name: getattr(self, name) for name in self.__slots__} | arrays
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> Exposure:
-        """What `snapshot` gave."""
-        arrays = {name: np.array(state[name], dtype=np.float64) for name in _ARRAYS}
-        return cls(**{**state, **arrays})
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints, slope: Floats) -> Floats:

@@ -26,10 +26,9 @@ Sampling noise makes some variance out of none: intervals of stable streams are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import scipy
@@ -80,7 +79,7 @@ class Components:
     ----------
     dispersion : float
         x₀, 0 or more: no unit.
-    variances : mapping of float to float
+    variances : tuple of (float, float)
         By length in rows, 0 or more.
     rows : int
         Of the reference.
@@ -89,12 +88,12 @@ class Components:
 
     Examples
     --------
-    >>> Components(0.0, {1000.0: 0.04}, 20_000).of_bias(n=1, information=0.1)
+    >>> Components(0.0, ((1000.0, 0.04),), 20_000).of_bias(n=1, information=0.1)
     0.0437...
     """
 
     dispersion: float
-    variances: Mapping[float, float] = field(default_factory=dict)
+    variances: tuple[tuple[float, float], ...] = ()
     rows: int = 0
     spectrum: Spectrum | None = None
 
@@ -125,25 +124,10 @@ class Components:
 
     def _moving(self, n: int, information: float) -> float:
         found = self.dispersion / information if information > 0 else 0.0
-        return found + _kept(tuple(self.variances.items()), n)
+        return found + _kept(self.variances, n)
 
     def _lasting(self) -> float:
-        return _kept(tuple(self.variances.items()), self.rows)
-
-    def snapshot(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "dispersion": self.dispersion,
-            "variances": [[length, variance] for length, variance in self.variances.items()],
-            "rows": self.rows,
-            "spectrum": self.spectrum and self.spectrum.snapshot(),
-        }
-
-    @classmethod
-    def from_snapshot(cls, state: Mapping[str, Any]) -> Components:
-        """What `snapshot` gave."""
-        spectrum = state["spectrum"] and Spectrum.from_snapshot(state["spectrum"])
-        return cls(state["dispersion"], dict(state["variances"]), state["rows"], spectrum)
+        return _kept(self.variances, self.rows)
 
 
 def variance_components(
@@ -199,7 +183,7 @@ def variance_components(
         return None
     weight = np.array(weights)
     found, _ = scipy.optimize.nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
-    kept = {k: float(t) for k, t in zip(lengths, found[1:], strict=True) if t > 0}
+    kept = tuple((k, float(t)) for k, t in zip(lengths, found[1:], strict=True) if t > 0)
     fewest = min(folded)
     spectrum = None
     if n >= SHORTEST_REFERENCE:

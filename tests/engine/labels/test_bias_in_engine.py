@@ -12,7 +12,7 @@ import pytest
 
 from monitor.base.results import Estimate
 from monitor.config.root import Bound
-from monitor.engine.labels.follow import BiasFollower
+from monitor.engine.labels.follow import BiasFollower, BiasState
 from monitor.engine.objective import Objective
 from monitor.engine.snapshot import without_baseline
 from monitor.engine.task_refits import Published
@@ -134,7 +134,7 @@ def test_the_interval_is_that_of_the_labels_known_when_the_window_closed(
     confidence = series.active.confidence(scores, predicted)
     right = np.array([label["label"] for label in records[1::2]]) == np.array(["ok", "bad"])[predicted]
     for window, told in enumerate(accuracies(reports)):
-        follower = BiasFollower(100, {})
+        follower = BiasFollower(100)
         follower.calibrated_on(series.active.confidence(known.scores, known.predicted), model.components)
         before = np.arange(100 * window + 99)
         follower.add(before // 100, confidence[before], right[before])
@@ -152,13 +152,13 @@ def test_exact_intervals_stay_those_of_chance_and_follow_nothing() -> None:
     assert not any("labels" in one for one in told)
     alone = accuracies(rig(interval="poisson_binomial").feed([one for one in stream() if "scores" in one]))
     assert told == alone
-    assert "bias" not in exact.engine.series["t"][0].snapshot()
+    assert exact.engine.series["t"][0].snapshot().bias == BiasState()
 
 
 def test_without_a_reference_there_is_nothing_to_follow() -> None:
     bare = Rig(task())
     assert not any("labels" in one for one in accuracies(bare.feed(stream())))
-    assert "bias" not in bare.engine.series["t"][0].snapshot()
+    assert bare.engine.series["t"][0].snapshot().bias == BiasState()
 
 
 def test_groups_and_charts_are_as_they_would_be_without_labels() -> None:
@@ -234,7 +234,7 @@ def test_what_labels_said_of_another_baseline_is_forgotten() -> None:
     found.engine = found.settings.build(state)
     (series,) = found.engine.series["t"]
     assert series.checks.bias.labelled == 0
-    assert series.checks.bias.snapshot()["settings"]["since"] == REQUESTS
+    assert series.checks.bias.snapshot().settings.since == REQUESTS
     more = answers(np.random.default_rng(9), 100, start=1.7e9 + 9000)
     [told] = accuracies(found.feed(more))
     assert "labels" not in told
@@ -252,7 +252,7 @@ def test_intervals_of_the_other_kind_begin_and_end_with_a_reload() -> None:
     found.engine, _ = found.engine.reconfigured(exact, ())
     reports += found.feed(records[1400:])
     assert [one.get("labels") for one in accuracies(reports)] == [None] * 5 + [99, 199, None]
-    assert "bias" not in found.engine.series["t"][0].snapshot()
+    assert found.engine.series["t"][0].snapshot().bias == BiasState()
 
 
 def test_the_view_shows_how_many_labels_moved_it_also_after_a_restart(

@@ -13,7 +13,7 @@ from tests.plain_state import through_msgpack
 
 REFERENCE = np.full(4000, 0.9)
 HUNDRED = np.full(100, 0.9)
-COMPONENTS = Components(0.0, {1000.0: 0.01}, 4000)
+COMPONENTS = Components(0.0, ((1000.0, 0.01),), 4000)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def model():
 
 
 def follower(rows=100, components=COMPONENTS):
-    found = BiasFollower(rows, {})
+    found = BiasFollower(rows)
     found.calibrated_on(REFERENCE, components)
     return found
 
@@ -38,7 +38,7 @@ def labels(windows, right_of_ten=8, a_window=10):
 
 
 def test_nothing_is_followed_before_a_calibration_and_nothing_said_before_a_label(model):
-    empty = BiasFollower(100, {})
+    empty = BiasFollower(100)
     empty.add(*labels(range(50)))
     assert not empty.follows
     assert empty.law(50, HUNDRED, model) is None
@@ -54,13 +54,13 @@ def test_rows_count_in_the_middle_of_their_window_and_short_windows_share_a_bloc
     found.add(window, confidence, right)
     plain = BiasFilter.of_reference(REFERENCE, COMPONENTS, block_rows=500).build()
     plain.push(window * 100 + 50, confidence, right)
-    assert found.snapshot()["filter"]["blocks"] == plain.snapshot()["blocks"] == list(range(40))
+    assert found.snapshot().filter.blocks == plain.snapshot().blocks == list(range(40))
     assert found.law(200, HUNDRED, model).mean == pytest.approx(-0.8, abs=0.15)
 
 
 @pytest.mark.parametrize(("rows", "block"), [(100, 500), (499, 998), (500, 500), (5000, 5000)])
 def test_a_block_is_a_whole_number_of_windows(rows, block):
-    assert follower(rows).snapshot()["settings"]["block_rows"] == block
+    assert follower(rows).snapshot().settings.block_rows == block
 
 
 def test_a_snapshot_goes_on_and_one_of_other_windows_waits_for_its_calibration(model):
@@ -83,21 +83,18 @@ def test_another_version_begins_anew_as_sure_as_the_last(model):
     assert found.law(101, HUNDRED, model) is None
     found.add(*labels(range(100, 200), right_of_ten=9))
     assert abs(found.law(200, HUNDRED, model).mean) < 0.3
-    settings = found.snapshot()["settings"]
-    assert settings["since"] == 10_000
-    assert settings["variance"] == follower().snapshot()["settings"]["variance"]
+    settings = found.snapshot().settings
+    assert settings.since == 10_000
+    assert settings.variance == follower().snapshot().settings.variance
 
 
 def test_another_calibration_has_its_own_error(model):
     found = follower(components=None)
-    before = found.snapshot()["settings"]["variance"]
+    before = found.snapshot().settings.variance
     found.calibrated_on(REFERENCE[:1000], None, window=7)
-    assert found.snapshot()["settings"] == {
-        "variance": pytest.approx(4 * before),
-        "components": None,
-        "block_rows": 500,
-        "since": 700,
-    }
+    settings = found.snapshot().settings
+    assert settings == BiasFilter(settings.variance, None, 500, since=700)
+    assert settings.variance == pytest.approx(4 * before)
 
 
 def test_a_window_without_rows_has_no_law(model):

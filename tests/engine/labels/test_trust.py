@@ -160,7 +160,7 @@ def test_a_recalibration_that_mends_nothing_does_not_bring_it_back():
     back = 0
     for seed in range(60):
         test = examined(*rows(1000, [seed, 8], shift=-1.2))
-        shift = test.snapshot()["found"]
+        shift = test.snapshot().found
         test.recalibrated(0)
         for start in range(0, 3000, 100):
             test.add(*rows(100, [seed, 9, start], shift=shift))
@@ -187,7 +187,7 @@ def test_a_recalibration_while_trusted_goes_on_testing_by_its_own_uncertainty():
     test.recalibrated(3, epsilon=0.4)
     assert test.trust().labels == 100
     test.add(*rows(100, seed=1))
-    assert (test.trust().labels, test.snapshot()["epsilon"]) == (200, 0.4)
+    assert (test.trust().labels, test.snapshot().epsilon) == (200, 0.4)
 
 
 def test_another_version_begins_anew_and_lost_trust_must_be_regained():
@@ -214,7 +214,7 @@ def test_rows_without_a_confidence_are_passed_over_and_memory_is_bounded():
     confidence[::3] = np.nan
     test = examined(window, confidence, right)
     assert test.trust().labels == 2 * ROWS_KEPT
-    assert len(test.snapshot()["right"]) == ROWS_KEPT
+    assert len(test.snapshot().right) == ROWS_KEPT
 
 
 def test_epsilon_is_the_standard_error_of_a_shift_and_certain_references_excuse_one_row():

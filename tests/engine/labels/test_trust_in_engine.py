@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from monitor.cli.journal import Journal
-from monitor.engine.labels.trust import ALARM
+from monitor.engine.labels.trust import ALARM, TrustState
 from monitor.engine.snapshot import without_baseline
 from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
@@ -139,23 +139,23 @@ def test_what_the_reference_excuses_is_its_standard_error_and_survives_a_restart
     found = rig()
     found.feed(stream(10))
     (series,) = found.engine.series["t"]
-    excused = series.checks.snapshot()["trust"]["epsilon"]
+    excused = series.checks.snapshot().trust.epsilon
     assert 0.1 < excused < 0.3  # 1,000 rows at about 0.04 of information each
     found.restart()
-    assert found.engine.series["t"][0].checks.snapshot()["trust"]["epsilon"] == excused
+    assert found.engine.series["t"][0].checks.snapshot().trust.epsilon == excused
     none = Rig()
     none.feed(stream(10))
-    assert none.engine.series["t"][0].checks.snapshot()["trust"]["epsilon"] == 0.0
+    assert none.engine.series["t"][0].checks.snapshot().trust.epsilon == 0.0
 
 
 def test_a_state_from_before_the_test_takes_it_up_with_what_its_reference_excuses():
     found = rig()
     found.feed(stream(100))
     state = found.engine.snapshot()
-    for _, _, saved in state["tasks"]["t"]["series"]:
-        del saved["trust"]
+    for series in state["tasks"]["t"]["series"]:
+        series[2] = msgspec.structs.replace(series[2], trust=TrustState())
     (series,) = found.settings.build(state).series["t"]
-    assert series.checks.snapshot()["trust"]["epsilon"] > 0.1
+    assert series.checks.snapshot().trust.epsilon > 0.1
     assert series.view().trust is None
 
 
@@ -163,8 +163,8 @@ def test_a_new_baseline_keeps_lost_trust_until_the_fresh_test_is_passed():
     found = rig()
     found.feed(stream())
     saved = without_baseline(found.engine.snapshot()["tasks"]["t"])["series"][0][2]
-    assert "epsilon" not in saved["trust"]
+    assert saved.trust.epsilon is msgspec.UNSET
     found.engine, _ = found.engine.reconfigured(found.settings, fresh=("t",))
     (one,) = found.engine.view().series
     assert (one.state, one.trust.on_probation) == (SeriesState.UNTRUSTED, True)
-    assert found.engine.series["t"][0].checks.snapshot()["trust"]["epsilon"] > 0.1
+    assert found.engine.series["t"][0].checks.snapshot().trust.epsilon > 0.1

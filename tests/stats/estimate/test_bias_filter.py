@@ -32,7 +32,7 @@ from tests.fidelity.simulated import ORIGINAL, confidences
 from tests.nearly import nearly
 from tests.plain_state import through_msgpack
 
-SETTINGS = BiasFilter(variance=0.01, components=Components(0.0, {1000.0: 0.01}, 10_000))
+SETTINGS = BiasFilter(variance=0.01, components=Components(0.0, ((1000.0, 0.01),), 10_000))
 SHARP = Predictive((np.zeros(0),), np.zeros((1, 1)), None)
 
 
@@ -268,7 +268,7 @@ class TestFilter:
     def test_the_reference_says_how_sure_the_calibration_is(self):
         settings = BiasFilter.of_reference(np.full(100, 0.5), None)
         assert settings.variance == nearly(1 / 25)
-        lasting = Components(0.0, {1000.0: 0.5}, 4000)
+        lasting = Components(0.0, ((1000.0, 0.5),), 4000)
         with_drift = BiasFilter.of_reference(np.full(100, 0.5), lasting)
         assert with_drift.variance == pytest.approx(1 / 25 + lasting.lasting)
         assert with_drift.build().shared_variance == pytest.approx(1 / 25)

@@ -85,7 +85,7 @@ def test_it_widens_with_level_and_components_and_stays_within_zero_and_one():
     confidence = confidences(np.random.default_rng(5), ORIGINAL, (200,))
     widths = []
     for variance in (0.0, 0.05, 0.5, 50.0):
-        model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, {1000.0: variance}, 10_000))
+        model = Predictive((np.zeros(0),), np.zeros((1, 1)), Components(0.0, ((1000.0, variance),), 10_000))
         found = [predictive_interval(confidence, model, level) for level in (0.8, 0.95)]
         assert found[0].upper - found[0].lower <= found[1].upper - found[1].lower
         assert all(0 <= each.lower <= each.value <= each.upper <= 1 for each in found)
@@ -114,7 +114,7 @@ class TestFit:
     def test_seeded_runs_are_equal_and_the_snapshot_gives_the_same_interval(self):
         a, b = fitted(1500, seed=9), fitted(1500, seed=9)
         window = confidences(np.random.default_rng(7), ORIGINAL, (400,))
-        again = Predictive.from_snapshot(through_msgpack(a.snapshot()))
+        again = through_msgpack(a)
         assert a.variance(window) == b.variance(window) == again.variance(window)
 
     def test_the_calibrations_variance_is_what_refits_on_other_references_show(self):
