@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MOST_FUNCTION_LINES = 40
-HEAVY = ("kafka", "sklearn", "pyarrow", "pandas", "uvicorn", "starlette", "yaml", "pydantic", "typer", "rich")
+HEAVY = ("kafka", "sklearn", "pyarrow", "pandas", "h11", "yaml", "pydantic", "typer", "rich")
 
 
 def sources(*folders: str) -> list[Path]:

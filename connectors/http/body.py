@@ -72,6 +72,11 @@ class Unpacker:
         except zlib.error as error:
             raise BadBodyError(f"the body is not gzip: {error}") from error
 
+    @property
+    def size(self) -> int:
+        """Bytes held, unpacked."""
+        return self._held
+
     def finish(self) -> bytes:
         """The whole body, unpacked.
 

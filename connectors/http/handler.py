@@ -24,8 +24,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from connectors.http.access import Gate, Quota, Tasks
@@ -33,9 +34,10 @@ from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from connectors.http.events import TYPES as EVENT_TYPES
 from connectors.http.events import event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, Kind
-from connectors.http.messages import Answer, Request, refusal
+from connectors.http.messages import Answer, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
 from monitor.config.http import HttpSource
+from monitor.export.http.messages import BodyError, Request, Response
 
 log = logging.getLogger("blindsight")
 
@@ -93,7 +95,7 @@ class Posts:
         self.labels_shed = dict.fromkeys(tasks, 0)
         self.refused = dict.fromkeys(STATUSES, 0)
 
-    async def __call__(self, request: Request) -> Answer:
+    async def __call__(self, request: Request) -> Response:
         """Answer one request."""
         try:
             answer = await self._answer(request)
@@ -108,7 +110,11 @@ class Posts:
         if answer.status >= 400:
             self.refused[answer.status] += 1
             self._sayings.note(answer, request)
-        return answer
+        return answer.response
+
+    def refusal(self, status: int, sentence: str) -> Response:
+        """What the server itself answers."""
+        return refusal(status, sentence).response
 
     async def _answer(self, request: Request) -> Answer:
         kind = _kind_of(request)
@@ -118,31 +124,39 @@ class Posts:
                 401, "Give a token that may write here: Authorization: Bearer …", www_authenticate="Bearer"
             )
         gzipped = _check_headers(request, self._settings.max_body_bytes, self._events)
-        if self._in_memory >= self._settings.max_requests:
-            return refusal(
-                503,
-                f"{self._settings.max_requests} posts are being taken already; send this one again",
-                retry_after=str(_BUSY_SECONDS),
-            )
-        self._in_memory += 1
-        try:
-            body = await self._body(request, gzipped)
+        with self._counted():
+            pass  # whether there is room, before anything is read
+        with ExitStack() as held:
+            body = await self._body(request, gzipped, held)
             found = await self._judge(request.headers, body, kind)
             return await self._take(found, kind, tasks)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a post as one in memory."""
+        if self._in_memory >= self._settings.max_requests:
+            sentence = f"{self._settings.max_requests} posts are being taken already; send this one again"
+            raise _RefusedError(refusal(503, sentence, retry_after=str(_BUSY_SECONDS)))
+        self._in_memory += 1
+        try:
+            yield
         finally:
             self._in_memory -= 1
 
-    async def _body(self, request: Request, gzipped: bool) -> bytes:
-        unpacker = Unpacker(gzipped, self._settings.max_body_bytes)
-        seconds = self._settings.read_seconds
+    async def _body(self, request: Request, gzipped: bool, held: ExitStack) -> bytes:
+        """The body unpacked. It counts once it is large or whole: who sends it slowly keeps nobody out."""
+        unpacker, counted = Unpacker(gzipped, self._settings.max_body_bytes), False
         try:
-            async with asyncio.timeout(seconds):
-                async for part in request.body():
-                    unpacker.feed(part)
+            async for part in request.body():
+                unpacker.feed(part)
+                if unpacker.size > _INLINE_BYTES and not counted:
+                    held.enter_context(self._counted())
+                    counted = True
+            if not counted:
+                held.enter_context(self._counted())
             return unpacker.finish()
-        except TimeoutError:
-            sentence = f"The body did not come within {seconds:g} s; send it faster, or in smaller posts"
-            raise _RefusedError(refusal(408, sentence)) from None
+        except BodyError as error:
+            raise _RefusedError(refusal(error.status, str(error))) from None
         except TooLargeError as error:
             raise _RefusedError(_too_large(error)) from None
         except BadBodyError as error:

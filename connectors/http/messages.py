@@ -1,35 +1,14 @@
-"""A request and its answer, apart from the bytes on a connection."""
+"""What a post is answered: a JSON object with a status."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request whose head has come.
-
-    Parameters
-    ----------
-    method, path : str
-        The path without a query.
-    headers : mapping of str to str
-        Names in lower case; values of one name joined by commas.
-    body : callable
-        Gives the parts of the body as they come. Not reading it ends the connection after the answer.
-    peer : str
-        The address of who sent it.
-    """
-
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    body: Callable[[], AsyncIterator[bytes]]
-    peer: str = ""
+from monitor.export.http.messages import Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +18,11 @@ class Answer:
     status: int
     content: Mapping[str, object]
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def response(self) -> Response:
+        """As the server sends it."""
+        return Response(self.status, self.body, {"content-type": "application/json", **self.headers})
 
     @property
     def body(self) -> bytes:
@@ -59,7 +43,3 @@ def refusal(status: int, sentence: str, **headers: str) -> Answer:
     return Answer(
         status, {"error": sentence}, {key.replace("_", "-"): value for key, value in headers.items()}
     )
-
-
-Handler = Callable[[Request], Awaitable[Answer]]
-"""Answers a request."""

@@ -1,4 +1,4 @@
-"""Posted records as a source: a listener before a spool, and the reading of that spool."""
+"""Posted records as a source: a server before a spool, and the reading of that spool."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from connectors.formats.wires.choice import wire_of
 from connectors.http.access import Gate, Quota
 from connectors.http.handler import STATUSES, Posts
 from connectors.http.intake import Intake
-from connectors.http.listener import IDLE_CONNECTIONS, Listener
 from connectors.http.spool import Spool
 from connectors.http.tls import watched_context
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import Raw, RawBlock, Refusals, Source
 from monitor.config.http import HttpSource as HttpSettings
+from monitor.export.http.bounds import Bounds
+from monitor.export.http.server import HttpServer
 
 log = logging.getLogger("blindsight")
 
 PARTITION = "spool"
+_IDLE_CONNECTIONS = 256  # held beside those that a post may be coming in on
 
 
 class HttpSource(Source[int]):
@@ -72,7 +74,7 @@ class HttpSource(Source[int]):
         self._intake = Intake(layouts, wire_of(settings))
         self._spool = Spool(Path(settings.spool.path), settings.spool.max_bytes)
         self._posts: Posts | None = None
-        self._listener: Listener | None = None
+        self._server: HttpServer | None = None
         self._workers: ThreadPoolExecutor | None = None
 
     def open(self, positions: Mapping[str, int]) -> None:
@@ -92,19 +94,31 @@ class HttpSource(Source[int]):
         self._posts = Posts(
             self._settings, gate, quota, self._intake, self._spool, self._workers, self._tasks
         )
-        self._listener = Listener(
-            self._settings.listen,
+        self._server = HttpServer(
             self._posts,
-            context,
-            self._settings.read_seconds,
-            self._settings.max_requests + IDLE_CONNECTIONS,
+            self._settings.listen,
+            self._bounds,
+            context=context,
+            key="listen",
+            failure=SourceError,
+            name="blindsight-posts",
         )
         try:
-            self._listener.start()
+            self._server.start()
         except SourceError:
             self.close()
             raise
-        log.info("%s: posts are taken on port %d.", self.name, self._listener.port)
+        log.info("%s: posts are taken on port %d.", self.name, self._server.port)
+
+    @property
+    def _bounds(self) -> Bounds:
+        """None on making: a post that waits for the disk and is cut would be sent again, and kept twice."""
+        return Bounds(
+            connections=self._settings.max_requests + _IDLE_CONNECTIONS,
+            request_seconds=self._settings.read_seconds,
+            made_seconds=None,
+            taken_seconds=self._settings.read_seconds,
+        )
 
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Lines that rest on the disk: about 1 MiB, or a single larger group of posts.
@@ -112,10 +126,10 @@ class HttpSource(Source[int]):
         Raises
         ------
         SourceError
-            A file of the spool is damaged, or the listener has failed; it is started again by the next.
+            A file of the spool is damaged, or the server has failed; it is started again by the next.
         """
-        if self._listener is not None and not self._listener.up:
-            self._listener.start()
+        if self._server is not None and not self._server.up:
+            self._server.start()
         found = self._spool.read(timeout_seconds)
         return [RawBlock(part.lines, PARTITION, part.start, part.labels) for part in found]
 
@@ -126,9 +140,9 @@ class HttpSource(Source[int]):
 
     def close(self) -> None:
         """Stop listening; posts in flight have a second to be answered."""
-        if self._listener is not None:
-            self._listener.stop()
-            self._listener = None
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
         if self._workers is not None:
             self._workers.shutdown()
             self._workers = None
@@ -137,8 +151,8 @@ class HttpSource(Source[int]):
     @property
     def up(self) -> bool:
         """Whether it listens."""
-        listener = self._listener
-        return listener is not None and listener.up
+        server = self._server
+        return server is not None and server.up
 
     @property
     def lag(self) -> int:
@@ -157,4 +171,4 @@ class HttpSource(Source[int]):
     @property
     def port(self) -> int:
         """The port in use, once open."""
-        return 0 if self._listener is None else self._listener.port
+        return 0 if self._server is None else self._server.port

@@ -1,4 +1,4 @@
-"""The TLS side of the listener: certificates from files, clients' certificates where they are asked for."""
+"""The TLS side of the server: certificates from files, clients' certificates where they are asked for."""
 
 from __future__ import annotations
 

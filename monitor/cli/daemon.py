@@ -29,7 +29,8 @@ from monitor.config.file import load_config
 from monitor.config.reload import classify
 from monitor.config.root import Config
 from monitor.engine.engine import Engine
-from monitor.export.http.server import HttpServer, build_app
+from monitor.export.http.app import build_app
+from monitor.export.http.server import HttpServer
 from monitor.export.page import render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows, StoredWindows, Windows

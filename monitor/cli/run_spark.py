@@ -17,7 +17,8 @@ from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import Outputs, refuse_nowhere
 from monitor.config.file import load_config
 from monitor.config.root import Config, KafkaSource
-from monitor.export.http.server import HttpServer, build_app
+from monitor.export.http.app import build_app
+from monitor.export.http.server import HttpServer
 from monitor.export.page import render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows

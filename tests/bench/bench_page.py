@@ -26,7 +26,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from monitor.base.results import Estimate
 from monitor.base.state_changes import Changes
 from monitor.cli.process import tune_collector
-from monitor.export.http.server import HttpServer, build_app
+from monitor.export.http.app import build_app
+from monitor.export.http.server import HttpServer
 from monitor.export.page import assets, render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import MOST_WINDOWS, StoredWindows, history_json

@@ -29,7 +29,6 @@ from connectors.http import HttpSource
 from connectors.http.access import Gate, Quota
 from connectors.http.handler import Posts
 from connectors.http.intake import Intake
-from connectors.http.messages import Answer, Request
 from connectors.http.spool import Spool
 from monitor.agent.agent import Agent
 from monitor.base.source import Input, RawBlock
@@ -37,6 +36,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import HttpSource as HttpSettings
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
+from monitor.export.http.messages import Request, Response
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up
 from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate
@@ -171,7 +171,7 @@ async def _all(posts: Posts, bodies: int, rng: random.Random, tally: Tally) -> N
             tally.add(post, answer.status, json.loads(answer.body))
 
 
-async def _give(posts: Posts, post: Post) -> Answer:
+async def _give(posts: Posts, post: Post) -> Response:
     async def parts() -> AsyncIterator[bytes]:
         for start in range(0, len(post.body), 50_000):
             yield post.body[start : start + 50_000]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 
+from monitor.base.errors import ConfigError
+from monitor.config.section import listen_address
+
+_QUEUE = 1024  # of connections to be accepted: past it the other side tries again only after a second
+
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens there.
@@ -22,7 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
         # A restart must not wait for the last connections' TIME_WAIT; a port in use is still refused.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen()
+        bound.listen(_QUEUE)
     except OSError:
         bound.close()
         raise
@@ -48,3 +53,25 @@ def cannot_listen(listen: str, error: OSError, key: str = "export.listen") -> st
     else:
         why = f"{error.strerror or error}; give another address or port"
     return f"{key}: cannot listen on {listen}: {why}"
+
+
+def parse_listen(listen: str, key: str = "export.listen") -> tuple[str, int]:
+    """Host and port of an address to listen on.
+
+    Raises
+    ------
+    ConfigError
+        It is not of the form ``host:port``.
+
+    Examples
+    --------
+    >>> parse_listen("127.0.0.1:9109"), parse_listen("[::1]:0")
+    (('127.0.0.1', 9109), ('::1', 0))
+    """
+    try:
+        return listen_address(listen)
+    except ValueError as error:
+        raise ConfigError(
+            f"{key}: expected host:port, such as 127.0.0.1:9109, 0.0.0.0:9109 or [::1]:9109, "
+            f"with a port from 0 to 65535, got {listen!r}"
+        ) from error

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from urllib.parse import parse_qsl
 
 import msgspec
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
 from monitor.base.errors import StoreError
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.export.charts.svg import control_chart_svg
-from monitor.export.http.packing import encodings_of, packed
+from monitor.export.http.app import Handler, Rendering
+from monitor.export.http.messages import Request, Response, text
+from monitor.export.http.negotiation import packed
 from monitor.export.page import assets
 from monitor.export.page.windows import MOST_WINDOWS, Windows, chart_of, history_json
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView
 
-_AT_ONCE = 2
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
-def page_routes(view: Callable[[], AgentView], windows: Windows) -> list[Route]:
+def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str, Handler]:
     """Routes of the page beside itself: `/assets/…`, `/history` and `/chart.svg`.
 
     Parameters
@@ -35,19 +31,14 @@ def page_routes(view: Callable[[], AgentView], windows: Windows) -> list[Route]:
     windows : Windows
     """
     charts = _Charts(view, windows)
-    return [
-        Route("/assets/{name}", _asset),
-        Route("/history", charts.history),
-        Route("/chart.svg", charts.picture),
-    ]
+    return {"/assets/*": _asset, "/history": charts.history, "/chart.svg": charts.picture}
 
 
 async def _asset(request: Request) -> Response:
-    name = request.path_params["name"]
+    name = request.path.rpartition("/")[2]
     if name not in assets.TYPES:
-        return PlainTextResponse(f"There is no file {name!r} here.\n", status_code=404)
-    content, encodings = assets.content(name), encodings_of(request)
-    return packed(content, assets.TYPES[name], encodings, cache_control=_FOR_EVER)
+        return text(404, f"There is no file {name!r} here.\n")
+    return packed(request, assets.content(name), assets.TYPES[name], cache_control=_FOR_EVER)
 
 
 class _Charts:
@@ -55,7 +46,7 @@ class _Charts:
 
     def __init__(self, view: Callable[[], AgentView], windows: Windows) -> None:
         self._view, self._windows = view, windows
-        self._limiter = CapacityLimiter(_AT_ONCE)
+        self._rendering = Rendering()
 
     async def history(self, request: Request) -> Response:
         return await self._rendered(request, self._json)
@@ -64,30 +55,25 @@ class _Charts:
         return await self._rendered(request, self._svg)
 
     async def _rendered(
-        self, request: Request, render: Callable[[list[bytes], str, str, str], Response]
+        self, request: Request, render: Callable[[Request, list[bytes], str, str], Response]
     ) -> Response:
-        asked = [request.query_params.get(name, "") for name in ("task", "model", "group", "metric")]
+        query = dict(parse_qsl(request.query))
+        asked = [query.get(name, "") for name in ("task", "model", "group", "metric")]
         estimator = self._estimator(asked)
         if estimator is None:
-            return PlainTextResponse(
-                "No such chart; give task, model and metric (and group) as the metrics name them.\n",
-                status_code=404,
+            return text(
+                404, "No such chart; give task, model and metric (and group) as the metrics name them.\n"
             )
         task, model, group, metric = asked
-        encodings = encodings_of(request)
+
+        def rendered() -> Response:
+            lines = self._windows.newest((task, model, group), MOST_WINDOWS)
+            return render(request, lines, metric, estimator)
+
         try:
-            return await run_sync(
-                lambda: render(
-                    self._windows.newest((task, model, group), MOST_WINDOWS), metric, estimator, encodings
-                ),
-                abandon_on_cancel=True,
-                limiter=self._limiter,
-            )
+            return await self._rendering(rendered)
         except StoreError as error:
-            return PlainTextResponse(f"{error}\n", status_code=503)
-        except asyncio.CancelledError:
-            # Only a server that is told to stop cancels a request; answered, it need not log an error.
-            return PlainTextResponse("Blindsight is stopping.\n", status_code=503)
+            return text(503, f"{error}\n")
 
     def _estimator(self, asked: list[str]) -> str | None:
         """Whose estimate the chart judges; None where there is none such."""
@@ -99,13 +85,13 @@ class _Charts:
         return None
 
     @staticmethod
-    def _json(lines: list[bytes], metric: str, estimator: str, encodings: str) -> Response:
+    def _json(request: Request, lines: list[bytes], metric: str, estimator: str) -> Response:
         body = msgspec.json.encode(history_json(lines, metric, estimator))
-        return packed(body, "application/json", encodings)
+        return packed(request, body, "application/json")
 
     @staticmethod
-    def _svg(lines: list[bytes], metric: str, estimator: str, encodings: str) -> Response:
+    def _svg(request: Request, lines: list[bytes], metric: str, estimator: str) -> Response:
         if not lines:
-            return PlainTextResponse("No window of it is kept any more.\n", status_code=404)
+            return text(404, "No window of it is kept any more.\n")
         picture = control_chart_svg(chart_of([from_json(line) for line in lines], metric, estimator))
-        return packed(picture.encode(), "image/svg+xml", encodings)
+        return packed(request, picture.encode(), "image/svg+xml")

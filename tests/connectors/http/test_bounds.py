@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
-from connectors.http import conversation
+from connectors.http import source as source_module
 from connectors.http import spool as spool_module
+from monitor.export.http.bounds import Bounds
 from tests.posting import SECRET, Posted, head, label, posting, rest_of, row, status_of
 from tests.services.process import wait_until
 
@@ -28,22 +32,53 @@ def test_a_head_and_a_body_must_come_in_time(tmp_path: Path) -> None:
         assert status_of(answer) == 408
         assert b"The body did not come within 0.3 s; send it faster, or in smaller posts" in answer
         with posted.connect() as drip:
-            drip.sendall(head(content_length="100"))
-            began = time.monotonic()
-            for _ in range(100):
-                try:
-                    drip.sendall(b" ")
-                except OSError:
-                    break
-                time.sleep(0.02)
-            assert time.monotonic() - began < 1.9, "a byte now and then does not count as in time"
+            drip.sendall(head(content_length="10000"))
+            with pytest.raises(ConnectionError):
+                drip_bytes(drip, 30)
+
+
+def drip_bytes(connection: socket.socket, seconds: float) -> None:
+    """Send a byte now and then, which must not count as in time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        connection.sendall(b" ")
+        time.sleep(0.02)
 
 
 def test_an_idle_connection_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(source_module, "Bounds", partial(Bounds, idle_seconds=0.2))
     with posting(tmp_path / "spool") as posted:
         data = json.dumps(row(1)).encode()
         assert posted.raw(head(content_length=str(len(data))) + data).count(b"HTTP/1.1 202") == 1
+
+
+def test_slow_heads_and_slow_bodies_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_IDLE_CONNECTIONS", 2)
+    with posting(tmp_path / "spool", max_requests=2) as posted, ExitStack() as stack:
+        for number, begun in enumerate((b"POST", head(content_length="100") + b"[") * 10):
+            slow = stack.enter_context(posted.connect())
+            slow.sendall(begun)
+            answer = httpx.post(f"http://127.0.0.1:{posted.source.port}/v1/predictions", json=row(number))
+            assert answer.status_code == 202
+        assert posted.source._server is not None
+        assert posted.source._server.view.waiting <= 4
+        assert posted.source._server.view.lost >= 16
+        assert len(posted.taken()) == 20
+
+
+def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path) -> None:
+    bad = head(content_length="201") + b"[" + b"1," * 99 + b"1]"
+    with posting(tmp_path / "spool", read_seconds=0.3) as posted, posted.connect() as hanging:
+        hanging.settimeout(30)
+        with pytest.raises(ConnectionError):
+            hanging.sendall(bad * 100_000)
+
+
+def test_a_large_body_counts_as_a_post_before_it_is_whole(tmp_path: Path) -> None:
+    with posting(tmp_path / "spool", max_requests=1) as posted, posted.connect() as large:
+        large.sendall(head(content_length="200000") + b" " * 100_000)
+        wait_until(lambda: posted.source._posts._in_memory == 1, 10, "it counts")  # type: ignore[union-attr]
+        assert posted.post(row(1)).status_code == 503
 
 
 def test_no_more_than_so_many_posts_are_held(tmp_path: Path, held: threading.Event) -> None:

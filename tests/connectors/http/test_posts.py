@@ -211,7 +211,7 @@ def test_what_is_no_post_of_rows_is_refused(
 
 def test_head_is_answered_without_a_body(posted: Posted, caplog: pytest.LogCaptureFixture) -> None:
     """Load balancers ask so; each time the connection broke, unanswered, with a traceback in the log."""
-    answer = posted.raw(b"HEAD /v1/predictions HTTP/1.1\r\nhost: x\r\n\r\n")
+    answer = posted.raw(b"HEAD /v1/predictions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert status_of(answer) == 405
     assert answer.endswith(b"\r\n\r\n"), "the head alone"
     assert posted.client.head("/").status_code == 404
@@ -250,6 +250,32 @@ def test_what_is_no_http_is_refused_and_others_are_served_on(
         connection.shutdown(socket.SHUT_WR)
         assert status_of(rest_of(connection)) == status
     assert posted.post(row(1)).status_code == 202
+
+
+def test_a_request_of_two_lengths_is_refused_and_what_follows_is_no_request(posted: Posted) -> None:
+    data = json.dumps(row(1)).encode()
+    within = head(content_length=str(len(data))) + data
+    both = head(content_length="5", transfer_encoding="chunked") + b"0\r\n\r\n"
+    answer = posted.raw(both + within)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert status_of(answer) == 400
+    assert b"Send Content-Length or Transfer-Encoding, not both" in answer
+    assert posted.taken() == []
+
+
+def test_a_broken_body_is_counted_as_what_it_is(posted: Posted) -> None:
+    answer = posted.raw(head(transfer_encoding="chunked") + b"zz\r\n")
+    assert status_of(answer) == 400
+    assert b"The body is broken off, or no HTTP/1.1" in answer
+    assert {code: count for code, count in posted.source.refusals.requests.items() if count} == {"400": 1}
+
+
+def test_what_is_refused_without_a_body_leaves_the_connection_in_use(posted: Posted) -> None:
+    nothing = b"GET /v1/labels HTTP/1.1\r\nhost: x\r\n\r\n"
+    data = json.dumps(row(1)).encode()
+    answers = posted.raw(nothing + nothing + head(content_length=str(len(data)), connection="close") + data)
+    assert answers.count(b"HTTP/1.1 405 ") == 2
+    assert answers.count(b"HTTP/1.1 202 ") == 1
 
 
 def test_who_leaves_in_the_middle_of_a_body_leaves_nothing(posted: Posted) -> None:

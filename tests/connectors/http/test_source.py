@@ -68,10 +68,10 @@ def test_a_post_in_flight_is_answered_when_it_stops(posted: Posted, held: thread
         assert rest_of(idle) == b""
 
 
-def test_a_listener_that_failed_is_started_again_by_the_next_read(posted: Posted) -> None:
-    listener = posted.source._listener
-    assert listener is not None
-    listener.stop()
+def test_a_server_that_failed_is_started_again_by_the_next_read(posted: Posted) -> None:
+    server = posted.source._server
+    assert server is not None
+    server.stop()
     assert not posted.source.up
     posted.source.read(0.0)
     assert posted.source.up

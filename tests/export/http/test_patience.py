@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 
-import anyio
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
-from monitor.export.http import patience
-from monitor.export.http.server import HttpServer, build_app
+from monitor.export.http.app import build_app
+from monitor.export.http.bounds import Bounds
+from monitor.export.http.messages import Request, Response, text
+from monitor.export.http.server import HttpServer
 from monitor.reports.views import AgentView
 from tests.services.process import wait_until
 
@@ -25,15 +24,19 @@ LARGE = 16 << 20
 """Far more than the system itself takes of an answer, a few MiB."""
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
-    """With a page of 16 MiB, and less patience than in earnest."""
-    monkeypatch.setattr(patience, "REQUEST_SECONDS", 0.5)
-    monkeypatch.setattr(patience, "ANSWER_SECONDS", 1.0)
-    monkeypatch.setattr(patience, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(patience, "MOST_UNSENT_BYTES", 40 << 20)
-    app = build_app(lambda: AgentView(ready=True), CollectorRegistry(), lambda view: "x" * LARGE)
-    found = HttpServer(app, "127.0.0.1:0")
+BOUNDS = Bounds(
+    connections=8, request_seconds=2.0, made_seconds=2.0, taken_seconds=2.0, unsent_bytes=40 << 20
+)
+"""Less patience than in earnest."""
+
+
+@contextmanager
+def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
+    """With a page of 16 MiB."""
+    app = build_app(
+        lambda: AgentView(ready=True), CollectorRegistry(), lambda view: "x" * LARGE, {"/slow": slow}
+    )
+    found = HttpServer(app, "127.0.0.1:0", bounds)
     found.start()
     try:
         yield found
@@ -41,17 +44,28 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpServer]:
         found.stop()
 
 
+async def slow(request: Request) -> Response:
+    await asyncio.sleep(30)
+    return text(200, "late")
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    with serving() as found:
+        yield found
+
+
 def connected(server: HttpServer) -> socket.socket:
     """With a small buffer of its own, so that what it does not read stays with the server."""
     found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    found.settimeout(10)
+    found.settimeout(30)
     found.connect(("127.0.0.1", server.port))
     return found
 
 
 def healthy(server: HttpServer) -> bool:
-    return httpx.get(f"http://127.0.0.1:{server.port}/-/healthy", timeout=5).status_code == 200
+    return httpx.get(f"http://127.0.0.1:{server.port}/-/healthy", timeout=30).status_code == 200
 
 
 def is_cut(connection: socket.socket) -> bool:
@@ -76,7 +90,7 @@ GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 def test_one_that_connects_and_says_nothing_is_cut(server: HttpServer) -> None:
     with closing(connected(server)) as silent:
         assert is_cut(silent)
-    wait_until(lambda: server.view.waiting == 0, 5, "it is gone")
+    wait_until(lambda: server.view.waiting == 0, 30, "it is gone")
     assert (server.view.lost, server.view.delivered) == (1, 0)
 
 
@@ -91,19 +105,21 @@ def test_one_that_sends_a_byte_now_and_then_is_cut(server: HttpServer) -> None:
 def test_one_that_never_reads_its_answer_is_cut(server: HttpServer) -> None:
     with closing(connected(server)) as hanging:
         hanging.sendall(GET)
-        wait_until(lambda: server.view.delivered == 1, 5, "it was answered")
+        wait_until(lambda: server.view.delivered == 1, 30, "it was answered")
         assert server.view.waiting == 1
-        wait_until(lambda: server.view.waiting == 0, 5, "it is gone")
+        wait_until(lambda: server.view.waiting == 0, 30, "it is gone")
         assert healthy(server)
     assert server.view.lost == 1
 
 
-def test_one_that_reads_is_served_and_its_connection_may_be_used_again(server: HttpServer) -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{server.port}", timeout=5) as client:
-        for _ in range(4):
-            assert len(client.get("/").content) == LARGE
-            time.sleep(0.4)
-    assert (server.view.lost, server.view.delivered) == (0, 4)
+def test_one_that_reads_is_served_and_its_connection_may_be_used_again() -> None:
+    bounds = replace(BOUNDS, made_seconds=60.0, taken_seconds=60.0)
+    with serving(bounds) as server, httpx.Client(base_url=f"http://127.0.0.1:{server.port}") as client:
+        for pause in (bounds.request_seconds + 0.5, 0.0):
+            assert len(client.get("/", timeout=60).content) == LARGE
+            time.sleep(pause)
+        wait_until(lambda: server.view.delivered == 2, 30, "both were answered")
+        assert (server.view.waiting, server.view.lost) == (1, 0), "over one connection"
 
 
 def test_a_crowd_that_hangs_keeps_no_one_out(server: HttpServer) -> None:
@@ -115,32 +131,37 @@ def test_a_crowd_that_hangs_keeps_no_one_out(server: HttpServer) -> None:
     assert server.view.lost >= 20
 
 
-def test_what_nobody_takes_is_bounded_all_together(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patience, "ANSWER_SECONDS", 60.0)
+def test_one_more_cuts_who_waits_before_what_is_made(server: HttpServer) -> None:
     with ExitStack() as stack:
+        making = stack.enter_context(closing(connected(server)))
+        making.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+        wait_until(lambda: len(server._held._working) == 1, 30, "it is asked")
+        for _ in range(12):
+            stack.enter_context(closing(connected(server)))
+        wait_until(lambda: server.view.lost >= 5, 30, "the silent ones are cut")
+        assert len(server._held._working) == 1
+
+
+def test_idle_connections_are_let_go_and_not_counted_as_lost() -> None:
+    with serving(replace(BOUNDS, idle_seconds=0.2)) as server, closing(connected(server)) as idle:
+        idle.sendall(b"GET /-/ready HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert is_cut(idle)
+        assert (server.view.lost, server.view.delivered) == (0, 1)
+
+
+def test_what_nobody_takes_is_bounded_all_together() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(replace(BOUNDS, taken_seconds=60.0)))
         for count in range(1, 7):
             stack.enter_context(closing(connected(server))).sendall(GET)
-            wait_until(lambda count=count: server.view.delivered == count, 5, "it was answered")
+            wait_until(lambda count=count: server.view.delivered == count, 30, "it was answered")
             assert server.view.waiting <= 4
-        wait_until(lambda: 2 <= server.view.waiting <= 4, 5, "the first are cut")
+        wait_until(lambda: 2 <= server.view.waiting <= 4, 30, "the first are cut")
         assert server.view.lost == 6 - server.view.waiting
 
 
-def test_an_answer_that_is_long_in_the_making_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "ANSWER_SECONDS", 0.5)
-
-    async def slow(request: Request) -> Response:
-        await anyio.sleep(30)
-        return PlainTextResponse("late")
-
-    server = HttpServer(Starlette(routes=[Route("/", slow)]), "127.0.0.1:0")
-    server.start()
-    try:
-        with closing(connected(server)) as waiting:
-            waiting.sendall(GET)
-            assert is_cut(waiting)
-        assert server.view.lost == 1
-    finally:
-        server.stop()
+def test_an_answer_that_is_long_in_the_making_is_cut_too(server: HttpServer) -> None:
+    with closing(connected(server)) as waiting:
+        waiting.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert is_cut(waiting)
+    assert server.view.lost == 1

@@ -19,7 +19,8 @@ from prometheus_client import CollectorRegistry
 from monitor.base.errors import StoreError
 from monitor.base.results import Estimate, Unknown
 from monitor.base.state_changes import Changes
-from monitor.export.http.server import HttpServer, build_app
+from monitor.export.http.app import build_app
+from monitor.export.http.server import HttpServer
 from monitor.export.page import assets, render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows, StoredWindows, Windows, history_json

@@ -1,6 +1,40 @@
-"""What a client asks for by its `Accept` headers (RFC 9110, section 12.5)."""
+"""Responses in the form that a client asks for by its `Accept` headers (RFC 9110, section 12.5)."""
 
 from __future__ import annotations
+
+import gzip
+
+from monitor.export.http.messages import Request, Response
+
+_LEVEL = 4  # on exposition text and on the page within a few percent of level 9, in a fifth of its time
+_FEWEST_BYTES = 500  # of less, the headers are most
+
+
+def packed(request: Request, body: bytes, content_type: str, **headers: str) -> Response:
+    """A response, packed with gzip where the request allows it and it is worth it.
+
+    Parameters
+    ----------
+    request : Request
+    body : bytes
+    content_type : str
+    **headers : str
+        More of them, with `_` for `-`; `vary` names what else the response depends on.
+
+    Examples
+    --------
+    >>> asked = Request("GET", "/", {"accept-encoding": "gzip, br"}, body=None)
+    >>> response = packed(asked, b"a" * 10_000, "text/plain", vary="Accept")
+    >>> len(response.body) < 100, response.headers["content-encoding"], response.headers["vary"]
+    (True, 'gzip', 'Accept, Accept-Encoding')
+    """
+    vary = ", ".join(filter(None, (headers.pop("vary", ""), "Accept-Encoding")))
+    named = {"content-type": content_type, "vary": vary}
+    named |= {name.replace("_", "-"): value for name, value in headers.items()}
+    if accepts_gzip(request.headers.get("accept-encoding", "")) and len(body) >= _FEWEST_BYTES:
+        body = gzip.compress(body, _LEVEL, mtime=0)
+        named["content-encoding"] = "gzip"
+    return Response(200, body, named)
 
 
 def prefers_openmetrics(accept: str) -> bool:

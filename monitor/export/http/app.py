@@ -1,0 +1,136 @@
+"""The HTTP side of the agent: the page, the metrics, and whether it is healthy and ready.
+
+Rendering runs in threads of its own, so that a scrape of a hundred models never delays the answer to
+`/-/healthy`: a kubelet that hears nothing would kill an agent that is well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client import CollectorRegistry
+
+from monitor.export.http.messages import Request, Response, text
+from monitor.export.http.negotiation import packed, prefers_openmetrics
+from monitor.export.prometheus import exposition
+from monitor.reports.views import AgentView
+
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+_SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+}
+
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers the requests of a path."""
+
+
+class App:
+    """Answers GET and HEAD by path, each response with the headers that a browser heeds.
+
+    Parameters
+    ----------
+    routes : mapping of str to Handler
+        By path; one that ends in ``/*`` takes all that is one step below.
+    """
+
+    def __init__(self, routes: Mapping[str, Handler]) -> None:
+        self._routes = routes
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request."""
+        handler = self._routes.get(request.path) or self._routes.get(request.path.rpartition("/")[0] + "/*")
+        if handler is None:
+            response = text(404, "Not Found")
+        elif request.method not in ("GET", "HEAD"):
+            response = text(405, "Method Not Allowed", allow="GET, HEAD")
+        else:
+            response = await handler(request)
+        return _secured(response)
+
+    def refusal(self, status: int, sentence: str) -> Response:
+        """What the server itself answers."""
+        return _secured(text(status, "Internal Server Error" if status == 500 else f"{sentence}.\n"))
+
+
+def _secured(response: Response) -> Response:
+    return Response(response.status, response.body, {**_SECURITY_HEADERS, **response.headers})
+
+
+class Rendering:
+    """Has responses made in threads of its own."""
+
+    def __init__(self) -> None:
+        # More at once would only make each slower: rendering is Python, one thread runs at a time.
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="blindsight-render")
+
+    async def __call__(self, render: Callable[[], Response]) -> Response:
+        """What `render` returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, render)
+
+
+def build_app(
+    view: Callable[[], AgentView],
+    registry: CollectorRegistry,
+    page: Callable[[AgentView], str],
+    routes: Mapping[str, Handler] | None = None,
+) -> App:
+    """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, and what the page asks for.
+
+    Parameters
+    ----------
+    view : callable
+        Gives the newest view; called in the event loop for the health checks, so it must not block.
+    registry : CollectorRegistry
+        Rendered at `/metrics`: text format 0.0.4, or OpenMetrics 1.0.0 to who asks for it.
+    page : callable
+        Renders `/` as HTML. Both are packed with gzip for who takes that.
+    routes : mapping of str to Handler, optional
+        What the page needs beside itself.
+
+    Notes
+    -----
+    `/-/healthy` and `/-/ready` answer 200, or 503 with a reason a line (Prometheus, *Management API*).
+    """
+    rendering = Rendering()
+
+    def html(request: Request) -> Response:
+        return packed(request, page(view()).encode("utf-8", "replace"), "text/html; charset=utf-8")
+
+    async def healthy(request: Request) -> Response:
+        newest = view()
+        return _condition(newest.healthy, newest, "healthy")
+
+    async def ready(request: Request) -> Response:
+        newest = view()
+        return _condition(newest.ready, newest, "ready")
+
+    return App(
+        {
+            "/": lambda request: rendering(lambda: html(request)),
+            "/metrics": lambda request: rendering(lambda: _metrics(request, registry)),
+            "/-/healthy": healthy,
+            "/-/ready": ready,
+            **(routes or {}),
+        }
+    )
+
+
+def _metrics(request: Request, registry: CollectorRegistry) -> Response:
+    openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
+    body = exposition.openmetrics(registry) if openmetrics else exposition.text(registry)
+    return packed(request, body, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, vary="Accept")
+
+
+def _condition(fine: bool, view: AgentView, word: str) -> Response:
+    if fine:
+        return text(200, f"Blindsight is {word}.\n")
+    return text(503, "\n".join([f"Blindsight is not {word}.", *view.reasons, ""]))
