@@ -14,7 +14,12 @@ from typing import Any, TypeVar
 
 import pytest
 
+from monitor.cli.process import one_thread_for_matrices
+
 with warnings.catch_warnings():
+    # As in the commands, and before numpy is imported. Where tests keep all cores busy, two threads that wait
+    # for each other take ten times the processor time of one.
+    one_thread_for_matrices()
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 deprecated and 3.13 took back.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from connectors.kafka import KafkaSource
