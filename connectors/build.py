@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from connectors.formats.wires.choice import wire_of
+from monitor.base.errors import MissingExtraError
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
 from monitor.base.source import Input, Source
@@ -23,9 +24,20 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
     settings : SourceConfig
     known : sequence of TaskLayout
         The configured tasks, for a source that judges what it takes.
+
+    Raises
+    ------
+    MissingExtraError
+        The client library is an extra that is not installed.
     """
-    source: Source[Any] = load(SOURCES[settings.kind].path).configured(settings, known)
-    return source
+    entry = SOURCES[settings.kind]
+    try:
+        kind: type[Source[Any]] = load(entry.path)
+    except ModuleNotFoundError as error:
+        if not entry.extra:
+            raise
+        raise MissingExtraError(f"A source of kind {settings.kind}", entry.extra) from error
+    return kind.configured(settings, known)
 
 
 def build_inputs(config: Config) -> list[Input]:

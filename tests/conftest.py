@@ -33,6 +33,7 @@ from tests.services.browser import Browser
 from tests.services.guarded_broker import GuardedBroker
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
+from tests.services.redis_server import RedisServer
 from tests.services.spark_cluster import check_spark, short_lived
 from tests.services.webhook import Webhook
 
@@ -42,6 +43,7 @@ NEEDS = {
     "browser": {"browser"},
     "kafka": {"kafka_broker", "new_kafka_broker", "guarded_broker"},
     "prometheus": {"prometheus", "alertmanager"},
+    "redis": {"redis_server", "new_redis_server"},
     "shared_data": {"shared_data"},
     "spark": {"spark"},
 }
@@ -209,6 +211,24 @@ def kafka_source(kafka_driver: Driver) -> Iterator[Callable[..., KafkaSource]]:
             source = make_source(broker, *topics, driver=driver, group=group, **options)
             stack.callback(source.close)
             return source
+
+        yield new
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """One Redis for all tests that take streams of their own."""
+    with _or_skip(RedisServer) as server:
+        yield server
+
+
+@pytest.fixture
+def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
+    """Starts Redis servers with these settings, for one test to kill and start again; then removes them."""
+    with ExitStack() as stack:
+
+        def new(*words: str, **more: Any) -> RedisServer:
+            return stack.enter_context(_or_skip(lambda: RedisServer(*words, **more)))
 
         yield new
 

@@ -51,6 +51,8 @@ with a reason in `blindsight_unknown`; it is never 0 or NaN.
 * **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
 * **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
   ([calibration.md](calibration.md)); how to read what `ssme` says: [ssme.md](ssme.md).
+* **Redis**: `source_gap` counts what was trimmed before it was read, `source_overlap` what was claimed from
+  a consumer that had died.
 * **Kafka**: `source_gap` counts what retention deleted before it was read; `source_taken_over` lies between
   our own position and the group's, where another member read on; `source_overlap` comes of a kill -9, since
   positions are committed every second; `source_rebuilds` of a partition that delivered nothing for

@@ -1,9 +1,13 @@
-"""Files that are whole or not there, whatever is killed and when."""
+"""Files that are whole or not there, whatever is killed and when; and those that hold a secret."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from monitor.base.errors import SourceError
+
+_MOST_SECRET_BYTES = 16 << 10
 
 
 def put(path: Path, data: bytes) -> None:
@@ -55,3 +59,30 @@ def sync_folder(folder: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def read_secret(key: str, path: str) -> str:
+    """The one line of text that a file holds, such as a password, without the newline at its end.
+
+    Parameters
+    ----------
+    key : str
+        The configuration's, to name it by.
+    path : str
+
+    Raises
+    ------
+    SourceError
+        The file cannot be read, or holds no single line of text; the sentence names key and file.
+    """
+    told = f"{key}: {path} cannot be used"
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_MOST_SECRET_BYTES + 1).decode().rstrip("\r\n")
+    except OSError as error:
+        raise SourceError(f"{told}: {error.strerror or error}; give a file that holds it") from error
+    except UnicodeDecodeError:  # it quotes bytes of a secret
+        raise SourceError(f"{told}: it is no text; give a file that holds it in UTF-8") from None
+    if not text or len(text) > _MOST_SECRET_BYTES or "\n" in text:
+        raise SourceError(f"{told}: it is empty, or more than one line; give a file that holds it alone")
+    return text

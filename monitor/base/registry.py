@@ -169,9 +169,12 @@ class SourceEntry(Entry):
         A subclass of `monitor.base.source.Source`.
     section : str
         Its section of the configuration, a `monitor.config.sources.SourceSection`.
+    extra : str
+        The extra of the distribution that brings its client library; none if empty.
     """
 
     section: str
+    extra: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +375,12 @@ SOURCES: dict[str, SourceEntry] = {
         "connectors.kafka:KafkaSource", "Apache Kafka", "monitor.config.sources:KafkaSource"
     ),
     "http": SourceEntry("connectors.http:HttpSource", "posts over HTTP", "monitor.config.http:HttpSource"),
+    "redis": SourceEntry(
+        "connectors.redis_stream:RedisStream",
+        "a stream of Redis",
+        "monitor.config.redis:RedisSource",
+        extra="redis",
+    ),
 }
 """Every kind of source."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from connectors.build import build_source
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.wires.choice import columns_of, wire_of
 from monitor.base.errors import BlindsightError, ConfigError, SourceError
@@ -13,6 +14,7 @@ from monitor.base.source import EndOfSource, Raw, RawBlock, RawMessages, RawTabl
 from monitor.cli.examine import examine
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
+from monitor.config.redis import RedisSource
 from monitor.config.root import Config, KafkaSource, SourceConfig, StdinSource
 from monitor.config.root import FileSource as FileSection
 
@@ -81,6 +83,8 @@ def _sample(source: SourceConfig) -> list[Raw]:
         from connectors.kafka.drivers.peek import peek
 
         return list(peek(source, RECORDS))
+    if isinstance(source, RedisSource):
+        return _newest(source)
     if not isinstance(source, FileSection):
         return []
     file = FileSource(source.path, mapped=columns_of(wire_of(source)))
@@ -94,6 +98,21 @@ def _sample(source: SourceConfig) -> list[Raw]:
         raise SourceError(f"{error}; see docs/serving/mapping.md") from error
     finally:
         file.close()
+
+
+def _newest(source: RedisSource) -> list[Raw]:
+    """The newest entries of a stream, read outside of the group."""
+    build_source(source, ())  # which tells where the client library is missing
+    from redis.exceptions import RedisError
+
+    from connectors.redis_stream import connected, explained, messages
+
+    try:
+        with connected(source) as client:
+            entries = client.xrevrange(source.stream, count=RECORDS)
+    except (RedisError, OSError) as error:
+        raise explained(source, error) from error
+    return [messages(source, entries[::-1])] if entries else []
 
 
 def _first(raws: Sequence[Raw]) -> Iterable[Raw]:

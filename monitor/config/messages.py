@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
 
 _LONGEST_VALUE = 60
-_SECRETS = frozenset({"options", "tokens"})  # of Kafka, of HTTP: what stands there may be a password
+_SECRETS = frozenset({"options", "tokens", "url"})  # of Kafka, HTTP, Redis: it may hold a password
 
 
 @dataclass(frozen=True, slots=True)

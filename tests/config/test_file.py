@@ -46,7 +46,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         "  tasks.toxicity.level: expected a number above 0.5 and below 1, got 95 (line 4)\n"
         "  tasks.toxicity.chart.kind: expected one of shewhart, shewhart_p, shewhart_np, laney, ewma, cusum, "
         "got 'shewart'; did you mean 'shewhart'? (line 6)\n"
-        "  sources[0].kind: expected one of file, http, kafka, stdin, got 'ftp' (line 8)\n"
+        "  sources[0].kind: expected one of file, http, kafka, redis, stdin, got 'ftp' (line 8)\n"
         "  exports: unknown key; did you mean 'export'? "
         "Allowed: tasks, sources, reports, rejects, store, alertmanager, export (line 9)"
     )
@@ -213,12 +213,14 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     task = config.tasks["toxicity"]
     assert (task.chart.sigmas, task.reference.path) == (3.0, str(tmp_path / "reference.parquet"))
     assert set(task.objective.bounds()) == set(get_args(Metric)) - {"accuracy"}
-    assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka", "http"]
-    assert config.sources[3].tokens[0].token_file == str(tmp_path / "serving.token")
-    assert config.sources[3].spool.path == str(tmp_path / "spool")
+    assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka", "answers", "http"]
+    assert config.sources[3].password_file == str(tmp_path / "redis.password")
+    assert config.sources[3].tls.ca == str(tmp_path / "ca.pem")
+    assert config.sources[4].tokens[0].token_file == str(tmp_path / "serving.token")
+    assert config.sources[4].spool.path == str(tmp_path / "spool")
     assert config.reports.kafka.options == {"compression_type": "gzip"}
     assert (config.rejects.kafka.topic, config.store.every_seconds) == ("rejects", 1.0)
-    assert config.sources[3].tls.client_ca == str(tmp_path / "clients.pem")
+    assert config.sources[4].tls.client_ca == str(tmp_path / "clients.pem")
 
 
 def test_the_example_shows_the_defaults_unless_it_says_otherwise():

@@ -12,8 +12,10 @@ from connectors.build import build_inputs, build_source
 from connectors.files import FileSource
 from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
+from connectors.redis_stream import RedisStream
 from connectors.stdin import StdinSource
 from monitor.base.errors import ConfigError
+from monitor.base.registry import SOURCES
 from monitor.base.source import RawBlock, Source
 from monitor.cli.settings import read_references
 from monitor.config.layouts import layouts
@@ -22,6 +24,7 @@ from tests.daemon import ndjson
 from tests.streams import CLASSES, answers
 
 KAFKA = {"kind": "kafka", "brokers": ["127.0.0.1:1"], "topics": ["predictions", "labels"]}
+REDIS = {"kind": "redis", "url": "redis://127.0.0.1:1", "stream": "predictions"}
 HTTP = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}}
 
 
@@ -41,6 +44,7 @@ def build(section: dict[str, Any]) -> Source:
         ({"kind": "stdin"}, StdinSource),
         (KAFKA, KafkaSource),
         (HTTP, HttpSource),
+        (REDIS, RedisStream),
     ],
 )
 @pytest.mark.parametrize("name", [None, "mine"])
@@ -56,7 +60,7 @@ def test_each_kind_becomes_its_source_under_the_name_that_metrics_use(
 
 def test_every_kind_of_source_in_the_schema_can_be_built() -> None:
     kinds = {section["properties"]["kind"]["const"] for section in sections()}
-    assert kinds == {"file", "stdin", "kafka", "http"}
+    assert kinds == set(SOURCES) == {"file", "stdin", "kafka", "http", "redis"}
 
 
 def sections() -> list[dict[str, Any]]:

@@ -1,0 +1,250 @@
+"""A stream of Redis, read in a consumer group: what our store has used counts, and XACK follows it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
+from typing import Any
+
+from redis import Redis, exceptions
+
+from monitor.base.errors import SourceError
+from monitor.base.files import read_secret
+from monitor.base.source import Raw, RawMessages, Source, SourceCounts
+from monitor.config.redis import RedisSource
+
+log = logging.getLogger(__name__)
+
+READ_BYTES, MOST_ENTRIES, MOST_CLAIMED, MOST_IN_FLIGHT = 4 << 20, 5000, 1000, 1_000_000
+ANSWER_SECONDS, POLL_SECONDS, FIRST_PAUSE, LONGEST_PAUSE = 5.0, 0.05, 0.1, 5.0
+_START, _END = b"0-0", b"%d-0" % (2**64 - 1)
+_PASSING = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError, OSError)
+_HINTS = {
+    "AuthenticationError": "check username and password_file",
+    "NoPermissionError": "allow the user +@stream, +@transaction, +@connection and the key of the stream",
+    "WRONGTYPE": "name the key of a stream",
+    "CERTIFICATE_VERIFY_FAILED": "see tls.ca",
+    "No such file": "see the files of tls, or the path of the socket",
+    "Timeout connecting": "see that it can be reached; without TLS its address begins with redis://",
+    "closed by server": "with TLS its address begins with rediss://",
+    "reset by peer": "with TLS its address begins with rediss://",
+}
+Entry = tuple[bytes, dict[bytes, bytes] | None]  # an id and fields, none where it was deleted
+Position = dict[str, Any]
+
+
+def connected(settings: RedisSource) -> Any:
+    """A client of the server, which tries nothing twice: what the first try brought would be lost."""
+    secret = settings.password_file and read_secret("password_file", settings.password_file)
+    options = {**settings.client_options, "password": secret, "socket_timeout": ANSWER_SECONDS}
+    client = Redis.from_url(settings.url, protocol=2, retry=None, **options)
+    client.ping()
+    return client
+
+
+def explained(settings: RedisSource, error: Exception) -> SourceError:
+    """Redis' error as ours: a sentence that says what to do."""
+    hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in f"{type(error)} {error}"), "")
+    return SourceError(f"Redis at {settings.url}, stream {settings.stream}: {str(error).rstrip('.')}{hint}")
+
+
+def messages(settings: RedisSource, entries: Sequence[Entry], after: Position | None = None) -> RawMessages:
+    """Entries as messages; the last six digits of a place are what stands behind the hyphen of an id."""
+    key, found = settings.field.encode(), [fields or {} for _, fields in entries]
+    values = [each.get(key, b"no field %s among %s" % (key, b", ".join(each))) for each in found]
+    orders = [_order(entry) for entry, _ in entries]
+    places = [min(ms * 10**6 + min(number, 10**6 - 1), 2**63 - 1) for ms, number in orders]
+    events = settings.mapping is not None and settings.mapping.format is not None
+    beside = [[(k.decode("utf-8", "replace"), v) for k, v in each.items() if k != key] for each in found]
+    return RawMessages(values, settings.stream, places, headers=beside if events else None, after=after)
+
+
+def _order(entry: bytes) -> tuple[int, ...]:
+    return tuple(map(int, entry.split(b"-")))
+
+
+class RedisStream(Source[Position]):
+    """Each entry is handed out once to this store, and acknowledged once its use is saved: docs/redis.md."""
+
+    up = False
+    lag: int | None = None
+    counts = SourceCounts()
+
+    def __init__(self, settings: RedisSource) -> None:
+        self.name, self._settings = settings.label, settings
+        self._stream, self._group = settings.stream, settings.group
+        self._name = f"{socket.gethostname()}-{token_hex(4)}"  # of the consumer, unless a position has one
+        self._client: Any = None
+        self._saved: Position | None = None
+        self._read, self._history, self._drift, self._most = b"", b"", 0, MOST_ENTRIES
+        self._in_flight: deque[bytes] = deque()
+        self._claimed: list[bytes] = []  # by a second consumer of ours, +claims: they come in no order
+        self._said_away, self._next_try, self._next_claim, self._pause = False, 0.0, 0.0, FIRST_PAUSE
+
+    def open(self, positions: Mapping[str, Position]) -> None:
+        if (position := positions.get(self._stream)) is not None:
+            self._saved, self._name, self._claimed = position, position["consumer"], position["claimed"]
+            self._read, self._drift = position["after"], position["drift"]
+        self._try(self._settle)
+
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        deadline = time.monotonic() + timeout_seconds
+        while (found := self._try(self._next)) is None and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, POLL_SECONDS))
+        return [] if found is None else [found]
+
+    def keep_alive(self) -> None:
+        self._try(self._settle)
+
+    def acknowledge(self, positions: Mapping[str, Position]) -> None:
+        self._saved = positions.get(self._stream, self._saved)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._try(self._settle)
+        self._drop()
+
+    def _drop(self) -> None:
+        client, self._client, self.up, self.lag = self._client, None, False, None
+        if client is not None:
+            client.close()
+
+    def _try(self, step: Callable[[], RawMessages | None]) -> RawMessages | None:
+        """What a step brings; None where the server is away, or was a moment ago."""
+        if time.monotonic() < self._next_try:
+            return None
+        try:
+            if self._client is None:
+                self._client = connected(self._settings)
+                self._begin()
+            found = step()
+            self.up, self._said_away, self._pause = True, False, FIRST_PAUSE
+            return found
+        except (exceptions.RedisError, OSError) as error:
+            self._drop()
+            self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
+            told = explained(self._settings, error)
+            gone = "NOGROUP" in str(error) or "no such key" in str(error)  # `_begin` makes it anew
+            if not (gone or isinstance(error, _PASSING)) or isinstance(error, exceptions.AuthenticationError):
+                raise told from error
+            level, self._said_away = logging.DEBUG if self._said_away else logging.WARNING, True
+            log.log(level, "source %s: %s; trying again", self.name, told)
+            return None
+
+    def _begin(self) -> None:
+        """Have a group, at our position, or at the end of the stream that `start` names."""
+        at = self._read or {"earliest": b"0", "latest": b"$"}[self._settings.start]
+        try:
+            self._client.xgroup_create(self._stream, self._group, at, mkstream=True)
+            log.warning("source %s: made the group %s, from %s on", self.name, self._group, at.decode())
+        except exceptions.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+        info = self._client.xinfo_stream(self._stream)
+        if "entries-added" not in info:
+            raise exceptions.InvalidResponse("this server is older than version 7, which is needed")
+        last = info["last-generated-id"]
+        if self._read and _order(self._read) > _order(last):
+            text = "source %s: the stream ends at %s, before our %s: it was made anew, or has lost entries"
+            log.warning(text, self.name, last.decode(), self._read.decode())
+            self._client.xgroup_setid(self._stream, self._group, last)
+            self._read = last
+        self._read = self._read or self._passed(self._client.xinfo_groups(self._stream))[0]
+        self._history, self._in_flight = _START, deque()
+
+    def _settle(self) -> None:
+        """Acknowledge what is used and saved, and show the group that our consumers live."""
+        if (saved := self._saved) is not None:
+            done = [entry for entry in self._claimed if entry in saved["claimed"]]
+            while self._in_flight and _order(self._in_flight[0]) <= _order(saved["after"]):
+                done.append(self._in_flight.popleft())
+            if done:
+                self._client.xack(self._stream, self._group, *done)
+            self._claimed = [entry for entry in self._claimed if entry not in saved["claimed"]]
+        for name in (self._name, self._name + "+claims") if self._claimed else (self._name,):
+            self._given(name, _END, 1)
+
+    def _next(self) -> RawMessages | None:
+        """What the group gave before and was not used; then what the dead held; then what is new."""
+        self._settle()
+        if len(self._in_flight) >= MOST_IN_FLIGHT:
+            return None
+        if self._history:
+            given = self._given(self._name, self._history, self._most)
+            self._history = given[-1][0] if given else b""
+            held = [] if given else self._given(self._name + "+claims", _START, MOST_CLAIMED)
+            return self._hand_out(given) or self._hand_out(held, claimed=True)
+        if time.monotonic() < self._next_claim or self._claimed:
+            return self._new()
+        self._next_claim = time.monotonic() + self._settings.claim_seconds / 4
+        return self._hand_out(self._of_the_dead(), claimed=True) or self._new()
+
+    def _of_the_dead(self) -> list[Entry]:
+        """Claim from a consumer that has not asked for long; of one that is only slow, nothing."""
+        stream, group, idle = self._stream, self._group, int(1000 * self._settings.claim_seconds)
+        for other in self._client.xinfo_consumers(stream, group):
+            who = other["name"].decode()
+            if other["idle"] >= idle and other["pending"] and who.removesuffix("+claims") != self._name:
+                held = self._client.xpending_range(stream, group, "-", "+", MOST_CLAIMED, who)
+                log.warning("source %s: takes %d entries over from %s", self.name, len(held), who)
+                ids = [each["message_id"] for each in held]
+                return list(self._client.xclaim(stream, group, self._name + "+claims", idle, ids))
+        return []
+
+    def _new(self) -> RawMessages | None:
+        """What the group has given to nobody, and how many entries were deleted before these.
+
+        Redis counts what the group has passed, but in version 7.0 not a gap: `drift` is what that lacks.
+        """
+        pipe = self._client.pipeline(transaction=True)
+        pipe.xinfo_stream(self._stream).xinfo_groups(self._stream)
+        pipe.xreadgroup(self._group, self._name, {self._stream: ">"}, count=self._most)
+        info, before, reply, after = pipe.xinfo_groups(self._stream).execute()
+        given: list[Entry] = reply[0][1] if reply else []
+        (start, was), (_, now) = self._passed(before), self._passed(after)
+        added, missed, passed = info["entries-added"], 0, (now or 0) + self._drift
+        if given and given[0][0] == info["first-entry"][0]:
+            passed = added - info["length"]
+            missed = 0 if was is None or start == _START else passed - was - self._drift
+            passed += len(given)
+        passed = added if len(given) < self._most else passed
+        self._drift = passed - now if now is not None else self._drift  # it is None after an XDEL
+        self.lag = max(min(added - passed, info["length"]), 0)
+        return self._hand_out(given, missed)
+
+    def _hand_out(self, given: list[Entry], missed: int = 0, claimed: bool = False) -> RawMessages | None:
+        """Those that were not handed out before; who was deleted is counted."""
+        if claimed:
+            new = [each for each in given if each[0] not in self._claimed]
+            self._claimed = self._claimed + [entry for entry, _ in new]
+        else:
+            new = [each for each in given if _order(each[0]) > _order(self._read)]
+            self._in_flight.extend(entry for entry, _ in given)
+            self._read = new[-1][0] if new else self._read
+        here = [each for each in new if each[1]]
+        missed = max(missed, 0) + len(new) - len(here)
+        if missed:
+            text = (
+                "source %s: %d entries were deleted before they were read; keep more (MAXLEN), or read faster"
+            )
+            log.warning(text, self.name, missed)
+        gap, overlap = self.counts.gap_records + missed, self.counts.overlap_records + claimed * len(here)
+        self.counts = SourceCounts(gap_records=gap, overlap_records=overlap)
+        if not here:
+            return None
+        after = {"after": self._read, "drift": self._drift, "consumer": self._name, "claimed": self._claimed}
+        raw = messages(self._settings, here, after)
+        self._most = max(1, min(MOST_ENTRIES, READ_BYTES * len(here) // max(sum(map(len, raw.values)), 1)))
+        return raw
+
+    def _given(self, consumer: str, after: bytes, count: int) -> list[Entry]:
+        reply = self._client.xreadgroup(self._group, consumer, {self._stream: after}, count=count)
+        return reply[0][1] if reply else []
+
+    def _passed(self, groups: list[dict[str, Any]]) -> tuple[bytes, int | None]:
+        ours = next(group for group in groups if group["name"] == self._group.encode())
+        return ours["last-delivered-id"], ours["entries-read"]

@@ -1,0 +1,85 @@
+"""The section of a `redis` source: where its stream is, and how we log in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from monitor.config.alertmanager import ClientTls
+from monitor.config.mapping import MAPPING, FieldMapping
+from monitor.config.section import Problem, demand, sane
+from monitor.config.sources import SourceSection
+
+_URL = re.compile(r"(rediss?://[^\s/@?#]+(/\d+)?|unix:///[^\s@?#]+)")
+
+
+class RedisSource(SourceSection):
+    """A stream of a Redis server, version 7 or later."""
+
+    files = ("password_file",)
+
+    kind: Literal["redis"] = Field(description="A stream of Redis.")
+    # Whoever writes a password into it is told so; until then it must not reach a log.
+    url: str = Field(
+        repr=False,
+        description="redis://host:port/database, rediss:// for TLS, or unix:///path; without a login.",
+    )
+    stream: str = Field(description="The key of the stream: predictions and labels, in any mixture.")
+    group: str = Field(default="blindsight", min_length=1, description="The consumer group; made if absent.")
+    field: str = Field(default="value", min_length=1, description="The field of an entry that is the record.")
+    start: Literal["earliest", "latest"] = Field(
+        default="earliest", description="Where a stream begins that no group of this name has read."
+    )
+    claim_seconds: float = Field(
+        default=60.0,
+        ge=1,
+        le=86_400,
+        description="A consumer of the group that has not asked for so long is dead; its entries are claimed",
+    )
+    username: str | None = Field(default=None, min_length=1, description="Of the login; default if absent.")
+    password_file: str | None = Field(
+        default=None, min_length=1, description="A file that holds the password; read for each connection."
+    )
+    tls: ClientTls | None = Field(
+        default=None, description="For rediss: whom we trust and who we are; the system's trust if absent."
+    )
+    name: str | None = Field(
+        default=None, min_length=1, max_length=200, description="In metrics; the stream's if absent."
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or self.stream
+
+    @property
+    def client_options(self) -> dict[str, str | None]:
+        """What the client is told, but for the password."""
+        tls = (
+            {}
+            if self.tls is None
+            else {"ca_certs": self.tls.ca, "certfile": self.tls.cert, "keyfile": self.tls.key}
+        )
+        return {"username": self.username, **{f"ssl_{key}": value for key, value in tls.items()}}
+
+    @model_validator(mode="after")
+    def _fits(self) -> RedisSource:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        yield sane("stream", [self.stream])
+        if not _URL.fullmatch(self.url):  # what stands there is not repeated: it may hold a password
+            yield (
+                "url",
+                "expected an address such as 'redis://127.0.0.1:6379/0', 'rediss://…' or 'unix:///path', got "
+                "another; a login is given as username and password_file",
+            )
+        if self.username is not None and self.password_file is None:
+            yield "password_file", "missing: a username is given together with the file of its password"
+        if self.tls is not None and not self.url.startswith("rediss:"):
+            yield "tls", "expected it with a rediss:// address only: write rediss://, or leave tls out"
