@@ -16,11 +16,10 @@ from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.reports.window_report import WindowReport
 from monitor.testing import HandClock, ListSinks, ListSource
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import answers, task
 
 TASKS = {"t": task(window={"max_age_seconds": 60})}
-SECONDS = 20.0
 
 
 def records(n: int, seed: int = 1, **more: Any) -> list[dict[str, Any]]:
@@ -28,7 +27,7 @@ def records(n: int, seed: int = 1, **more: Any) -> list[dict[str, Any]]:
 
 
 def until(done: Callable[[], bool], what: str) -> None:
-    wait_until(done, SECONDS, what, pause=0.005)
+    wait_until(done, what, pause=0.005)
 
 
 class Rigged:
@@ -43,7 +42,7 @@ class Rigged:
         self.agent = Agent(self.engine, inputs, self.sinks, self.clock)
 
     def finish(self) -> None:
-        assert self.agent.wait(SECONDS), "the agent did not end"
+        assert self.agent.wait(PATIENCE_SECONDS), "the agent did not end"
 
     @property
     def sizes(self) -> list[tuple[int, str]]:
@@ -58,7 +57,7 @@ class Gated(Engine):
         self.gate = threading.Event()
 
     def absorb(self, chunk: Chunk, now: float) -> list[WindowReport]:
-        assert self.gate.wait(SECONDS)
+        assert self.gate.wait(PATIENCE_SECONDS)
         return super().absorb(chunk, now)
 
 

@@ -19,17 +19,17 @@ from typing import Any
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.services.process import stop, wait_until
+from tests.services.process import PATIENCE_SECONDS, stop, wait_until
 from tests.streams import CLASSES, Record
 
 ROOT = Path(__file__).parents[1]
-WITHIN_SECONDS = 60.0
-"""How long a test waits for what happens in a fraction of a second on a machine that is not busy; on two
-cores that seven processes share a start alone has taken 20 s."""
 
 
 def command(
-    *arguments: str | Path, stdin: Any = subprocess.DEVNULL, cwd: Path | None = None, seconds: float = 60
+    *arguments: str | Path,
+    stdin: Any = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    seconds: float = PATIENCE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `blindsight` with these arguments to its end."""
     return subprocess.run(
@@ -168,9 +168,7 @@ class DaemonProcess:
         assert found is not None, self.log
         return int(found[1])
 
-    def until(
-        self, done: Callable[[], object], what: str, seconds: float = WITHIN_SECONDS, pause: float = 0.05
-    ) -> None:
+    def until(self, done: Callable[[], object], what: str, pause: float = 0.05) -> None:
         """Wait until something is so; AssertionError with the log if it never is, or the process ended."""
 
         def so_or_ended() -> bool:
@@ -181,14 +179,16 @@ class DaemonProcess:
             return False
 
         try:
-            wait_until(so_or_ended, seconds, what, pause)
+            wait_until(so_or_ended, what, pause)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log}") from None
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of an HTTP answer."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -212,7 +212,7 @@ class DaemonProcess:
         """Send a signal that ends it; the exit code, and the seconds that it took."""
         began = time.monotonic()
         self.send(number)
-        code = self.process.wait(WITHIN_SECONDS)
+        code = self.process.wait(PATIENCE_SECONDS)
         return code, time.monotonic() - began
 
     def reload(self, config: Mapping[str, Any] | str) -> str:

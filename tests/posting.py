@@ -15,6 +15,7 @@ from connectors.http import HttpSource
 from monitor.base.records import TaskLayout
 from monitor.base.source import RawBlock
 from monitor.config.root import HttpSource as HttpSettings
+from tests.services.process import PATIENCE_SECONDS
 
 SPAM = TaskLayout("spam", ("no", "yes"))
 HAM = TaskLayout("ham", ("no", "yes"))
@@ -44,7 +45,7 @@ class Posted:
 
     def open(self, positions: dict[str, int] | None = None) -> None:
         self.source.open(positions or {})
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.source.port}", timeout=10)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.source.port}", timeout=PATIENCE_SECONDS)
 
     def close(self) -> None:
         self.client.close()
@@ -69,7 +70,7 @@ class Posted:
         return found
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.source.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.source.port), timeout=PATIENCE_SECONDS)
 
     def raw(self, data: bytes) -> bytes:
         """Everything that is answered to these bytes until the other side closes."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.process import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[1]
 MOST_FUNCTION_LINES = 40
 HEAVY = ("kafka", "sklearn", "pyarrow", "pandas", "h11", "yaml", "pydantic", "typer", "rich")
@@ -78,7 +80,12 @@ def imported(statement: str) -> dict[str, list[str]]:
         "    'filters': [] if list(warnings.filters)[-len(filters):] == filters else ['changed']}))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=True,
     )
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found

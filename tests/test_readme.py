@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.daemon import DaemonProcess, ndjson
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import answers
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +53,7 @@ def test_a_command_prints_what_its_page_says(command, expected):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     checker = doctest.OutputChecker()

@@ -24,6 +24,7 @@ from monitor.engine.engine import Engine, EngineSettings
 from monitor.testing import ListSource, Marker
 from tests.agents import TASKS, Broken, Counting, Gated, Rigged, Stumbling, records, until
 from tests.daemon import ROOT, configuration, ndjson, write_configuration
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import Rig, lines, task
 
 
@@ -118,7 +119,7 @@ def test_a_crash_ends_the_process_at_once_with_nothing_drained(tmp_path: Path) -
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 137, done.stderr

@@ -15,7 +15,7 @@ from monitor.base.source import Input
 from monitor.config.layouts import layouts
 from monitor.engine.engine import EngineSettings
 from monitor.testing import HandClock, ListSinks, ListSource
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import answers, task
 
 START = 1.7e9
@@ -143,7 +143,7 @@ def test_an_agent_ages_its_windows_on_after_a_jump_of_the_wall_clock_that_was_ta
     agent = Agent(EngineSettings(tasks).build(), [Input(source, decode)], sinks, clocks.read)
     agent.start()
     try:
-        wait_until(lambda: sum(s.pending for s in agent.view().engine.series) == 30, 20, "30 answers wait")
+        wait_until(lambda: sum(s.pending for s in agent.view().engine.series) == 30, "30 answers wait")
         clocks.wall.advance(1e6)
         time.sleep(0.2)
         clocks.wall.advance(-1e6)
@@ -153,10 +153,10 @@ def test_an_agent_ages_its_windows_on_after_a_jump_of_the_wall_clock_that_was_ta
         assert sinks.windows == [], "no older for the jump"
         clocks.wall.advance(2)
         clocks.monotonic.advance(2)
-        wait_until(lambda: len(sinks.windows) == 1, 20, "the window closed")
+        wait_until(lambda: len(sinks.windows) == 1, "the window closed")
     finally:
         agent.stop()
-        assert agent.wait(20)
+        assert agent.wait(PATIENCE_SECONDS)
     assert (sinks.windows[0].size, sinks.windows[0].closed_by) == (30, "age")
 
 

@@ -16,7 +16,7 @@ from monitor.base.records import Chunk, TaskLayout
 from monitor.base.source import Input, Raw, SourceCounts
 from monitor.reports.views import SourceView
 from monitor.testing import ListSource, Marker
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 LAYOUT = TaskLayout("t", ("ok", "bad"))
 RECORDS = [{"id": str(i), "model": "erm", "scores": [0.25, 0.75]} for i in range(20)]
@@ -37,14 +37,14 @@ class Fed:
 
     def finish(self) -> None:
         self.feeder.stop()
-        self.feeder.join(10)
+        self.feeder.join(PATIENCE_SECONDS)
 
     def taken(self) -> list[Chunk]:
         return [self.chunks.get_nowait() for _ in range(self.chunks.qsize())]
 
 
 def until(done: Any, what: str) -> None:
-    wait_until(done, 10, what, pause=0.002)
+    wait_until(done, what, pause=0.002)
 
 
 @pytest.fixture

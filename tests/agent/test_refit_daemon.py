@@ -107,7 +107,7 @@ def test_refits_are_published_and_a_killed_worker_costs_one_of_them(tmp_path: Pa
         assert {"ssme", "ensemble", "labelled", "average_confidence"} <= estimators
         code, _ = daemon.end()
         assert code == 0
-        wait_until(lambda: not Path(f"/proc/{other}").exists(), 10, "the worker has ended with the daemon")
+        wait_until(lambda: not Path(f"/proc/{other}").exists(), "the worker has ended with the daemon")
     versions = {w["window"]: w["calibration"] for w in read_windows(tmp_path / "windows.ndjson")}
     assert versions[0]["method"] != "ssme"
     assert versions[6] == {"method": "ssme", "version": 2}
@@ -125,7 +125,7 @@ def test_a_worker_that_hangs_is_given_up_while_records_are_used_and_metrics_serv
         until_used(daemon, 700)
         assert daemon.get("/-/healthy")[0] == 200
         daemon.until(lambda: daemon.metrics().total("refit_failures_total") >= 1, "it is given up")
-        wait_until(lambda: child not in workers(daemon), 10, "the stopped child is gone")
+        wait_until(lambda: child not in workers(daemon), "the stopped child is gone")
         assert re.search(
             r"refused, .*the refit took longer than the 20 s that ssme\.seconds allows", daemon.log
         )
@@ -137,4 +137,4 @@ def test_a_daemon_killed_leaves_no_worker(tmp_path: Path) -> None:
         until_refitted(daemon, 200)
         [child] = workers(daemon)
         daemon.end(signal.SIGKILL)
-        wait_until(lambda: not Path(f"/proc/{child}").exists(), 10, "the worker has ended with the daemon")
+        wait_until(lambda: not Path(f"/proc/{child}").exists(), "the worker has ended with the daemon")

@@ -19,10 +19,9 @@ from monitor.agent.refit_process import Limits, RefitWorker
 from monitor.engine.refit.fit import refit
 from tests.daemon import ROOT
 from tests.engine.refit.jobs import job
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
-SECONDS = 60.0
-PLENTY = Limits(SECONDS, 1e9)
+PLENTY = Limits(PATIENCE_SECONDS, 1e9)
 LONG = job(rows=20_000, labelled=2_000, models=7, metrics=("accuracy", "ece", "auroc"))
 """Takes many seconds."""
 
@@ -69,7 +68,7 @@ def test_a_child_that_died_between_two_jobs_costs_nobody_anything(worker: RefitW
     before = worker.pid
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: reapable(before), SECONDS, "it is dead")
+    wait_until(lambda: reapable(before), "it is dead")
     assert worker.run(job(rows=0), PLENTY).refused == "ssme: no rows"
     assert worker.pid != before
 
@@ -116,7 +115,7 @@ def test_a_child_that_is_stopped_counts_as_one_that_hangs(worker: RefitWorker) -
 def test_a_refit_beyond_its_memory_is_refused_by_the_child_itself(worker: RefitWorker) -> None:
     worker.run(job(rows=0), PLENTY)
     before = worker.pid
-    found = worker.run(LONG, Limits(SECONDS, 2e6))
+    found = worker.run(LONG, Limits(PATIENCE_SECONDS, 2e6))
     assert found.refused == (
         "the refit needed more than the 2,000,000 bytes of memory that ssme.memory_bytes allows; raise it, "
         "or lower ssme.max_rows"
@@ -180,7 +179,7 @@ SAYING = "import sys, time\nsay = lambda b: (sys.stdout.buffer.write(b), sys.std
 )
 def test_a_child_that_is_no_worker_is_a_refusal(program: str, refused: str) -> None:
     with RefitWorker(("-c", program)) as found:
-        limits = Limits(0.3 if "took longer" in refused else SECONDS, 1e9)
+        limits = Limits(0.3 if "took longer" in refused else PATIENCE_SECONDS, 1e9)
         said = str(found.run(job(), limits).refused)
         assert said.startswith(refused)
         assert found.pid is None
@@ -231,7 +230,7 @@ def test_the_child_ends_when_the_agent_is_killed() -> None:
     finally:
         agent.kill()
         agent.communicate()
-    wait_until(lambda: gone(child), 10.0, "the child has noticed")
+    wait_until(lambda: gone(child), "the child has noticed")
 
 
 def test_the_child_lets_the_agent_hear_of_ctrl_c(worker: RefitWorker) -> None:

@@ -16,9 +16,7 @@ from monitor.agent.refits import Refitter, Worker
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob, RefitResult
 from tests.engine.refit.jobs import job
-from tests.services.process import wait_until
-
-SECONDS = 60.0
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 
 class Refitted:
@@ -48,7 +46,7 @@ class Gated:
 
     def run(self, job: RefitJob, limits: Limits) -> RefitResult:
         self.limits.append(limits)
-        assert self.gate.wait(SECONDS)
+        assert self.gate.wait(PATIENCE_SECONDS)
         if self.error is not None:
             raise self.error
         return RefitResult(job.task, job.number, job.sequence, job.time, refused="no", seconds=2.0)
@@ -99,7 +97,7 @@ def until_published(refitter: Refitter, refitted: Refitted, count: int) -> None:
         refitter.step(refitted, 12.0)
         return len(refitted.published) >= count
 
-    wait_until(so, SECONDS, f"{count} results are published")
+    wait_until(so, f"{count} results are published")
 
 
 def test_a_step_waits_for_no_refit(refitter: Refitter, gated: Gated, refitted: Refitted) -> None:
@@ -143,7 +141,7 @@ def test_stopping_waits_for_no_refit_and_drops_it(gated: Gated, refitted: Refitt
     found.start()
     refitted.due = [job(number=1), job(number=2)]
     found.step(refitted, 10.0)
-    wait_until(lambda: len(gated.limits) == 1, SECONDS, "the first job runs")
+    wait_until(lambda: len(gated.limits) == 1, "the first job runs")
     found.stop()
     assert gated.closed
     found.step(refitted, 11.0)
@@ -156,7 +154,7 @@ def test_with_a_real_worker_that_is_killed_the_next_refit_is_good(
     refitter, worker = real
     refitted.due = [job(rows=20_000, labelled=2_000, models=7, number=1)]
     refitter.step(refitted, 10.0)
-    wait_until(lambda: worker.pid is not None, SECONDS, "the child runs")
+    wait_until(lambda: worker.pid is not None, "the child runs")
     time.sleep(0.3)
     os.kill(worker.pid or 0, signal.SIGKILL)
     until_published(refitter, refitted, 1)
@@ -173,7 +171,7 @@ def test_stopping_ends_the_child_at_work(refitted: Refitted) -> None:
     found.start()
     refitted.due = [job(rows=20_000, labelled=2_000, models=7)]
     found.step(refitted, 10.0)
-    wait_until(lambda: worker.pid is not None, SECONDS, "the child runs")
+    wait_until(lambda: worker.pid is not None, "the child runs")
     child = worker.pid
     found.stop()
     assert worker.pid is None

@@ -26,10 +26,9 @@ from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine
 from monitor.store import Store
 from monitor.testing import ListSinks, ListSource
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Rig, answers
 
-SECONDS = 20.0
 AN_ID = "01700000000000000000-0123abcd"
 
 
@@ -69,7 +68,7 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.agent.stop()
-        assert self.agent.wait(SECONDS)
+        assert self.agent.wait(PATIENCE_SECONDS)
         self.keeper.close(5)
 
 
@@ -151,9 +150,9 @@ def test_answers_that_nobody_collects_are_bounded(folder: RequestFolder) -> None
 def test_an_agent_acts_once_saves_answers_and_clears_up(tmp_path: Path, folder: RequestFolder) -> None:
     with Running(tmp_path) as running:
         numbers = [folder.place("count", {"what": i}) for i in range(3)]
-        found = [folder.collect(number, SECONDS) for number in numbers]
+        found = [folder.collect(number, PATIENCE_SECONDS) for number in numbers]
         assert found == [Outcome(True, f"Counted {i}.") for i in range(3)]
-        wait_until(lambda: not folder.waiting(), SECONDS, "the requests are removed")
+        wait_until(lambda: not folder.waiting(), "the requests are removed")
         assert running.agent.view().healthy
     assert counted(tmp_path)[0] == 3
     assert list(folder.path.iterdir()) == []
@@ -164,7 +163,7 @@ def test_refusals_failures_and_unknown_kinds_are_answered_and_stop_nothing(
 ) -> None:
     with Running(tmp_path) as running:
         asked = [("count", {"refuse": 1}), ("count", {"fail": 1}), ("cuont", {}), ("zap", {}), ("count", {})]
-        found = [folder.collect(folder.place(kind, body), SECONDS) for kind, body in asked]
+        found = [folder.collect(folder.place(kind, body), PATIENCE_SECONDS) for kind, body in asked]
         assert running.agent.view().healthy
     assert [answer.text for answer in found if not answer.done] == [
         "it may not be.",
@@ -186,8 +185,8 @@ def test_damaged_and_misnamed_files_are_put_aside(
     (folder.path / "mine.json").write_bytes(b"{}")
     (folder.path / "notes.txt").write_bytes(b"not ours")
     with Running(tmp_path):
-        damaged = folder.collect(AN_ID, SECONDS)
-        assert folder.collect(folder.place("count", {}), SECONDS) == Outcome(True, "Counted .")
+        damaged = folder.collect(AN_ID, PATIENCE_SECONDS)
+        assert folder.collect(folder.place("count", {}), PATIENCE_SECONDS) == Outcome(True, "Counted .")
     assert damaged is not None
     assert not damaged.done
     assert f"request {AN_ID} is damaged: Input data was truncated; ask again" in damaged.text
@@ -207,11 +206,11 @@ def test_requests_wait_while_nothing_can_be_saved(tmp_path: Path, folder: Reques
 
         running.keeper._store.commit = refuse
         number = folder.place("count", {})
-        wait_until(lambda: running.agent.view().store_failures > 0, SECONDS, "saving fails")
+        wait_until(lambda: running.agent.view().store_failures > 0, "saving fails")
         assert folder.collect(number, 0.3) is None, "what is not saved is not said to be done"
         running.keeper._store.commit = commit
         running.agent.stop()  # which saves
-        assert folder.collect(number, SECONDS) == Outcome(True, "Counted .")
+        assert folder.collect(number, PATIENCE_SECONDS) == Outcome(True, "Counted .")
     assert counted(tmp_path)[0] == 1
 
 
@@ -232,7 +231,7 @@ KILLED = """
 
     setattr(owner, sys.argv[2], killing)
     with own.Running(Path(sys.argv[1])) as running:
-        running.agent.wait(30)
+        running.agent.wait(own.PATIENCE_SECONDS)
 """
 
 
@@ -245,9 +244,9 @@ def test_a_kill_around_any_step_does_it_once(
         pass  # a store with a state in it
     number = folder.place("count", {})
     arguments = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), step, when]
-    assert subprocess.run(arguments, check=False, timeout=60).returncode == 137
+    assert subprocess.run(arguments, check=False, timeout=PATIENCE_SECONDS).returncode == 137
     with Running(tmp_path):
-        assert folder.collect(number, SECONDS) == Outcome(True, "Counted .")
-        wait_until(lambda: not folder.waiting(), SECONDS, "the request is removed")
+        assert folder.collect(number, PATIENCE_SECONDS) == Outcome(True, "Counted .")
+        wait_until(lambda: not folder.waiting(), "the request is removed")
         time.sleep(1.2)  # another look: nothing is done again
     assert counted(tmp_path)[0] == 1

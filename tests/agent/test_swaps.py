@@ -27,10 +27,8 @@ from monitor.engine.engine import Engine, EngineSettings
 from monitor.reports.window_report import WindowReport
 from monitor.testing import HandClock, ListSinks, ListSource
 from tests.daemon import configuration, ndjson, write_configuration
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Record, answers, task
-
-SECONDS = 20.0
 
 
 def records(n: int, seed: int = 1, **more: Any) -> list[Record]:
@@ -38,7 +36,7 @@ def records(n: int, seed: int = 1, **more: Any) -> list[Record]:
 
 
 def until(done: Callable[[], bool], what: str) -> None:
-    wait_until(done, SECONDS, what, pause=0.005)
+    wait_until(done, what, pause=0.005)
 
 
 class Gate:
@@ -51,7 +49,7 @@ class Gate:
 
         def gated(engine: Engine, chunk: Chunk, now: float) -> list[WindowReport]:
             self.reached.set()
-            assert self.open.wait(SECONDS)
+            assert self.open.wait(PATIENCE_SECONDS)
             return absorb(engine, chunk, now)
 
         monkeypatch.setattr(Engine, "absorb", gated)
@@ -85,7 +83,7 @@ def rigged() -> Iterator[Callable[[list[Record]], Rigged]]:
     yield new
     for each in made:
         each.agent.stop()
-        assert each.agent.wait(SECONDS)
+        assert each.agent.wait(PATIENCE_SECONDS)
 
 
 New = Callable[[list[Record]], Rigged]
@@ -107,7 +105,7 @@ def test_a_swap_that_raises_leaves_the_old_engine_at_work(
     until(lambda: rig.received == 150, "the answers are used")
     outcome = rig.agent.reconfigure(broken)
     with pytest.raises(ZeroDivisionError):
-        outcome.result(SECONDS)
+        outcome.result(PATIENCE_SECONDS)
     stream += records(50, seed=2, start=1.7e9 + 150)
     until(lambda: rig.received == 200, "the old engine goes on")
     assert [window.size for window in rig.sinks.windows] == [100, 100]
@@ -123,8 +121,8 @@ def test_swaps_after_one_that_raised_are_made(rigged: New) -> None:
     bad = rig.agent.reconfigure(broken)
     new = EngineSettings({"t": task(window={"size": 40})})
     good = rig.agent.reconfigure(lambda engine: engine.reconfigured(new, {"t"}))
-    assert good.result(SECONDS) is None
-    assert isinstance(bad.exception(SECONDS), ZeroDivisionError)
+    assert good.result(PATIENCE_SECONDS) is None
+    assert isinstance(bad.exception(PATIENCE_SECONDS), ZeroDivisionError)
     assert [(window.size, window.closed_by) for window in rig.sinks.windows] == [(50, "end")]
 
 
@@ -133,17 +131,17 @@ def test_the_outcome_is_known_once_the_engine_is_replaced_and_not_before(
 ) -> None:
     gate = Gate(monkeypatch)
     rig = rigged(records(50))
-    assert gate.reached.wait(SECONDS)
+    assert gate.reached.wait(PATIENCE_SECONDS)
     outcome = rig.agent.reconfigure(unchanged)
     assert not outcome.done()
     gate.open.set()
-    assert outcome.result(SECONDS) is None
+    assert outcome.result(PATIENCE_SECONDS) is None
 
 
 def test_a_swap_that_was_given_up_is_not_made(rigged: New, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     rig = rigged(records(50))
-    assert gate.reached.wait(SECONDS)
+    assert gate.reached.wait(PATIENCE_SECONDS)
     made: list[str] = []
 
     def swap(engine: Engine, name: str) -> tuple[Engine, list[WindowReport]]:
@@ -154,7 +152,7 @@ def test_a_swap_that_was_given_up_is_not_made(rigged: New, monkeypatch: pytest.M
     second = rig.agent.reconfigure(lambda engine: swap(engine, "second"))
     assert first.cancel()
     gate.open.set()
-    second.result(SECONDS)
+    second.result(PATIENCE_SECONDS)
     assert made == ["second"]
     with pytest.raises(CancelledError):
         first.result()
@@ -165,13 +163,13 @@ def test_an_agent_that_has_ended_replaces_nothing_and_says_so(
 ) -> None:
     gate = Gate(monkeypatch)
     rig = rigged(records(50))
-    assert gate.reached.wait(SECONDS)
+    assert gate.reached.wait(PATIENCE_SECONDS)
     rig.agent.stop()
     gate.open.set()
-    assert rig.agent.wait(SECONDS)
+    assert rig.agent.wait(PATIENCE_SECONDS)
     late = rig.agent.reconfigure(unchanged)
     with pytest.raises(BlindsightError, match="the agent has ended"):
-        late.result(SECONDS)
+        late.result(PATIENCE_SECONDS)
 
 
 def test_a_swap_that_waits_when_the_engine_fails_is_not_waited_for_in_vain(
@@ -181,15 +179,15 @@ def test_a_swap_that_waits_when_the_engine_fails_is_not_waited_for_in_vain(
 
     def failing(engine: Engine, chunk: Chunk, now: float) -> list[WindowReport]:
         reached.set()
-        assert fail.wait(SECONDS)
+        assert fail.wait(PATIENCE_SECONDS)
         raise ZeroDivisionError("0 of 0")
 
     monkeypatch.setattr(Engine, "absorb", failing)
     rig = rigged(records(50))
-    assert reached.wait(SECONDS)
+    assert reached.wait(PATIENCE_SECONDS)
     outcome = rig.agent.reconfigure(unchanged)
     fail.set()
-    assert isinstance(outcome.exception(SECONDS), BlindsightError)
+    assert isinstance(outcome.exception(PATIENCE_SECONDS), BlindsightError)
 
 
 class House:
@@ -270,7 +268,7 @@ def test_a_reload_waits_for_a_busy_engine_only_so_long_and_is_not_made_later(
         gate = Gate(patch)
         with house.stream.open("ab") as file:
             file.write(ndjson(records(100)))
-        assert gate.reached.wait(SECONDS)
+        assert gate.reached.wait(PATIENCE_SECONDS)
         house.reload()
         gate.open.set()
     assert "the old one holds: the engine was busy for 0 s; reload again when it has caught up" in caplog.text
@@ -279,7 +277,7 @@ def test_a_reload_waits_for_a_busy_engine_only_so_long_and_is_not_made_later(
     house.given = 100
     house.give(100)
     assert [window.estimates[0].result.level for window in house.windows] == [0.95, 0.95]
-    monkeypatch.setattr(daemon_module, "_SWAP_SECONDS", SECONDS)
+    monkeypatch.setattr(daemon_module, "_SWAP_SECONDS", PATIENCE_SECONDS)
     house.reload()
     assert house.view.reload_successful
 
@@ -292,7 +290,7 @@ def test_a_reload_that_has_begun_and_does_not_end_is_not_called_done(
     reconfigured = Engine.reconfigured
 
     def slow(engine: Engine, *rest: Any) -> tuple[Engine, list[WindowReport]]:
-        assert release.wait(SECONDS)
+        assert release.wait(PATIENCE_SECONDS)
         return reconfigured(engine, *rest)
 
     house.write(level=0.8)

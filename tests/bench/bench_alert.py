@@ -71,7 +71,9 @@ def seconds_until_paged(way: Way) -> float:
             stream.add(100, "m", weights=DEGRADED)
             time.sleep(0.5)
         wait_until(
-            lambda: bool(webhook.told("/pager", "firing", model="m")), PATIENCE_SECONDS, "it pages", 0.01
+            lambda: bool(webhook.told("/pager", "firing", model="m")),
+            "it pages",
+            0.01,
         )
         return time.monotonic() - began
 

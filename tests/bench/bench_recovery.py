@@ -90,17 +90,17 @@ def until_ready(folder: Path, rows: int) -> tuple[float, float]:
     """Start, wait until it is ready, add an answer, wait for the checkpoint, kill; the two times."""
     began = time.monotonic()
     with DaemonProcess(folder, config(rows)) as daemon:
-        wait_until(lambda: "Running: metrics" in daemon.log, PATIENCE_SECONDS, "it runs")
-        wait_until(lambda: daemon.get("/-/ready")[0] == 200, PATIENCE_SECONDS, "it is ready")
+        wait_until(lambda: "Running: metrics" in daemon.log, "it runs", seconds=PATIENCE_SECONDS)
+        wait_until(lambda: daemon.get("/-/ready")[0] == 200, "it is ready", seconds=PATIENCE_SECONDS)
         ready = time.monotonic()
         with (folder / "stream.ndjson").open("a") as stream:
             stream.write(json.dumps({"id": f"r{ready}", "model": "m0", "scores": [0.1, 0.9]}) + "\n")
         size = (folder / "stream.ndjson").stat().st_size
         wait_until(
             lambda: size in saved_positions(folder / "store").values(),
-            PATIENCE_SECONDS,
             "it is saved",
             pause=0.02,
+            seconds=PATIENCE_SECONDS,
         )
         return ready - began, time.monotonic() - ready
 

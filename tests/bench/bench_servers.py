@@ -251,7 +251,7 @@ def running(name: str, tls: Tls = None) -> Iterator[Server]:
         assert process.pid is not None
         server = Server(port, process.pid)
         try:
-            wait_until(lambda: server.listens, 60, "it listens", 0.01)
+            wait_until(lambda: server.listens, "it listens", 0.01)
             yield server
         finally:
             process.kill()

@@ -93,7 +93,7 @@ def _kill_half_way(session: Any, splits: int) -> None:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return any(stage is not None and 2 * stage.numCompletedTasks >= splits for stage in stages)
 
-    wait_until(half, 600, "half of the splits have been read", pause=0.01)
+    wait_until(half, "half of the splits have been read", pause=0.01, seconds=600)
     kill_an_executor()
 
 

@@ -237,9 +237,9 @@ def over_the_socket(folder: Path, requests: int, seed: int) -> Tally:
             if slow:
                 pieces = [pieces[0][i : i + 40] for i in range(0, 800, 40)]
             _hear(tally, post, exchange(source.port, pieces, 0.07 if slow else 0.0))
-        wait_until(lambda: not source.lag, 30, "all is read")
+        wait_until(lambda: not source.lag, "all is read")
         wanted = sum(tally.accepted.values())
-        wait_until(lambda: _used(agent) >= wanted, 30, f"{wanted} are used, not {_used(agent)}")
+        wait_until(lambda: _used(agent) >= wanted, f"{wanted} are used, not {_used(agent)}")
         assert agent.view().ready
         assert_adds_up(agent.view())
     finally:

@@ -18,6 +18,7 @@ import pytest
 from monitor import __version__
 from monitor.cli.main import main
 from tests.daemon import ROOT, command, configuration, ndjson, write_configuration
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import answers
 
 Run = Callable[..., tuple[int, str]]
@@ -198,7 +199,7 @@ def test_standard_input_that_is_closed(folder: Path) -> None:
         ["sh", "-c", 'exec "$0" "$@" <&-', sys.executable, "-m", "monitor.cli", "run", str(config)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
         check=False,
         cwd=ROOT,
     )

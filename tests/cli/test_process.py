@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.daemon import ROOT
+from tests.services.process import PATIENCE_SECONDS
 
 RESIDENT = """
 import time
@@ -52,7 +53,7 @@ def printed(code: str) -> list[int]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=True,
     )
     return [int(word) for word in done.stdout.split()]
@@ -81,7 +82,7 @@ import sys, threading
 from types import SimpleNamespace
 import numpy as np
 from scipy import fft
-from monitor import cli
+from monitor.cli import main as cli
 from monitor.cli.daemon import Daemon
 
 busy = threading.Event()
@@ -112,7 +113,7 @@ def test_an_agent_that_still_computes_as_it_must_end_is_no_crash(code: str, ends
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert (done.returncode, done.stdout) == (ends, "said")

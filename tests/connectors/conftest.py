@@ -10,6 +10,7 @@ import pytest
 
 from connectors.http import spool as spool_module
 from tests.posting import Posted, posting
+from tests.services.process import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     leave.set()
 
     def slow(file: int) -> None:
-        leave.wait(10)
+        leave.wait(PATIENCE_SECONDS)
         real(file)
 
     monkeypatch.setattr(spool_module, "_sync", slow)

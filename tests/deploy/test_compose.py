@@ -25,12 +25,11 @@ from monitor.config.file import load_config
 from tests.daemon import DaemonProcess, command, ndjson
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.process import in_ci, wait_until
+from tests.services.process import PATIENCE_SECONDS, in_ci, wait_until
 from tests.services.prometheus_server import PrometheusServer, binary
 from tests.streams import Record, confidences
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "compose"
-WITHIN_SECONDS = 60.0
 
 
 def composed() -> dict[str, Any]:
@@ -77,13 +76,15 @@ def test_ports_are_of_this_machine_alone_and_the_agent_is_confined() -> None:
 def test_docker_compose_takes_it() -> None:
     programs = [[name] for name in ("docker-compose",) if shutil.which(name)]
     if shutil.which("docker"):
-        asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False, timeout=60)
+        asked = subprocess.run(
+            ["docker", "compose", "version"], capture_output=True, check=False, timeout=PATIENCE_SECONDS
+        )
         programs += [["docker", "compose"]] if asked.returncode == 0 else []
     if not programs:
         missing = "neither `docker-compose` nor docker's plugin is there: run .ci/install-services.sh"
         pytest.fail(missing) if in_ci() else pytest.skip(missing)
     words = [*programs[-1], "-f", str(FOLDER / "docker-compose.yml"), "config", "-q"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -183,7 +184,7 @@ def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
     with DaemonProcess(tmp_path, config) as daemon:
         words = ["--brokers", kafka_broker.address, "--topic", "prepared", "--rate", "5000"]
         assert run_feeder("feed", str(folder), *words) == "Sent 3,000 records.\n"
-        wait_until(lambda: "Running: metrics" in daemon.log, 120, "it has fitted 10,000 flights")
+        wait_until(lambda: "Running: metrics" in daemon.log, "it has fitted 10,000 flights")
         flights_sent = sum(b'"models"' in line for line in first)
         daemon.until(
             lambda: daemon.metrics().total("answers_received_total") == 4 * flights_sent, "all of it is read"
@@ -216,23 +217,25 @@ def test_the_same_files_as_processes_give_something_to_see(
             text = text.replace(old, new)
         (demo / "prometheus.yml").write_text(text, encoding="utf-8")
         words = [binary("promtool"), "check", "config", str(demo / "prometheus.yml")]
-        subprocess.run(words, check=True, timeout=60, capture_output=True)
+        subprocess.run(words, check=True, timeout=PATIENCE_SECONDS, capture_output=True)
         server = prometheus([], config=text)
 
         assert feeder().feed(demo / "flights.ndjson", [kafka_broker.address], "flights", 5000.0) == 2000
-        found = server.wait_for('blindsight_windows_closed_total{task="delay"} >= 4', WITHIN_SECONDS)
+        found = server.wait_for('blindsight_windows_closed_total{task="delay"} >= 4', PATIENCE_SECONDS)
         assert {series["metric"]["model"] for series in found} == set(MODELS)
         assert server.query("sum(blindsight_predictions_total)")[0]["value"][1] == "8000"
         assert server.query("sum(blindsight_rejected_total)")[0]["value"][1] == "0"
         assert len(server.query("group by (group) (blindsight_group_state)")) == 3
 
         def connected() -> bool:
-            with urllib.request.urlopen(server.url + "/api/v1/alertmanagers", timeout=10) as answer:
+            with urllib.request.urlopen(
+                server.url + "/api/v1/alertmanagers", timeout=PATIENCE_SECONDS
+            ) as answer:
                 active = json.load(answer)["data"]["activeAlertmanagers"]
             return [each["url"] for each in active] == [f"{receiver.url}/api/v2/alerts"]
 
-        wait_until(connected, WITHIN_SECONDS, "Prometheus knows its Alertmanager")
-        with urllib.request.urlopen(server.url + "/api/v1/rules", timeout=10) as answer:
+        wait_until(connected, "Prometheus knows its Alertmanager")
+        with urllib.request.urlopen(server.url + "/api/v1/rules", timeout=PATIENCE_SECONDS) as answer:
             groups = json.load(answer)["data"]["groups"]
         assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
         assert sum(len(group["rules"]) for group in groups) >= 12

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from tests.daemon import DaemonProcess, command, configuration, ndjson
+from tests.services.process import PATIENCE_SECONDS
 from tests.services.prometheus_server import PrometheusServer
 from tests.streams import CLASSES, Record, compared
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
-WITHIN_SECONDS = 60.0
 # As in tests/export/rules/test_end_to_end.py: two windows of half an hour each take 12 s.
 TIME_SCALE = "0.0016666"
 TASKS = {"t": "a", "three": "c"}
@@ -133,12 +133,12 @@ def scraped(tmp_path: Path, prometheus: Callable[..., PrometheusServer]) -> Iter
         server = prometheus([f"127.0.0.1:{daemon.port}"], rules=printed.stdout)
         server.wait_for("blindsight_build_info")
         add([*comparisons(), *requests(0, 1000)])
-        server.wait_for('blindsight_state{task="t",state="in_control"} == 1', WITHIN_SECONDS)
-        server.wait_for("blindsight_refit_last_success_timestamp_seconds", WITHIN_SECONDS)
+        server.wait_for('blindsight_state{task="t",state="in_control"} == 1', PATIENCE_SECONDS)
+        server.wait_for("blindsight_refit_last_success_timestamp_seconds", PATIENCE_SECONDS)
         more = [*requests(1000, 1500, wrong=True), *requests(1000, 10)]
         add([*more, {"task": "t", "model": "a"}])  # the last has no scores
-        server.wait_for('blindsight_state{task="t",state="untrusted"} == 1', WITHIN_SECONDS)
-        server.wait_for('ALERTS{alertstate="firing",model="a"}', WITHIN_SECONDS)
+        server.wait_for('blindsight_state{task="t",state="untrusted"} == 1', PATIENCE_SECONDS)
+        server.wait_for('ALERTS{alertstate="firing",model="a"}', PATIENCE_SECONDS)
         yield server
 
 
@@ -186,7 +186,7 @@ def curve_is_that_of_the_labels(server: PrometheusServer) -> None:
 def test_every_expression_finds_data(scraped: PrometheusServer) -> None:
     assert len(list(expressions("fleet"))) > 25
     assert len(list(expressions("model"))) > 50
-    deadline = time.monotonic() + WITHIN_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while found := missing(scraped):
         assert time.monotonic() < deadline, found
         time.sleep(0.5)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import DaemonProcess, configuration
-from tests.services.process import in_ci
+from tests.services.process import PATIENCE_SECONDS, in_ci
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
@@ -38,13 +38,22 @@ def tool(name: str) -> str:
 
 def test_hadolint_finds_nothing() -> None:
     done = subprocess.run(
-        [tool("hadolint"), str(DOCKERFILE)], capture_output=True, text=True, timeout=60, check=False
+        [tool("hadolint"), str(DOCKERFILE)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "")
     # It would find something: here a tag that moves.
     moved = DOCKERFILE.read_text(encoding="utf-8").replace("python:3.12-slim-bookworm", "python:latest")
     worse = subprocess.run(
-        [tool("hadolint"), "-"], input=moved, capture_output=True, text=True, timeout=60, check=False
+        [tool("hadolint"), "-"],
+        input=moved,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert "DL3007" in worse.stdout
 
@@ -100,7 +109,9 @@ def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_chec
     assert "pip uninstall" in final
 
     python = tmp_path / "blindsight" / "bin" / "python"
-    missing = subprocess.run([python, "-m", "pip"], capture_output=True, text=True, timeout=60, check=False)
+    missing = subprocess.run(
+        [python, "-m", "pip"], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert "No module named pip" in missing.stderr
     shutil.rmtree(source)
     program = [
@@ -117,8 +128,13 @@ def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_chec
         [check] = [rest for word, rest in steps() if word == "HEALTHCHECK"]
         words = json.loads(check[check.index("[") :])
         code = words[2].replace("9109", str(daemon.port))
-        assert subprocess.run([python, "-c", code], timeout=60, check=False).returncode == 0
-    assert subprocess.run([python, "-c", code], timeout=60, check=False, capture_output=True).returncode == 1
+        assert subprocess.run([python, "-c", code], timeout=PATIENCE_SECONDS, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [python, "-c", code], timeout=PATIENCE_SECONDS, check=False, capture_output=True
+        ).returncode
+        == 1
+    )
 
 
 def unit(tmp_path: Path) -> Path:
@@ -134,11 +150,11 @@ def test_systemd_reads_the_unit_and_finds_it_well_confined(tmp_path: Path) -> No
     if program is None:
         pytest.skip("systemd-analyze is missing: it comes with systemd")
     words = [program, "verify", str(unit(tmp_path))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     # Its scale: 0 is confined, 10 is not; "OK" ends at 5.
     words = [program, "security", "--offline=true", "--threshold=20", str(unit(tmp_path))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stdout
 
 

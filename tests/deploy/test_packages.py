@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon import DaemonProcess, configuration
+from tests.services.process import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,9 +25,11 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = folder / "builder"
     venv.create(builder, with_pip=True)
     python = builder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "-q", "hatchling"], check=True, timeout=300)
+    subprocess.run([python, "-m", "pip", "install", "-q", "hatchling"], check=True, timeout=PATIENCE_SECONDS)
     build = "import sys; from hatchling.build import build_sdist; build_sdist(sys.argv[1])"
-    subprocess.run([python, "-c", build, folder], cwd=ROOT, check=True, timeout=300, capture_output=True)
+    subprocess.run(
+        [python, "-c", build, folder], cwd=ROOT, check=True, timeout=PATIENCE_SECONDS, capture_output=True
+    )
     [archive] = folder.glob("blindsight-*.tar.gz")
     with tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
@@ -38,7 +41,7 @@ def installed(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel that is made from it; what it depends on is this environment's."""
     target = tmp_path_factory.mktemp("wheel")
     words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, unpacked]
-    subprocess.run(words, check=True, timeout=300)
+    subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
     return target
 
 
@@ -73,7 +76,9 @@ def test_a_wheel_made_from_it_has_what_a_command_needs(
 ) -> None:
     shutil.copy(ROOT / "config.example.yaml", tmp_path)
     words = blindsight(installed, *arguments)
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert says in done.stdout
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.services.process import ServiceUnavailable
+from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable
 from tests.services.prometheus_server import binary
 
 PAGE = Path(__file__).parents[2] / "docs" / "several-agents.md"
@@ -63,6 +63,10 @@ def test_each_query_says_what_its_row_says(tmp_path: Path) -> None:
     path = tmp_path / "queries.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [], "evaluation_interval": "1m", "tests": tests}))
     done = subprocess.run(
-        [promtool, "test", "rules", str(path)], capture_output=True, text=True, timeout=60, check=False
+        [promtool, "test", "rules", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -33,12 +33,11 @@ from tests.faults.kills import MODELS
 from tests.faults.ranges import Account, Answer, Window, account, windows_of
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, Driver
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 NAMES = ("one", "two", "three")
 ROWS_PER_SECOND = 2000
 CHECKPOINT_SECONDS = 0.2
-WITHIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Pour(threading.Thread):
                 for i in range(sent, due):
                     self._send(producer, i)
                 sent = max(sent, due)
-            producer.flush(timeout=60)
+            producer.flush(timeout=PATIENCE_SECONDS)
         except BaseException as error:  # noqa: BLE001 - shown by `finish`
             self.error = error
         finally:
@@ -104,7 +103,7 @@ class Pour(threading.Thread):
     def finish(self) -> None:
         """Stop, once all that was sent has arrived."""
         self._halt.set()
-        self.join(90)
+        self.join(PATIENCE_SECONDS)
         assert not self.is_alive()
         assert self.error is None, self.error
 
@@ -213,8 +212,8 @@ class Agents:
             saved = [self.saved(name) for name in self.names]
             return {name: max(found.get(name, 0) for found in saved) for name in ends}
 
-        wait_until(lambda: reached() == ends, WITHIN_SECONDS, "all is used")
-        wait_until(lambda: self.committed() == ends, WITHIN_SECONDS, "the group knows it", pause=0.3)
+        wait_until(lambda: reached() == ends, "all is used")
+        wait_until(lambda: self.committed() == ends, "the group knows it", pause=0.3)
 
     def windows(self) -> list[Window]:
         """The windows of both, closed and open; to be asked for once both have ended."""

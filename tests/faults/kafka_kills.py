@@ -29,9 +29,8 @@ from tests.faults.kills import stream
 from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, JOIN_FAST, Driver
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
-FINISH_SECONDS = 90.0
 PARTITIONS = 6
 WHILE_IT_WORKS = 0.9
 """Share of the kills that wait until it runs; the others also hit its start."""
@@ -110,7 +109,7 @@ def fill(broker: KafkaBroker, name: str, partitions: int, lines: Iterator[str], 
             rows = topic.sent[f"{name}-{key % partitions}"]
             places.append((producer.send(name, line.encode(), partition=key % partitions), len(rows)))
             rows.append(_answer(record))
-        producer.flush(timeout=120)
+        producer.flush(timeout=PATIENCE_SECONDS)
         assert all(sent.get(1).offset == place for sent, place in places), "a message was sent twice"
     finally:
         producer.close()
@@ -147,7 +146,7 @@ def finish(folder: Path, config: dict[str, Any], topic: Topic) -> None:
     store = folder / config["store"]["path"]
     with DaemonProcess(folder, config) as daemon:
         try:
-            wait_until(lambda: used_up(store, topic), FINISH_SECONDS, "all is used", pause=0.2)
+            wait_until(lambda: used_up(store, topic), "all is used", pause=0.2)
         except AssertionError as error:
             sent = {name: len(rows) for name, rows in topic.sent.items()}
             feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitor.export.sinks.rotation import files_of
+from tests.services.process import PATIENCE_SECONDS
 
 MODELS = ("a", "b", "c", "d")
 
@@ -105,7 +106,7 @@ def run_with_kills(folder: Path, kills: int, seed: int, longest_seconds: float) 
 def finish(folder: Path, name: str) -> None:
     """Run the daemon to the end of the stream."""
     process = daemon(folder, name)
-    _, log = process.communicate(timeout=300)
+    _, log = process.communicate(timeout=PATIENCE_SECONDS)
     if process.returncode:
         raise RuntimeError(f"the daemon ended with {process.returncode}: {log.decode()}")
 

@@ -14,6 +14,7 @@ from monitor.testing import CrashPoint, StoredAgent
 from tests.accounting import assert_adds_up
 from tests.daemon import ROOT
 from tests.faults.crashes import KEEP, SETTINGS, records
+from tests.services.process import PATIENCE_SECONDS
 
 NTH = 2
 MAX_BYTES = 2000
@@ -49,7 +50,7 @@ def die(folder: Path, point: CrashPoint, *bound: str) -> None:
         [sys.executable, "-m", "tests.faults.crashes", str(folder), point.value, str(NTH), *bound],
         cwd=ROOT,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert died.returncode == 137, died.stderr.decode()

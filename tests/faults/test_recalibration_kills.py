@@ -88,4 +88,4 @@ def test_one_under_way_is_due_again_and_the_windows_before_are_those_of_a_daemon
         until_windows(daemon, alone, 4)
         assert daemon.end()[0] == 0
     assert alone.read_bytes() == before
-    wait_until(lambda: not Path(f"/proc/{child}").exists(), 10, "no worker is left behind")
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "no worker is left behind")

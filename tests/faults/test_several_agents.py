@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.hand_overs import WITHIN_SECONDS, Agents, pouring
+from tests.faults.hand_overs import Agents, pouring
 from tests.faults.kills import MODELS
 from tests.faults.ranges import account
 from tests.services.kafka_broker import KafkaBroker
@@ -42,11 +42,11 @@ def test_of_three_agents_one_is_killed_and_every_answer_is_in_one_window_or_coun
         for daemon in agents.daemons.values():
             daemon.until_value(1, "source_up", source="kafka")
         with pouring(agents.topic, seed=0, keyed=True):
-            wait_until(lambda: moving(agents, {}), WITHIN_SECONDS, "each model has an agent")
+            wait_until(lambda: moving(agents, {}), "each model has an agent")
             shown = counts_of(agents)
             killed = next(name for name, model in shown if model == MODELS[0])
             agents.kill(killed)
-            wait_until(lambda: moving(agents, shown), WITHIN_SECONDS, "the others took over what it had")
+            wait_until(lambda: moving(agents, shown), "the others took over what it had")
             # Not until it uses something: its share may be the two partitions that no model's key leads to.
             agents.launch(killed).until_value(1, "source_up", source="kafka")
             for each in agents.names:

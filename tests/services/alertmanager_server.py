@@ -13,9 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.services.process import ServiceUnavailable, free_ports, started, stop
+from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable, free_ports, started, stop
 
-START_SECONDS = 30
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.yml"
 
 
@@ -97,7 +96,7 @@ class AlertmanagerServer:
             f"--web.listen-address={self.address}",
             "--cluster.listen-address=",
         ]
-        self._process = started("Alertmanager", words, log, self._ready, START_SECONDS)
+        self._process = started("Alertmanager", words, log, self._ready)
 
     def kill(self) -> None:
         """SIGKILL: as a crash would; `start` brings it back with what it had saved."""
@@ -128,7 +127,7 @@ class AlertmanagerServer:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         asked = urllib.request.Request(self.url + path, data=data, headers=headers)
-        with self._reached.open(asked, timeout=10) as answer:
+        with self._reached.open(asked, timeout=PATIENCE_SECONDS) as answer:
             return json.load(answer)
 
     def _ready(self) -> bool:

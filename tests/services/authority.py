@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.services.process import PATIENCE_SECONDS
+
 OPENSSL = shutil.which("openssl")
 
 
@@ -51,4 +53,6 @@ class Authority:
     @staticmethod
     def _run(*arguments: str | Path) -> None:
         assert OPENSSL is not None
-        subprocess.run([OPENSSL, *map(str, arguments)], check=True, capture_output=True, timeout=30)
+        subprocess.run(
+            [OPENSSL, *map(str, arguments)], check=True, capture_output=True, timeout=PATIENCE_SECONDS
+        )

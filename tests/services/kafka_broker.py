@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from tests.services.process import (
+    PATIENCE_SECONDS,
     SHORT_LIVED_JAVA,
     ServiceUnavailable,
     answers,
@@ -31,11 +31,10 @@ from tests.services.process import (
     locked,
     started,
     stop,
+    wait_until,
 )
 
 POM = Path(__file__).with_name("pom.xml")
-# Seen at 2.5 s alone on two cores; many tests may share the machine.
-START_SECONDS = 60
 
 
 def kafka_version() -> str:
@@ -135,7 +134,7 @@ class KafkaBroker:
             self._format()
         log = self._folder / "broker.log"
         words = self._java("kafka.Kafka", str(self._folder / "server.properties"))
-        self._process = started("the Kafka broker", words, log, self._ready, START_SECONDS)
+        self._process = started("the Kafka broker", words, log, self._ready)
 
     def stop(self) -> None:
         """SIGTERM: the broker closes its logs cleanly."""
@@ -169,10 +168,7 @@ class KafkaBroker:
             admin.create_topics(
                 {name: {"num_partitions": partitions, "replication_factor": 1, "configs": config}}
             )
-            deadline = time.monotonic() + 20
-            while len(self._leaders(admin, name)) < partitions:
-                assert time.monotonic() < deadline, f"topic {name} got no leaders within 20 s"
-                time.sleep(0.05)
+            wait_until(lambda: len(self._leaders(admin, name)) >= partitions, f"topic {name} has leaders")
         finally:
             admin.close()
 
@@ -181,10 +177,7 @@ class KafkaBroker:
         admin = KafkaAdminClient(bootstrap_servers=self.address)
         try:
             admin.create_partitions({name: count})
-            deadline = time.monotonic() + 20
-            while len(self._leaders(admin, name)) < count:
-                assert time.monotonic() < deadline, f"topic {name} got no more leaders within 20 s"
-                time.sleep(0.05)
+            wait_until(lambda: len(self._leaders(admin, name)) >= count, f"topic {name} has {count} leaders")
         finally:
             admin.close()
 
@@ -209,7 +202,8 @@ class KafkaBroker:
         reader = KafkaConsumer(bootstrap_servers=self.address, group_id=group, enable_auto_commit=False)
         try:
             found = {
-                n: reader.committed(TopicPartition(topic, n), timeout_ms=20_000) for n in range(partitions)
+                n: reader.committed(TopicPartition(topic, n), timeout_ms=int(1000 * PATIENCE_SECONDS))
+                for n in range(partitions)
             }
         finally:
             reader.close(autocommit=False)
@@ -255,9 +249,9 @@ class KafkaBroker:
                 )
                 for i, value in enumerate(values)
             ]
-            producer.flush(timeout=60)
+            producer.flush(timeout=PATIENCE_SECONDS)
             for each in sent:
-                each.get(timeout=60)
+                each.get(timeout=PATIENCE_SECONDS)
         finally:
             producer.close()
 
@@ -277,7 +271,7 @@ class KafkaBroker:
         if not answers(self.port):
             return False
         try:
-            admin = KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=5000)
+            admin = KafkaAdminClient(bootstrap_servers=self.address, bootstrap_timeout_ms=20_000)
         except KafkaError:
             return False
         admin.close()
@@ -336,7 +330,7 @@ class KafkaBroker:
             self._java("kafka.tools.StorageTool", *arguments),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
         if done.returncode != 0:

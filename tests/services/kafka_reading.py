@@ -11,6 +11,7 @@ from typing import Any, Literal
 from connectors.kafka import KafkaSource
 from monitor.base.source import RawMessages
 from monitor.config.root import KafkaSource as KafkaSettings
+from tests.services.process import PATIENCE_SECONDS
 
 JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000}
 """Options that let tests see a rebalance soon; the default heartbeat is 3 s."""
@@ -75,14 +76,14 @@ class Reader:
                 self.source.acknowledge({raw.partition: raw.offsets[-1] + 1})
         return self.count - before
 
-    def until(self, count: int, seconds: float = 30) -> None:
+    def until(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Read until so many messages have come in all; AssertionError if they have not in time."""
         deadline = time.monotonic() + seconds
         while self.count < count:
             assert time.monotonic() < deadline, f"{self.count} of {count} messages within {seconds:g} s"
             self.once()
 
-    def until_up(self, seconds: float = 30) -> None:
+    def until_up(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Read until the source is up; AssertionError if it is not in time."""
         deadline = time.monotonic() + seconds
         while not self.source.up:
@@ -127,6 +128,6 @@ class Worker(threading.Thread):
     def finish(self) -> None:
         """Close the source in its thread; AssertionError where that hangs or anything went wrong."""
         self.halt.set()
-        self.join(20)
+        self.join(PATIENCE_SECONDS)
         assert not self.is_alive()
         assert self.error is None, self.error

@@ -20,6 +20,10 @@ SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """What a Java is told that works for seconds: the second compiler would take longer than it ever saves."""
 
 
+PATIENCE_SECONDS = 300.0
+"""How long a test waits for what takes a moment on an idle machine: it may be the last of many in line."""
+
+
 class ServiceUnavailable(Exception):  # noqa: N818 - a reason to skip, not a failure of the code under test
     """This machine cannot run the service; the text says what is missing."""
 
@@ -63,7 +67,9 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def wait_until(done: Callable[[], bool], seconds: float, what: str, pause: float = 0.05) -> None:
+def wait_until(
+    done: Callable[[], object], what: str, pause: float = 0.05, seconds: float = PATIENCE_SECONDS
+) -> None:
     """Return once `done()` is true; AssertionError naming `what` after so many seconds."""
     deadline = time.monotonic() + seconds
     while not done():
@@ -80,16 +86,16 @@ def answers(port: int) -> bool:
         return False
 
 
-def stop(process: subprocess.Popen[bytes] | None, *, kill: bool = False, seconds: float = 10) -> None:
+def stop(process: subprocess.Popen[bytes] | None, *, kill: bool = False) -> None:
     """End one process that we started: SIGTERM, and SIGKILL if it stays; or SIGKILL at once."""
     if process is None or process.poll() is not None:
         return
     process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
     try:
-        process.wait(seconds)
+        process.wait(PATIENCE_SECONDS / 5)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(seconds)
+        process.wait()
 
 
 def tail(path: Path, lines: int = 15) -> str:
@@ -99,19 +105,17 @@ def tail(path: Path, lines: int = 15) -> str:
     return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
 
 
-def started(
-    what: str, words: Sequence[str], log: Path, ready: Callable[[], bool], seconds: float
-) -> subprocess.Popen[bytes]:
+def started(what: str, words: Sequence[str], log: Path, ready: Callable[[], bool]) -> subprocess.Popen[bytes]:
     """A service's process, once it answers: it runs in the folder of its log, and is gone where it does not.
 
     Raises
     ------
     AssertionError
-        It ended, or is not ready after so many seconds; with the end of its log.
+        It ended, or is not ready after `PATIENCE_SECONDS`; with the end of its log.
     """
     with log.open("ab") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, cwd=log.parent)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         while not ready():
             ended = process.poll() is not None or time.monotonic() > deadline

@@ -15,9 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.services.process import ServiceUnavailable, free_ports, started, stop
-
-START_SECONDS = 30
+from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable, free_ports, started, stop
 
 
 def binary(name: str) -> str:
@@ -41,7 +39,7 @@ def promtool_check_metrics(text: str) -> list[str]:
         input=text,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
@@ -78,7 +76,7 @@ def _promtool(words: list[str], files: Mapping[str, str], last: str) -> list[str
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
     if done.returncode == 0:
@@ -131,7 +129,7 @@ class PrometheusServer:
     def __enter__(self) -> PrometheusServer:
         self._folder = Path(tempfile.mkdtemp(prefix="blindsight-prometheus-"))
         log = self._folder / "prometheus.log"
-        self._process = started("Prometheus", self._command(), log, self._ready, START_SECONDS)
+        self._process = started("Prometheus", self._command(), log, self._ready)
         return self
 
     def __exit__(
@@ -147,7 +145,7 @@ class PrometheusServer:
         series: list[dict[str, Any]] = found["data"]["result"]
         return series
 
-    def wait_for(self, expression: str, seconds: float = 20) -> list[dict[str, Any]]:
+    def wait_for(self, expression: str, seconds: float = PATIENCE_SECONDS) -> list[dict[str, Any]]:
         """`query`, again and again until it gives a series; AssertionError after so many seconds."""
         deadline = time.monotonic() + seconds
         while not (found := self.query(expression)):
@@ -204,7 +202,7 @@ class PrometheusServer:
 
     def _get(self, path: str) -> dict[str, Any]:
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SECONDS) as answer:
                 found: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError(f"Prometheus answered {error.code}: {error.read().decode()}") from error

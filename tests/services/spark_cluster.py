@@ -28,7 +28,6 @@ from tests.services.process import (
 )
 
 KAFKA_POM = Path(__file__).with_name("spark-kafka.xml")
-START_SECONDS = 120
 _EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -113,7 +112,7 @@ class SparkCluster:
         }
         java = ["env", *(f"{key}={value}" for key, value in settings.items()), f"{home}/bin/spark-class"]
         words = [*java, f"org.apache.spark.deploy.{words[0]}", *words[1:]]
-        process = started(f"Spark's {name}", words, log, lambda: ready(log), START_SECONDS)
+        process = started(f"Spark's {name}", words, log, lambda: ready(log))
         self._processes.append(process)
 
     def close(self) -> None:
@@ -168,7 +167,7 @@ def words_of(pid: int) -> bytes:
 
 def kill_an_executor() -> int:
     """Kill one of this process's executors, as soon as there is one; its process id."""
-    wait_until(lambda: bool(executors(os.getpid())), START_SECONDS, "an executor is there")
+    wait_until(lambda: bool(executors(os.getpid())), "an executor is there")
     pid = executors(os.getpid())[0]
     os.kill(pid, signal.SIGKILL)
     return pid
@@ -176,7 +175,7 @@ def kill_an_executor() -> int:
 
 def kill_a_python() -> int:
     """Kill one of the Pythons that run tasks of this process, as soon as there is one; its process id."""
-    wait_until(lambda: bool(pythons(os.getpid())), START_SECONDS, "a Python runs a task", pause=0.01)
+    wait_until(lambda: bool(pythons(os.getpid())), "a Python runs a task", pause=0.01)
     pid = pythons(os.getpid())[0]
     os.kill(pid, signal.SIGKILL)
     return pid

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from tests.services.process import ServiceUnavailable, free_ports
+from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable, free_ports
 from tests.services.prometheus_server import PrometheusServer, binary, promtool_check_metrics
 
 Prometheus = Callable[[Sequence[str]], PrometheusServer]
@@ -35,7 +35,7 @@ def test_prometheus_scrapes_a_target_and_answers_a_query(prometheus: Prometheus)
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join()
     assert [each["value"][1] for each in series] == ["0.25"]
     assert series[0]["metric"]["job"] == "blindsight"
 
@@ -67,7 +67,7 @@ def test_a_missing_service_skips_here_and_fails_in_ci(
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == status, done.stdout

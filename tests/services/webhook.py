@@ -47,7 +47,7 @@ class Webhook:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join()
 
     def told(self, path: str, status: str, **labels: str) -> list[Notice]:
         """Notifications to a path that hold an alert with this status and these labels, in order."""

@@ -24,6 +24,7 @@ from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store, StoreReader
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import Rig, answers, lines, task
 
 
@@ -50,13 +51,13 @@ def test_an_agent_that_is_stopped_keeps_its_open_windows_for_the_next_one(tmp_pa
     while source.lag and time.monotonic() < deadline:
         time.sleep(0.01)
     first.stop()
-    assert first.wait(5)
+    assert first.wait(PATIENCE_SECONDS)
     keeper.close(5)
     assert source.used == 130
     assert [w.closed_by for w in sinks.windows] == ["size"]
     second, more, source, keeper = agent_on(tmp_path, [*records, Marker.END], rig)
     second.start()
-    assert second.wait(10)
+    assert second.wait(PATIENCE_SECONDS)
     keeper.close(5)
     assert [(w.window, w.size, w.closed_by) for w in more.windows] == [(1, 100, "size"), (2, 50, "end")]
 
@@ -82,7 +83,7 @@ def test_a_source_hears_only_of_what_is_saved(tmp_path):
     assert_adds_up(agent.view())
     assert [w.window for w in sinks.windows] == [0, 1]
     agent.stop()
-    agent.wait(5)
+    agent.wait(PATIENCE_SECONDS)
     keeper.close(5)
 
 
@@ -103,7 +104,7 @@ CRASHING = """
     records.insert(place, Marker.CRASH)
     agent, sinks, source, keeper = agent_on(folder / "state", [*records, Marker.END], Rig(), every=0.0)
     agent.start()
-    agent.wait(30)
+    agent.wait(300)
 """
 
 
@@ -118,7 +119,7 @@ def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path,
     assert subprocess.run(arguments, check=False).returncode == 137
     agent, _, _, keeper = agent_on(tmp_path / "state", [*records, Marker.END], Rig(event_time=False))
     agent.start()
-    assert agent.wait(20)
+    assert agent.wait(PATIENCE_SECONDS)
     assert_adds_up(agent.view())
     keeper.close(5)
     store = Store(tmp_path / "state")

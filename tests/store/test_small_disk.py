@@ -13,6 +13,7 @@ import pytest
 from monitor.base.state_changes import assembled
 from monitor.store import Store
 from tests.daemon import ROOT
+from tests.services.process import PATIENCE_SECONDS
 from tests.store.on_small_disk import commit
 from tests.streams import Rig
 
@@ -20,7 +21,7 @@ from tests.streams import Rig
 def on_small_disk(folder: Path, how: str) -> dict[str, Any]:
     probe = ["unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     try:
-        tried = subprocess.run(probe, capture_output=True, text=True, timeout=20, check=False)
+        tried = subprocess.run(probe, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     except FileNotFoundError as error:
         pytest.skip(f"needs unshare and mount: {error}")
     if tried.returncode:
@@ -29,7 +30,12 @@ def on_small_disk(folder: Path, how: str) -> dict[str, Any]:
         )
     words = [sys.executable, "-m", "tests.store.on_small_disk", str(folder), how]
     done = subprocess.run(
-        ["unshare", "-rm", *words], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT
+        ["unshare", "-rm", *words],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

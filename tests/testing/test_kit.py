@@ -12,6 +12,7 @@ import pytest
 from monitor.base.source import EndOfSource, RawMessages
 from monitor.testing import DelayedLabels, HandClock, ListSinks, ListSource, Marker
 from tests.daemon import ROOT
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import Rig, answers
 
 
@@ -82,7 +83,12 @@ def test_a_crash_is_that_of_kill_9() -> None:
         "    print('cleaned up')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (137, "", "")
 

@@ -10,6 +10,7 @@ from tests.cli.verify.test_verify import clean, config, counts, records, verify
 from tests.daemon import DaemonProcess, ndjson, read_windows
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
+from tests.services.process import PATIENCE_SECONDS
 
 
 def dump(broker: KafkaBroker, topic: str, *more: str) -> bytes:
@@ -25,7 +26,7 @@ def dump(broker: KafkaBroker, topic: str, *more: str) -> bytes:
     ]
     shown = [word for each in ("partition", "offset") for word in ("--property", f"print.{each}=true")]
     program = broker._java("org.apache.kafka.tools.consumer.ConsoleConsumer", *words, *shown, *more)
-    return subprocess.run(program, capture_output=True, timeout=60, check=True).stdout
+    return subprocess.run(program, capture_output=True, timeout=PATIENCE_SECONDS, check=True).stdout
 
 
 def test_two_partitions_verify_from_what_kafkas_own_consumer_prints(

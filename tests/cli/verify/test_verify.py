@@ -28,6 +28,7 @@ from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
 from monitor.store.history import Line
 from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
+from tests.services.process import PATIENCE_SECONDS
 from tests.streams import CLASSES, Record, answers
 
 MODELS = ("erm", "irm")
@@ -67,7 +68,7 @@ def config(folder: Path, sources: list[dict[str, Any]] | None = None, **task: An
 def run(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """Run the daemon to the end of its file; the windows that it reported."""
     with DaemonProcess(folder, settings) as daemon:
-        assert daemon.process.wait(60) == 0, daemon.log
+        assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
     return read_windows(folder / "windows.ndjson")
 
 

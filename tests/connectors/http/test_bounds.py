@@ -77,7 +77,7 @@ def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path) -> None:
 def test_a_large_body_counts_as_a_post_before_it_is_whole(tmp_path: Path) -> None:
     with posting(tmp_path / "spool", max_requests=1) as posted, posted.connect() as large:
         large.sendall(head(content_length="200000") + b" " * 100_000)
-        wait_until(lambda: posted.source._posts._in_memory == 1, 10, "it counts")  # type: ignore[union-attr]
+        wait_until(lambda: posted.source._posts._in_memory == 1, "it counts")  # type: ignore[union-attr]
         assert posted.post(row(1)).status_code == 503
 
 
@@ -92,7 +92,7 @@ def test_no_more_than_so_many_posts_are_held(tmp_path: Path, held: threading.Eve
         ]
         for thread in threads:
             thread.start()
-        wait_until(lambda: posted.source._posts._in_memory == 2, 10, "both posts wait for the disk")  # type: ignore[union-attr]
+        wait_until(lambda: posted.source._posts._in_memory == 2, "both posts wait for the disk")  # type: ignore[union-attr]
         answer = posted.post(row(2))
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert answer.json()["error"] == "2 posts are being taken already; send this one again"
@@ -179,7 +179,7 @@ def test_a_token_may_write_its_tasks_and_no_others(tmp_path: Path, caplog: pytes
         bad = row(4, task="ham", scores=[3, 3])
         assert posted.post(bad, authorization=bearer).status_code == 403
         assert posted.post(row(5, task="eggs"), authorization=bearer).status_code == 400
-        wait_until(lambda: posted.source.lag == 2, 5, "the rows are kept")
+        wait_until(lambda: posted.source.lag == 2, "the rows are kept")
         assert [each["id"] for each in posted.taken()] == ["1", "5"]
     assert "wrong-token" not in caplog.text
     assert SECRET not in caplog.text

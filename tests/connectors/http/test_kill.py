@@ -18,7 +18,7 @@ import pytest
 from connectors.http import HttpSource
 from monitor.base.source import RawBlock
 from tests.posting import Posted, row
-from tests.services.process import stop, wait_until
+from tests.services.process import PATIENCE_SECONDS, stop, wait_until
 
 KILLS = 6
 
@@ -77,7 +77,7 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        client, port = httpx.Client(timeout=5), ""
+        client, port = httpx.Client(timeout=PATIENCE_SECONDS), ""
         while not self._stopping.is_set():
             number += 1
             rows = [row(f"{self._prefix}-{number}-{i}") for i in range(20)]
@@ -85,7 +85,7 @@ class Client(threading.Thread):
                 now = (self._folder / "port").read_text()
                 if now != port:
                     client.close()
-                    client, port = httpx.Client(timeout=5), now
+                    client, port = httpx.Client(timeout=PATIENCE_SECONDS), now
                 answer = client.post(f"http://127.0.0.1:{port}/v1/predictions", json=rows)
             except (httpx.TransportError, FileNotFoundError):
                 time.sleep(0.02)
@@ -108,13 +108,13 @@ def test_what_was_acknowledged_is_used_once_however_often_the_process_is_killed(
         before = len(acknowledged)
         process = subprocess.Popen([sys.executable, "-m", "tests.connectors.http.test_kill", str(tmp_path)])
         try:
-            wait_until(lambda before=before: len(acknowledged) > before, 30, "posts are acknowledged")  # type: ignore[misc]
+            wait_until(lambda before=before: len(acknowledged) > before, "posts are acknowledged")  # type: ignore[misc]
             time.sleep(moments.uniform(0.0, 0.25))
         finally:
             stop(process, kill=True)
     stopping.set()
     for client in clients:
-        client.join(20)
+        client.join(PATIENCE_SECONDS)
 
     used = store(tmp_path / "used.sqlite")
     posted = resumed(tmp_path, used)

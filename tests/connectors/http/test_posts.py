@@ -14,7 +14,7 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from tests.posting import HAM, SPAM, Posted, head, label, ndjson, posting, rest_of, row, status_of
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 # --- what is taken --------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ def test_many_connections_at_once_lose_and_double_nothing(posted: Posted) -> Non
     acknowledged: list[str] = []
 
     def work(name: int) -> None:
-        with httpx.Client(base_url=posted.client.base_url, timeout=30) as client:
+        with httpx.Client(base_url=posted.client.base_url, timeout=PATIENCE_SECONDS) as client:
             for i in range(20):
                 rows = [row(f"{name}-{i}-{j}") for j in range(5)]
                 if client.post("/v1/predictions", json=rows).status_code == 202:
@@ -94,7 +94,7 @@ def test_nothing_is_acknowledged_before_it_rests_on_the_disk(posted: Posted, hel
     thread.join(0.3)
     assert (answers, posted.lines()) == ([], [])
     held.set()
-    thread.join(10)
+    thread.join(PATIENCE_SECONDS)
     assert (answers, posted.taken()) == ([202], [row(1)])
 
 
@@ -118,7 +118,7 @@ def test_where_none_is_good_all_are_told_and_the_engine_still_counts_them(posted
     told = answer.json()
     assert (told["error"], told["accepted"], told["rejected"]) == ("None of the rows can be used", 0, 2)
     assert [each["reason"] for each in told["errors"]] == ["no_task", "malformed"]
-    wait_until(lambda: posted.source.lag == 2, 5, "the rows are kept")
+    wait_until(lambda: posted.source.lag == 2, "the rows are kept")
     chunk = Decoder([SPAM, HAM], "http").decode(posted.source.read(1.0))
     assert (chunk.answers, [each.reason.value for each in chunk.rejects]) == (2, ["no_task", "malformed"])
 

@@ -57,7 +57,7 @@ def test_a_post_in_flight_is_answered_when_it_stops(posted: Posted, held: thread
     answers: list[int] = []
     thread = threading.Thread(target=lambda: answers.append(posted.post(row(1)).status_code))
     thread.start()
-    wait_until(lambda: posted.source._posts._in_memory == 1, 10, "the post waits for the disk")  # type: ignore[union-attr]
+    wait_until(lambda: posted.source._posts._in_memory == 1, "the post waits for the disk")  # type: ignore[union-attr]
     idle = posted.connect()
     timer = threading.Timer(0.2, held.set)
     timer.start()

@@ -18,6 +18,7 @@ from connectors.http import spool as spool_module
 from connectors.http.segment import FRAME_BYTES, name_of, pack
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
 from monitor.base.errors import SourceError
+from tests.services.process import PATIENCE_SECONDS
 
 ROOM = 1_000_000
 MIXED = [(b"b\n", 1, False), (b"c\n", 1, True), (b"d\ne\n", 2, True), (b"f\n", 1, False), (b"g\n", 1, True)]
@@ -43,7 +44,7 @@ def again(folder: Path, position: int | None = None, room: int = ROOM) -> Spool:
 
 
 def put(spool: Spool, *lines: bytes) -> int:
-    return [spool.append(line, line.count(b"\n")).result(10) for line in lines][-1]
+    return [spool.append(line, line.count(b"\n")).result(PATIENCE_SECONDS) for line in lines][-1]
 
 
 def all_of(spool: Spool) -> bytes:
@@ -71,11 +72,11 @@ def test_labels_are_told_from_predictions_also_after_a_start(
 ) -> None:
     leave = threading.Event()
     real = spool_module._sync
-    monkeypatch.setattr(spool_module, "_sync", lambda file: (leave.wait(10), real(file)))
+    monkeypatch.setattr(spool_module, "_sync", lambda file: (leave.wait(PATIENCE_SECONDS), real(file)))
     kept = [spool.append(b"a\n", 1)]  # the others wait meanwhile, and are written together
     kept += [spool.append(lines, rows, labels) for lines, rows, labels in MIXED]
     leave.set()
-    assert [each.result(10) for each in kept][-1] == 14
+    assert [each.result(PATIENCE_SECONDS) for each in kept][-1] == 14
     expected = [(b"a\nb\n", 0, False), (b"c\nd\ne\n", 4, True), (b"f\n", 10, False), (b"g\n", 12, True)]
     assert spool.read(0.0) == expected
     spool.close()
@@ -176,17 +177,17 @@ def test_many_requests_share_a_frame(folder: Path, spool: Spool, monkeypatch: py
 
     def slow(file: int) -> None:
         entered.set()
-        leave.wait(10)
+        leave.wait(PATIENCE_SECONDS)
         real(file)
 
     monkeypatch.setattr(spool_module, "_sync", slow)
     first = spool.append(b"0\n", 1)
-    assert entered.wait(10)
+    assert entered.wait(PATIENCE_SECONDS)
     others = [spool.append(b"%d\n" % i, 1) for i in range(1, 100)]
     assert not any(each.done() for each in (first, *others))
     assert not spool.read(0.0), "what no sync has covered must not be read: a crash could take it back"
     leave.set()
-    assert {each.result(10) for each in others} == {2 * 10 + 3 * 90}
+    assert {each.result(PATIENCE_SECONDS) for each in others} == {2 * 10 + 3 * 90}
     assert files(folder)[0].stat().st_size == 290 + 2 * FRAME_BYTES
 
 
@@ -354,7 +355,7 @@ def test_a_last_file_that_cannot_be_replaced_is_tried_again_later_not_at_once(
         patch.setattr(spool, "_begin_segment", fails)
         spool._began -= 2 * spool_module._SEGMENT_SECONDS  # it is old
         spool.absorbed(4)
-        assert tried.wait(10)
+        assert tried.wait(PATIENCE_SECONDS)
         time.sleep(0.5)
     assert attempts == 1
     assert "cannot be written: Read-only file system." in caplog.text

@@ -92,7 +92,7 @@ def raws_of(settings: KafkaSettings, messages: int) -> list[RawMessages]:
         return sum(len(raw.values) for raw in found) >= messages
 
     with opened(settings) as source:
-        wait_until(enough, 30, "the messages are there")
+        wait_until(enough, "the messages are there")
     return found
 
 

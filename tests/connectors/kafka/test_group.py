@@ -12,6 +12,7 @@ from connectors.kafka import KafkaSource
 from connectors.kafka.source import membership
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Reader, Worker
+from tests.services.process import PATIENCE_SECONDS
 
 Sources = Callable[..., KafkaSource]
 
@@ -138,7 +139,7 @@ def test_keep_alive_lets_another_source_in_and_reads_nothing(
     assert sorted([*reader.offsets, *second.reader.offsets]) == ["let-in-0", "let-in-1"]
 
 
-def _wait(done: Callable[[], bool], seconds: float = 30) -> None:
+def _wait(done: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, f"in vain for {seconds:g} s"

@@ -71,7 +71,7 @@ def test_a_topic_is_read_by_whom_the_brokers_know(
         reader = Reader(source)
         reader.until(len(RECORDS))
         assert reader.values[f"{topic}-0"] == RECORDS
-        wait_until(lambda: bool(reader.once(0.1) == 0 and source.up), 20, "it is up")
+        wait_until(lambda: bool(reader.once(0.1) == 0 and source.up), "it is up")
     finally:
         source.close()
     assert broker.committed("blindsight", topic, 1) == {f"{topic}-0": len(RECORDS)}
@@ -94,7 +94,7 @@ def test_a_topic_is_written_by_whom_the_brokers_know(
     for line in lines:
         assert sink.write(line)
     try:
-        wait_until(lambda: len(read_topic(broker, topic)) == len(lines), 30, "they are written")
+        wait_until(lambda: len(read_topic(broker, topic)) == len(lines), "they are written")
     finally:
         sink.close(5.0)
     assert [each.value for each in read_topic(broker, topic)] == lines

@@ -25,6 +25,7 @@ from monitor.base.source import SourceCounts
 from monitor.config.root import KafkaSource as KafkaSettings
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, Worker, make_source
+from tests.services.process import PATIENCE_SECONDS
 
 CODES = [getattr(NativeError, name) for name in dir(NativeError) if name.isupper()]
 
@@ -232,7 +233,7 @@ def settings_at(address: str) -> KafkaSettings:
     return KafkaSettings(kind="kafka", driver="confluent", brokers=(address,), topics=("transacted",))
 
 
-def until(done: Any, seconds: float = 30) -> None:
+def until(done: Any, seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, f"in vain for {seconds:g} s"

@@ -76,7 +76,7 @@ def settings(broker: KafkaBroker, topic: str, **options: object) -> KafkaSink:
 
 def delivered(sink: Sink, count: int, seconds: float = 60) -> None:
     try:
-        wait_until(lambda: sink.view.delivered >= count, seconds, f"{count} are delivered")
+        wait_until(lambda: sink.view.delivered >= count, f"{count} are delivered")
     except AssertionError as error:
         raise AssertionError(f"{error}: {sink.view}") from None
 
@@ -187,7 +187,7 @@ def test_a_window_too_large_for_the_topic_is_counted_and_the_next_ones_come(
     sink = started(follower(kafka_broker, "sink-large", reports))
     delivered(sink, 7)
     assert ids(kafka_broker, "sink-large") == [1, 2, 3, 4, 6, 8, 9]
-    wait_until(lambda: sink.view.lost == 2, 10, f"two were counted: {sink.view}")
+    wait_until(lambda: sink.view.lost == 2, f"two were counted: {sink.view}")
 
 
 def test_rejected_records_are_messages_too(kafka_broker: KafkaBroker, started: Started) -> None:
@@ -217,7 +217,7 @@ def test_a_missing_topic_is_waited_for_and_never_made(
     ]
     assert isinstance(sinks[1], QueuedSink)
     sinks[1].write(Reports(1).rows[0][1])
-    wait_until(lambda: all(sink.view.trouble for sink in sinks), 30, "both are in trouble")
+    wait_until(lambda: all(sink.view.trouble for sink in sinks), "both are in trouble")
     for sink in sinks:
         assert "no such topic" in (sink.view.trouble or "")
         assert "make it, or correct the name" in (sink.view.trouble or "")
@@ -236,7 +236,7 @@ def test_a_broker_that_stands_still_or_dies_delays_windows_and_loses_none(
     began = time.monotonic()
     sink = started(follower(broker, "sink-away", reports))
     assert time.monotonic() - began < 1
-    wait_until(lambda: sink.view.trouble is not None, 20, "it is in trouble")
+    wait_until(lambda: sink.view.trouble is not None, "it is in trouble")
     assert f"no Kafka broker answers ({broker.address}: Connection refused)" in (sink.view.trouble or "")
     assert (sink.view.waiting, sink.view.lost) == (10, 0)
 
@@ -248,7 +248,7 @@ def test_a_broker_that_stands_still_or_dies_delays_windows_and_loses_none(
     with broker.frozen():
         reports.add(20)
         sink.wake()
-        wait_until(lambda: sink.view.trouble is not None, 20, "it is in trouble again")
+        wait_until(lambda: sink.view.trouble is not None, "it is in trouble again")
         assert "no acknowledgement came within 3 s" in (sink.view.trouble or "")
         assert sink.view.waiting == 20
     delivered(sink, 30)
@@ -256,7 +256,7 @@ def test_a_broker_that_stands_still_or_dies_delays_windows_and_loses_none(
     broker.kill()
     reports.add(30)
     sink.wake()
-    wait_until(lambda: sink.view.trouble is not None, 20, "it is in trouble once more")
+    wait_until(lambda: sink.view.trouble is not None, "it is in trouble once more")
     broker.start()
     delivered(sink, 60)
     assert sink.close(5)
@@ -292,7 +292,7 @@ def test_closing_while_no_broker_answers_ends_soon(new_kafka_broker: Brokers) ->
     assert not sink.close(0.5)
     assert time.monotonic() - began < 2
     assert sink.view.lost == 1
-    wait_until(lambda: not sink._thread.is_alive(), 20, "its thread has ended")
+    wait_until(lambda: not sink._thread.is_alive(), "its thread has ended")
 
 
 # --- options and errors -------------------------------------------------------------------------------------

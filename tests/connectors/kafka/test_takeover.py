@@ -19,6 +19,7 @@ from connectors.kafka import KafkaSource
 from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Driver, Reader, Worker
+from tests.services.process import PATIENCE_SECONDS
 
 Sources = Callable[..., KafkaSource]
 
@@ -247,7 +248,7 @@ def test_a_storm_of_rebalances_leaves_memory_and_threads_as_they_were(
     assert threading.active_count() <= threads
 
 
-def until(done: Callable[[], bool], seconds: float = 30) -> None:
+def until(done: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, f"in vain for {seconds:g} s"

@@ -22,12 +22,11 @@ from connectors.spark.tables import WindowTable  # noqa: E402
 from monitor.base.errors import ClusterError, ConfigError, SinkError  # noqa: E402
 from monitor.cli.replay_spark import OnSpark, replay_on_spark  # noqa: E402
 from tests.connectors.spark.streams import TASKS, write_input  # noqa: E402
-from tests.services.process import wait_until  # noqa: E402
+from tests.services.process import PATIENCE_SECONDS, wait_until  # noqa: E402
 from tests.services.spark_cluster import descendants, words_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
-SECONDS = 300
 ADVICE = "install Java 17 or later and set JAVA_HOME to its folder\n"
 VERSION = '[ "$1" = -version ] && {{ echo \'openjdk version "{}"\' >&2; exit 0; }}\n'
 
@@ -39,7 +38,9 @@ def replayed(config: Path, *files: Path | str, **environment: str) -> tuple[int,
         *("--out", str(config.parent / "out"), "--engine", "spark", "--master", "local[1]"),
     ]
     there = {key: value for key, value in os.environ.items() if key != "JAVA_HOME"} | environment
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS, env=there)
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS, env=there
+    )
     return done.returncode, done.stderr
 
 
@@ -217,13 +218,13 @@ def test_a_driver_killed_as_it_writes_leaves_nothing_that_looks_whole_and_the_ne
     words += ["--out", str(out), "--engine", "spark", "--master", "local[1]"]
     driver = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_until((out / ".unfinished" / "windows.ndjson").exists, SECONDS, "lines are written", pause=0.002)
+        wait_until((out / ".unfinished" / "windows.ndjson").exists, "lines are written", pause=0.002)
         started = descendants(driver.pid)
     finally:
         driver.kill()
         driver.wait()
     assert [path.name for path in out.iterdir()] == [".unfinished"]
-    wait_until(lambda: not any(map(words_of, started)), SECONDS, "what it started has ended")
+    wait_until(lambda: not any(map(words_of, started)), "what it started has ended")
 
     done = replay_on_spark(str(config), [tmp_path / "parts"], out, OnSpark("local[1]"))
 

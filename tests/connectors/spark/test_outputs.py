@@ -22,7 +22,7 @@ from monitor.export.sinks.destination import Mark
 from tests.connectors.spark.messages import stream_config
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
-from tests.services.process import free_ports, wait_until
+from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
 
 LINES = [
     b'{"task": "t", "model": "%s", "group": "", "window": %d}' % (name, i)
@@ -88,12 +88,12 @@ def test_a_batch_waits_for_brokers_that_are_away_until_it_is_to_stop(tmp_path: P
 
     thread = threading.Thread(target=write)
     thread.start()
-    wait_until(lambda: outputs.views[0].trouble is not None, 30, "it is told that no broker answers")
+    wait_until(lambda: outputs.views[0].trouble is not None, "it is told that no broker answers")
     (view,) = outputs.views
     assert (view.name, view.waiting, view.delivered) == ("reports_topic", 3, 0)
     stopping.set()
     outputs.interrupt()
-    thread.join(30)
+    thread.join(PATIENCE_SECONDS)
     outputs.close()
     assert not thread.is_alive()
     assert "no Kafka broker answers" in str(raised[0])

@@ -35,6 +35,7 @@ from monitor.config.file import load_config  # noqa: E402
 from tests.connectors.spark.routing import wanted  # noqa: E402
 from tests.connectors.spark.streams import SETTINGS, TASKS, records, write_input  # noqa: E402
 from tests.daemon import ndjson  # noqa: E402
+from tests.services.process import PATIENCE_SECONDS  # noqa: E402
 
 
 def in_parts(config: Path, splits: Sequence[Split]) -> tuple[list[bytes], list[Unit]]:
@@ -310,7 +311,7 @@ def test_a_command_where_the_extra_is_missing_says_so_and_starts_nothing(
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert done.returncode == 2

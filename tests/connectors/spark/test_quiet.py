@@ -14,12 +14,11 @@ import pytest
 from tests.connectors.spark.messages import stream_config
 from tests.daemon import DaemonProcess
 from tests.services.kafka_broker import KafkaBroker
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.spark_cluster import kafka_jars
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-SECONDS = 240
 MODELS = ("a", "b", "c")
 TASK = {
     "classes": ["ok", "toxic"],
@@ -59,23 +58,21 @@ def test_windows_close_by_age_although_nothing_comes(tmp_path: Path, kafka_broke
         "--spark-conf", f"spark.jars={kafka_jars()}",
     ]  # fmt: skip
     with DaemonProcess(tmp_path / "driver", json.loads(config.read_text()), program=words) as driver:
-        wait_until(lambda: "Running: metrics on port" in driver.log, SECONDS, "it runs")
+        wait_until(lambda: "Running: metrics on port" in driver.log, "it runs")
         scraped = driver.metrics()
         assert scraped.total("answers_received_total", source="kafka") == 0
         assert windows(tmp_path) == []
 
         kafka_broker.produce("spark-quiet", answers(MODELS, 0))
         closed = [("a", 0, "age", 30), ("b", 0, "age", 30)]
-        wait_until(lambda: windows(tmp_path) == closed, SECONDS, f"they close: {driver.log}")
-        wait_until(
-            lambda: driver.metrics().total("state", model="a", state="silent") == 1, SECONDS, "a falls silent"
-        )
+        wait_until(lambda: windows(tmp_path) == closed, f"they close: {driver.log}")
+        wait_until(lambda: driver.metrics().total("state", model="a", state="silent") == 1, "a falls silent")
         scraped = driver.metrics()
         assert scraped.total("series_dropped_total") == 1
         assert scraped.total("windows_closed_total", task="t", model="b") == 1
 
         kafka_broker.produce("spark-quiet", answers(("a",), 30))
         closed.append(("a", 1, "age", 30))
-        wait_until(lambda: windows(tmp_path) == closed, SECONDS, f"it goes on: {driver.log}")
+        wait_until(lambda: windows(tmp_path) == closed, f"it goes on: {driver.log}")
         driver.send(signal.SIGTERM)
-        assert driver.process.wait(60) == 0, driver.log
+        assert driver.process.wait(PATIENCE_SECONDS) == 0, driver.log

@@ -15,7 +15,7 @@ from monitor.cli.replay import replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.connectors.spark.streams import TASKS, write_input
 from tests.daemon import command
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.spark_cluster import SparkCluster, kill_a_python, kill_an_executor
 
 pytestmark = [
@@ -24,7 +24,6 @@ pytestmark = [
 ]
 
 HERE = OnSpark("local[2]", split_bytes=60_000)
-SECONDS = 300
 
 
 def one_process(config: Path, out: Path) -> bytes:
@@ -80,7 +79,7 @@ def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                 return any(0 < stage.numCompletedTasks < stage.numTasks for stage in stages if stage)
 
-            wait_until(some_done, SECONDS, "a stage is half done", pause=0.005)
+            wait_until(some_done, "a stage is half done", pause=0.005)
             killed.append(kill_an_executor())
 
         thread = threading.Thread(target=watch)
@@ -91,7 +90,7 @@ def test_killed_executors_change_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         def with_a_kill(*arguments: Any) -> Any:
             thread = kill_once_tasks_are_done(session_of(*arguments))
             found = inner(*arguments)
-            thread.join(SECONDS)
+            thread.join(PATIENCE_SECONDS)
             return found
 
         return with_a_kill
@@ -113,7 +112,7 @@ def test_a_standalone_master_with_two_workers_gives_the_same(tmp_path: Path) -> 
     with SparkCluster(workers=2) as cluster:
         done = command(
             "replay", config, tmp_path / "parts", "--out", tmp_path / "out", "--engine", "spark",
-            "--master", cluster.master, "--spark-conf", "spark.executor.memory=512m", seconds=SECONDS,
+            "--master", cluster.master, "--spark-conf", "spark.executor.memory=512m",
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "windows.ndjson").read_bytes() == expected
@@ -139,7 +138,7 @@ def test_a_python_that_is_killed_for_its_memory_is_told_with_what_helps(tmp_path
     thread.start()
     with pytest.raises(ClusterError, match=r"an executor ran out of memory: give each more \(--spark-conf"):
         replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "out", HERE)
-    thread.join(SECONDS)
+    thread.join(PATIENCE_SECONDS)
     assert list((tmp_path / "out").iterdir()) == []
 
 

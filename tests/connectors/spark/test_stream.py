@@ -24,12 +24,11 @@ from tests.connectors.spark.streams import records
 from tests.daemon import DaemonProcess
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.spark_cluster import SparkCluster, descendants, executors, kafka_jars
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-SECONDS = 300
 BATCH = 400
 
 
@@ -85,21 +84,21 @@ def test_a_killed_executor_and_a_killed_driver_lose_no_window_and_repeat_none(
     kafka_broker.create_topic("spark-windows", 2)
 
     with driver(config, tmp_path / "first", "local-cluster[2,1,512]") as first:
-        wait_until(lambda: committed(tmp_path) >= 0, SECONDS, "a batch is committed")
+        wait_until(lambda: committed(tmp_path) >= 0, "a batch is committed")
         pid = executors(first.process.pid)[0]
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: committed(tmp_path) >= 1, SECONDS, "one more, without that executor")
+        wait_until(lambda: committed(tmp_path) >= 1, "one more, without that executor")
         scraped = first.metrics()
         family = descendants(first.process.pid)
         (tmp_path / "first" / "die").touch()
-        assert first.process.wait(SECONDS) == -signal.SIGKILL, first.log
-        wait_until(lambda: gone(family), SECONDS, "its Java and its executors have ended")
+        assert first.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, first.log
+        wait_until(lambda: gone(family), "its Java and its executors have ended")
     before = committed(tmp_path)
     cut_short = len(read_topic(kafka_broker, "spark-windows"))
     assert cut_short > len(written(tmp_path, before)) > 0, "windows of a batch are there that does not count"
 
     with SparkCluster() as cluster, driver(config, tmp_path / "second", cluster.master, "--once") as second:
-        assert second.process.wait(SECONDS) == 0, second.log
+        assert second.process.wait(PATIENCE_SECONDS) == 0, second.log
 
     assert 1 <= before < committed(tmp_path), "it was killed in the middle"
     ends = cuts(tmp_path / "state", "spark-p")

@@ -132,7 +132,7 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
     )
     push.start()
     try:
-        wait_until(lambda: bool(webhook.told("/pager", "firing")), 20, "it pages")
+        wait_until(lambda: bool(webhook.told("/pager", "firing")), "it pages")
         [alert] = receiver.alerts(alertname=BREACHED)
         assert (alert["labels"]["job"], alert["labels"]["cluster"]) == ("b", "eu")
         assert alert["annotations"]["summary"] == "A model does not meet its objective."
@@ -141,12 +141,11 @@ def test_alertmanager_hears_of_an_alert_and_of_its_end(
         later = [receiver.alerts(alertname=BREACHED)[0]]
         wait_until(
             lambda: receiver.alerts(alertname=BREACHED)[0]["endsAt"] > later[0]["endsAt"],
-            20,
             "it is told again",
         )
         assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == alert["startsAt"]
         agent.series = (dataclasses.replace(CALM, windows_closed=LOW.windows_closed + 2),)
-        wait_until(lambda: bool(webhook.told("/pager", "resolved")), 20, "its end is told")
+        wait_until(lambda: bool(webhook.told("/pager", "resolved")), "its end is told")
     finally:
         push.stop()
     assert len(webhook.told("/pager", "firing")) == 1
@@ -174,15 +173,15 @@ def test_an_alertmanager_that_is_away_hears_of_everything_when_it_is_back(
     push = pusher(receiver.url, agent)
     push.start()
     try:
-        wait_until(lambda: push.view.trouble is not None, 20, "it is missed")
+        wait_until(lambda: push.view.trouble is not None, "it is missed")
         assert push.view.trouble == (
             f"alertmanager.urls: {receiver.url} does not answer ([Errno 111] Connection refused); start it, "
             "or correct the address"
         )
         assert push.view.waiting == 2
         receiver.start()
-        wait_until(lambda: bool(receiver.alerts(alertname=BREACHED)), 40, "it is told")
-        wait_until(lambda: push.view.trouble is None and push.view.waiting == 0, 20, "all is told")
+        wait_until(lambda: bool(receiver.alerts(alertname=BREACHED)), "it is told")
+        wait_until(lambda: push.view.trouble is None and push.view.waiting == 0, "all is told")
     finally:
         push.stop()
     assert push.view.failing_since is None
@@ -193,7 +192,7 @@ def test_an_alertmanager_that_refuses_is_quoted(alertmanager: NewAlertmanager, w
     push = pusher(receiver.url, Agent(LOW), external_url="not an address")
     push.start()
     try:
-        wait_until(lambda: push.view.trouble is not None, 20, "it refuses")
+        wait_until(lambda: push.view.trouble is not None, "it refuses")
     finally:
         push.stop()
     assert re.match(
@@ -209,7 +208,7 @@ def degrade(stream: Stream, done: Callable[[], bool]) -> None:
         stream.add(100, "m", weights=DEGRADED)
         return done()
 
-    wait_until(shows, 40, "the degradation shows", pause=0.5)
+    wait_until(shows, "the degradation shows", pause=0.5)
 
 
 def test_a_failing_push_is_a_sink_that_is_down_and_holds_nothing_up(tmp_path: Path) -> None:
@@ -251,12 +250,11 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
     with DaemonProcess(tmp_path, config) as daemon:
         wait_until(
             lambda: receiver.alerts(alertname=BREACHED)[0]["updatedAt"] > before["updatedAt"],
-            30,
             "it is told again",
         )
         assert receiver.alerts(alertname=BREACHED)[0]["startsAt"] == before["startsAt"]
         stream.add(1200, "m")
-        wait_until(lambda: bool(webhook.told("/pager", "resolved", model="m")), 30, "its end is told")
+        wait_until(lambda: bool(webhook.told("/pager", "resolved", model="m")), "its end is told")
     assert len(webhook.told("/pager", "firing", alertname=BREACHED)) == 1
 
 

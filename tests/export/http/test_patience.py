@@ -90,7 +90,7 @@ GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 def test_one_that_connects_and_says_nothing_is_cut(server: HttpServer) -> None:
     with closing(connected(server)) as silent:
         assert is_cut(silent)
-    wait_until(lambda: server.view.waiting == 0, 30, "it is gone")
+    wait_until(lambda: server.view.waiting == 0, "it is gone")
     assert (server.view.lost, server.view.delivered) == (1, 0)
 
 
@@ -105,9 +105,9 @@ def test_one_that_sends_a_byte_now_and_then_is_cut(server: HttpServer) -> None:
 def test_one_that_never_reads_its_answer_is_cut(server: HttpServer) -> None:
     with closing(connected(server)) as hanging:
         hanging.sendall(GET)
-        wait_until(lambda: server.view.delivered == 1, 30, "it was answered")
+        wait_until(lambda: server.view.delivered == 1, "it was answered")
         assert server.view.waiting == 1
-        wait_until(lambda: server.view.waiting == 0, 30, "it is gone")
+        wait_until(lambda: server.view.waiting == 0, "it is gone")
         assert healthy(server)
     assert server.view.lost == 1
 
@@ -118,7 +118,7 @@ def test_one_that_reads_is_served_and_its_connection_may_be_used_again() -> None
         for pause in (bounds.request_seconds + 0.5, 0.0):
             assert len(client.get("/", timeout=60).content) == LARGE
             time.sleep(pause)
-        wait_until(lambda: server.view.delivered == 2, 30, "both were answered")
+        wait_until(lambda: server.view.delivered == 2, "both were answered")
         assert (server.view.waiting, server.view.lost) == (1, 0), "over one connection"
 
 
@@ -135,10 +135,10 @@ def test_one_more_cuts_who_waits_before_what_is_made(server: HttpServer) -> None
     with ExitStack() as stack:
         making = stack.enter_context(closing(connected(server)))
         making.sendall(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
-        wait_until(lambda: len(server._held._working) == 1, 30, "it is asked")
+        wait_until(lambda: len(server._held._working) == 1, "it is asked")
         for _ in range(12):
             stack.enter_context(closing(connected(server)))
-        wait_until(lambda: server.view.lost >= 5, 30, "the silent ones are cut")
+        wait_until(lambda: server.view.lost >= 5, "the silent ones are cut")
         assert len(server._held._working) == 1
 
 
@@ -154,9 +154,9 @@ def test_what_nobody_takes_is_bounded_all_together() -> None:
         server = stack.enter_context(serving(replace(BOUNDS, taken_seconds=60.0)))
         for count in range(1, 7):
             stack.enter_context(closing(connected(server))).sendall(GET)
-            wait_until(lambda count=count: server.view.delivered == count, 30, "it was answered")
+            wait_until(lambda count=count: server.view.delivered == count, "it was answered")
             assert server.view.waiting <= 4
-        wait_until(lambda: 2 <= server.view.waiting <= 4, 30, "the first are cut")
+        wait_until(lambda: 2 <= server.view.waiting <= 4, "the first are cut")
         assert server.view.lost == 6 - server.view.waiting
 
 

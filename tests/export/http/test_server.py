@@ -25,6 +25,7 @@ from monitor.export.http.negotiation import accepts_gzip, prefers_openmetrics
 from monitor.export.http.server import HttpServer
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.views import AgentView
+from tests.services.process import PATIENCE_SECONDS
 
 # PROMETHEUS_2 is what Prometheus 2.42 sent to a socket that printed it; PROMETHEUS_3 is put together in its
 # manner, with the escaping parameter and text format 1.0.0 that version 3 brought.
@@ -79,7 +80,7 @@ class Slow(Collector):
 
     def collect(self) -> list[GaugeMetricFamily]:
         self.entered.set()
-        self.leave.wait(10)
+        self.leave.wait(PATIENCE_SECONDS)
         return [GaugeMetricFamily("slow", "Slow.", value=1)]
 
 
@@ -183,14 +184,14 @@ def test_health_is_answered_while_scrapes_hang() -> None:
     try:
         for scrape in scrapes:
             scrape.start()
-        assert slow.entered.wait(5)
-        assert httpx.get(agent.url + "/-/healthy", timeout=5).status_code == 200
-        assert httpx.get(agent.url + "/-/ready", timeout=5).status_code == 200
+        assert slow.entered.wait(PATIENCE_SECONDS)
+        assert httpx.get(agent.url + "/-/healthy", timeout=60).status_code == 200
+        assert httpx.get(agent.url + "/-/ready", timeout=60).status_code == 200
         assert all(scrape.is_alive() for scrape in scrapes), "the scrapes were still hanging meanwhile"
     finally:
         slow.leave.set()
         for scrape in scrapes:
-            scrape.join(5)
+            scrape.join(PATIENCE_SECONDS)
         agent.server.stop()
 
 
@@ -201,7 +202,7 @@ def test_rubbish_on_the_socket_does_not_stop_the_server(agent: Agent) -> None:
         b"A" * 100_000,
         b"",
     ):
-        with socket.create_connection(("127.0.0.1", agent.server.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", agent.server.port), timeout=60) as connection:
             connection.sendall(rubbish)
     assert httpx.get(agent.url + "/-/healthy").status_code == 200
 
@@ -334,14 +335,14 @@ def test_stop_does_not_wait_for_a_hanging_scrape_or_an_idle_connection(
     agent, slow = Agent(), Slow()
     agent.registry.register(slow)
     agent.server.start()
-    scrape = socket.create_connection(("127.0.0.1", agent.server.port), timeout=5)
-    idle = socket.create_connection(("127.0.0.1", agent.server.port), timeout=5)
+    scrape = socket.create_connection(("127.0.0.1", agent.server.port), timeout=60)
+    idle = socket.create_connection(("127.0.0.1", agent.server.port), timeout=60)
     try:
         scrape.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert slow.entered.wait(5)
+        assert slow.entered.wait(PATIENCE_SECONDS)
         stopped = threading.Thread(target=agent.server.stop)
         stopped.start()
-        stopped.join(5)
+        stopped.join(PATIENCE_SECONDS)
         assert not stopped.is_alive()
         assert not slow.leave.is_set(), "it stopped while the scrape still hung"
         assert scrape.recv(1000).startswith(b"HTTP/1.1 503 ")
@@ -381,7 +382,7 @@ def test_requests_are_not_logged(agent: Agent, caplog: pytest.LogCaptureFixture)
     assert [r for r in caplog.records if not r.name.startswith("http")] == [], "httpx logs its own"
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 5) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -47,6 +47,7 @@ from tests.export.prometheus.scrape import (
     samples_of,
     value,
 )
+from tests.services.process import PATIENCE_SECONDS
 
 GOLDEN = Path(__file__).parent / "golden"
 PROMTOOL = shutil.which("promtool") or ""
@@ -95,7 +96,11 @@ def test_a_scrape_of_the_same_view_is_the_same_text() -> None:
 def test_promtool_finds_no_fault(view: AgentView) -> None:
     text = generate_latest(registry(lambda: view, 10_000))
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=30, check=False
+        ["promtool", "check", "metrics"],
+        input=text,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

@@ -17,7 +17,6 @@ from tests.services.webhook import Webhook
 from tests.streams import ORIGINAL, Record, answers
 
 DEGRADED = (0.2, 0.7, 0.1)  # two thirds of the answers at a confidence about a half: accuracy near 75 %
-WITHIN_SECONDS = 60.0
 # An hour's windows: 12 s for two of them, and 3 s, the least, for all that is shorter.
 TIME_SCALE = "0.0016666"
 BREACHED = "BlindsightObjectiveBreached"
@@ -52,7 +51,7 @@ def settings() -> dict[str, Any]:
 
 
 def until(done: Callable[[], object], what: str) -> None:
-    wait_until(lambda: bool(done()), WITHIN_SECONDS, what, pause=0.2)
+    wait_until(lambda: bool(done()), what, pause=0.2)
 
 
 def test_a_model_that_degrades_pages_once_and_others_never(

@@ -11,6 +11,7 @@ import pytest
 from monitor.base.errors import SinkError
 from monitor.base.records import Reject, RejectReason
 from monitor.export.sinks.rejects import RejectWriter
+from tests.services.process import PATIENCE_SECONDS
 
 
 def reject(raw: bytes = b'{"id":1}', message: str = "$.id: expected text", position: int = 7) -> Reject:
@@ -21,7 +22,7 @@ def write(path: Path, rejects: list[Reject], max_bytes: int = 1_000_000) -> Reje
     writer = RejectWriter(str(path), max_bytes)
     writer.start()
     assert all(writer.write((one, "kafka")) for one in rejects)
-    assert writer.close(timeout=10)
+    assert writer.close(timeout=PATIENCE_SECONDS)
     return writer
 
 

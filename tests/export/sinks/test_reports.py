@@ -16,6 +16,7 @@ import pytest
 from monitor.base.errors import SinkError
 from monitor.export.sinks.rejects import RejectWriter
 from monitor.export.sinks.reports import ReportWriter, cannot_write, why_not_writable
+from tests.services.process import PATIENCE_SECONDS
 
 
 def lines(count: int, start: int = 0) -> list[bytes]:
@@ -33,7 +34,7 @@ def written(path: Path) -> list[bytes]:
     return data.splitlines()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -63,7 +64,7 @@ def test_lines_come_out_whole_and_in_order(tmp_path: Path) -> None:
     writer.start()
     sent = lines(3000)
     assert all(writer.write(line) for line in sent)
-    assert writer.close(timeout=10)
+    assert writer.close(timeout=PATIENCE_SECONDS)
     assert written(path) == sent
     assert (writer.written, writer.lost, writer.failures) == (3000, 0, 0)
 
@@ -74,7 +75,7 @@ def test_a_newline_that_is_there_is_not_doubled(tmp_path: Path) -> None:
     writer.start()
     writer.write(b"a\n")
     writer.write(b"b")
-    writer.close(timeout=10)
+    writer.close(timeout=PATIENCE_SECONDS)
     assert path.read_bytes() == b"a\nb\n"
 
 
@@ -90,7 +91,7 @@ def test_several_threads_never_mix_their_lines(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    writer.close(timeout=10)
+    writer.close(timeout=PATIENCE_SECONDS)
     assert sorted(written(path)) == sorted(line for part in parts for line in part)
 
 
@@ -104,7 +105,7 @@ def test_a_file_is_continued_and_half_lines_never_merge(tmp_path: Path, before: 
     writer = ReportWriter(str(path))
     writer.start()
     writer.write(b"new")
-    writer.close(timeout=10)
+    writer.close(timeout=PATIENCE_SECONDS)
     assert path.read_bytes() == after
 
 
@@ -116,7 +117,7 @@ def test_a_renamed_file_is_begun_anew(tmp_path: Path) -> None:
     wait_for(lambda: writer.written == 1)
     path.rename(moved)
     writer.write(b"second")
-    writer.close(timeout=10)
+    writer.close(timeout=PATIENCE_SECONDS)
     assert (written(moved), written(path)) == ([b"first"], [b"second"])
 
 
@@ -134,7 +135,7 @@ def test_a_full_disk_holds_nobody_up_and_loses_only_what_has_no_room(full_disk: 
     assert 0 <= time.time() - (writer.view.failing_since or 0) < 60
     mend(full_disk)
     wait_for(lambda: writer.written == 10)
-    assert writer.close(timeout=10)
+    assert writer.close(timeout=PATIENCE_SECONDS)
     # Of a full queue the oldest go, but for those that the thread has in its hands: half of it at most.
     kept = written(full_disk)
     assert set(kept) >= set(lines(5, start=20))
@@ -152,7 +153,7 @@ def test_an_outage_is_logged_once_and_so_is_its_end(
         writer.write(b"a")
         wait_for(lambda: writer.failures >= 2)
         mend(full_disk)
-        assert writer.close(timeout=10)
+        assert writer.close(timeout=PATIENCE_SECONDS)
     assert [r.getMessage() for r in caplog.records] == [
         f"cannot write {str(full_disk)!r}: No space left on device; make room or give another path; "
         "up to 10 lines wait meanwhile",
@@ -177,8 +178,8 @@ def test_a_caller_that_may_wait_gets_room_once_there_is_some(full_disk: Path) ->
     assert [writer.write(line) for line in lines(2)] == [True, True]
     assert not writer.write(b"no", wait_seconds=0.05)
     mend(full_disk)
-    assert writer.write(b"yes", wait_seconds=10)
-    assert writer.close(timeout=10)
+    assert writer.write(b"yes", wait_seconds=PATIENCE_SECONDS)
+    assert writer.close(timeout=PATIENCE_SECONDS)
     assert written(full_disk) == [*lines(2), b"yes"]
 
 
@@ -198,7 +199,7 @@ while not writer.failures and time.monotonic() < deadline:
     time.sleep(0.01)
 full = path.read_bytes()
 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-drained = writer.close(timeout=10)
+drained = writer.close(timeout=300)
 whole = path.read_bytes()
 print(len(full), full.endswith(b"\\n"), drained, writer.lost, whole.count(b"\\n"), len(whole))
 print([line[:2] for line in whole.split()] == [b"%02d" % n for n in range(30)])
@@ -209,7 +210,9 @@ def test_a_write_cut_short_by_the_system_leaves_no_half_line(tmp_path: Path) -> 
     # A process of its own, as the limit on file sizes holds for all its threads.
     command = [sys.executable, "-W", "error", "-c", PARTIAL_WRITE, str(tmp_path / "windows.ndjson")]
     root = Path(__file__).parents[3]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=root)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, cwd=root
+    )
     assert done.stdout.splitlines() == ["1000 True True 0 30 3000", "True"], done.stderr
 
 
@@ -264,8 +267,8 @@ def test_closing_what_never_started_loses_what_was_queued_and_hangs_not(tmp_path
 def test_closing_twice_is_no_error(tmp_path: Path) -> None:
     writer = ReportWriter(str(tmp_path / "windows.ndjson"))
     writer.start()
-    assert writer.close(timeout=10)
-    assert writer.close(timeout=10)
+    assert writer.close(timeout=PATIENCE_SECONDS)
+    assert writer.close(timeout=PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize(("umask", "reports", "rejects"), [(0o022, 0o644, 0o640), (0o077, 0o600, 0o600)])
