@@ -12,7 +12,7 @@ from monitor.base.registry import SOURCES, load
 from monitor.base.source import Input, Source
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
-from monitor.export.sinks.destination import Destination, Followed
+from monitor.export.sinks.destination import Destination, FollowedDestination
 from monitor.export.sinks.rejects import Rejected
 
 
@@ -54,7 +54,7 @@ def build_inputs(config: Config) -> list[Input]:
     return inputs
 
 
-def build_reports_topic(settings: KafkaSink, store: str) -> Followed:
+def build_reports_topic(settings: KafkaSink, store: str) -> FollowedDestination:
     """The topic that follows a store's reports; `store` is its identity."""
     from connectors.kafka.sink.sink import ReportsTopic
     from connectors.kafka.sink.topic import Topic

@@ -15,7 +15,7 @@ from redis import Redis, exceptions
 from monitor.base.errors import SourceError
 from monitor.base.files import read_secret
 from monitor.base.source import Raw, RawMessages, Source, SourceCounts
-from monitor.config.redis import RedisSource
+from monitor.config.redis import RedisSourceConfig
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ Entry = tuple[bytes, dict[bytes, bytes] | None]  # an id and fields, none where 
 Position = dict[str, Any]
 
 
-def connected(settings: RedisSource) -> Any:
+def connected(settings: RedisSourceConfig) -> Any:
     """A client of the server, which tries nothing twice: what the first try brought would be lost."""
     secret = settings.password_file and read_secret("password_file", settings.password_file)
     options = {**settings.client_options, "password": secret, "socket_timeout": ANSWER_SECONDS}
@@ -46,13 +46,15 @@ def connected(settings: RedisSource) -> Any:
     return client
 
 
-def explained(settings: RedisSource, error: Exception) -> SourceError:
+def explained(settings: RedisSourceConfig, error: Exception) -> SourceError:
     """Redis' error as ours: a sentence that says what to do."""
     hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in f"{type(error)} {error}"), "")
     return SourceError(f"Redis at {settings.url}, stream {settings.stream}: {str(error).rstrip('.')}{hint}")
 
 
-def messages(settings: RedisSource, entries: Sequence[Entry], after: Position | None = None) -> RawMessages:
+def messages(
+    settings: RedisSourceConfig, entries: Sequence[Entry], after: Position | None = None
+) -> RawMessages:
     """Entries as messages; the last six digits of a place are what stands behind the hyphen of an id."""
     key, found = settings.field.encode(), [fields or {} for _, fields in entries]
     values = [each.get(key, b"no field %s among %s" % (key, b", ".join(each))) for each in found]
@@ -74,7 +76,7 @@ class RedisStream(Source[Position]):
     lag: int | None = None
     counts = SourceCounts()
 
-    def __init__(self, settings: RedisSource) -> None:
+    def __init__(self, settings: RedisSourceConfig) -> None:
         self.name, self._settings = settings.label, settings
         self._stream, self._group = settings.stream, settings.group
         self._name = f"{socket.gethostname()}-{token_hex(4)}"  # of the consumer, unless a position has one

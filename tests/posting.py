@@ -14,7 +14,7 @@ import httpx
 from connectors.http import HttpSource
 from monitor.base.records import TaskLayout
 from monitor.base.source import RawBlock
-from monitor.config.root import HttpSource as HttpSettings
+from monitor.config.root import HttpSourceConfig as HttpSettings
 from tests.services.process import PATIENCE_SECONDS
 
 SPAM = TaskLayout("spam", ("no", "yes"))

@@ -145,6 +145,15 @@ def test_no_function_is_too_long() -> None:
     assert long == {}
 
 
+def test_no_public_class_name_stands_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sources("monitor", "connectors"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module_of(path))
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [
         str(path)

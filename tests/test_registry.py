@@ -20,7 +20,7 @@ from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.sources import SourceSection
 from monitor.engine.refit.fit import refit
-from monitor.export.prometheus.families import FAMILIES, Family
+from monitor.export.prometheus.families import FAMILIES, MetricFamily
 from monitor.reports.views import AgentView
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
@@ -172,7 +172,7 @@ def test_a_source_and_a_wire_format(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    family = Family("gauge", "Sources.", per_series=False, rows="tests.test_registry:sources_seen")
+    family = MetricFamily("gauge", "Sources.", per_series=False, rows="tests.test_registry:sources_seen")
     monkeypatch.setitem(FAMILIES, "sources_seen", family)
     assert value(samples(AgentView(reload_time=1.0)), "blindsight_sources_seen", of="tests") == 0.0
     assert "| `blindsight_sources_seen` | gauge | of |  | Sources. |" in metrics_page()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from connectors.http.watched import Watched
+from connectors.http.reloaded_file import ReloadedFile
 from monitor.base.errors import SourceError
 from monitor.config.http import HttpToken, token_fault
 
@@ -73,7 +73,7 @@ def _digests(token: HttpToken, clock: Callable[[], float]) -> Callable[[], bytes
         return lambda: digest
     path = token.token_file
     assert path is not None
-    return Watched([path], lambda: _digest(_read_token(path)), clock).current
+    return ReloadedFile([path], lambda: _digest(_read_token(path)), clock).current
 
 
 def _read_token(path: str) -> str:

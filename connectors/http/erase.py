@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from connectors.http.segment import FRAME_BYTES, Segment, damaged, measure, pack, segments_in, unpack
+from connectors.http.segment import FRAME_BYTES, SpoolSegment, damaged, measure, pack, segments_in, unpack
 from monitor.base.errors import SourceError
 from monitor.base.files import put
 
@@ -59,7 +59,7 @@ def erase(folder: Path, is_gone: Callable[[bytes], bool]) -> int:
         raise SourceError(f"The spool {folder} cannot be written: {error.strerror or error}") from error
 
 
-def _erase_from(segment: Segment, is_gone: Callable[[bytes], bool]) -> int:
+def _erase_from(segment: SpoolSegment, is_gone: Callable[[bytes], bool]) -> int:
     data = segment.path.read_bytes()
     place, erased, parts = 0, 0, list[bytes]()
     while (frame := unpack(data, place, place)) is not None:

@@ -33,15 +33,15 @@ from connectors.http.access import Gate, Quota, Tasks
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from connectors.http.events import TYPES as EVENT_TYPES
 from connectors.http.events import event_lines, is_binary
-from connectors.http.intake import Intake, Judgement, Kind
+from connectors.http.intake import Intake, Judgement, PostKind
 from connectors.http.messages import Answer, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
-from monitor.config.http import HttpSource
-from monitor.export.http.messages import BodyError, Request, Response
+from monitor.config.http import HttpSourceConfig
+from monitor.export.http.messages import BodyError, HttpRequest, Response
 
 log = logging.getLogger("blindsight")
 
-PATHS: Mapping[str, Kind] = {"/v1/predictions": Kind.PREDICTIONS, "/v1/labels": Kind.LABELS}
+PATHS: Mapping[str, PostKind] = {"/v1/predictions": PostKind.PREDICTIONS, "/v1/labels": PostKind.LABELS}
 _TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson", "application/jsonl"})
 STATUSES = (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503)
 """Of the answers that take nothing: what `Posts.refused` counts."""
@@ -65,7 +65,7 @@ class Posts:
 
     Parameters
     ----------
-    settings : HttpSource
+    settings : HttpSourceConfig
     gate, quota, intake, spool
         What it asks, in this order.
     workers : Executor
@@ -76,7 +76,7 @@ class Posts:
 
     def __init__(
         self,
-        settings: HttpSource,
+        settings: HttpSourceConfig,
         gate: Gate,
         quota: Quota,
         intake: Intake,
@@ -95,7 +95,7 @@ class Posts:
         self.labels_shed = dict.fromkeys(tasks, 0)
         self.refused = dict.fromkeys(STATUSES, 0)
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> Response:
         """Answer one request."""
         try:
             answer = await self._answer(request)
@@ -116,7 +116,7 @@ class Posts:
         """What the server itself answers."""
         return refusal(status, sentence).response
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _answer(self, request: HttpRequest) -> Answer:
         kind = _kind_of(request)
         admitted, tasks = self._gate.admits(request.headers.get("authorization"))
         if not admitted:
@@ -143,7 +143,7 @@ class Posts:
         finally:
             self._in_memory -= 1
 
-    async def _body(self, request: Request, gzipped: bool, held: ExitStack) -> bytes:
+    async def _body(self, request: HttpRequest, gzipped: bool, held: ExitStack) -> bytes:
         """The body unpacked. It counts once it is large or whole: who sends it slowly keeps nobody out."""
         unpacker, counted = Unpacker(gzipped, self._settings.max_body_bytes), False
         try:
@@ -163,7 +163,7 @@ class Posts:
             sentence = f"{str(error).capitalize()}; send it as it is, or packed whole"
             raise _RefusedError(refusal(400, sentence)) from None
 
-    async def _judge(self, headers: Mapping[str, str], body: bytes, kind: Kind) -> Judgement:
+    async def _judge(self, headers: Mapping[str, str], body: bytes, kind: PostKind) -> Judgement:
         if len(body) <= _INLINE_BYTES:
             found = self._read(headers, body, kind)
         else:
@@ -173,7 +173,7 @@ class Posts:
             raise _RefusedError(found)
         return found
 
-    def _read(self, headers: Mapping[str, str], body: bytes, kind: Kind) -> Judgement | Answer:
+    def _read(self, headers: Mapping[str, str], body: bytes, kind: PostKind) -> Judgement | Answer:
         try:
             lines, ignored = event_lines(headers, body, self._intake.wire)
         except TooLargeError as error:
@@ -184,7 +184,7 @@ class Posts:
             return refusal(400, "The body is empty; send an object, an array of objects, or an object a line")
         return replace(self._intake.judge(lines, kind), ignored=ignored)
 
-    async def _take(self, found: Judgement, kind: Kind, tasks: Tasks) -> Answer:
+    async def _take(self, found: Judgement, kind: PostKind, tasks: Tasks) -> Answer:
         if found.misplaced:
             return _misplaced(found, kind)
         if tasks is not None and (others := sorted(found.tasks.keys() - tasks - {""})):
@@ -199,7 +199,7 @@ class Posts:
             )
         try:
             # Also where no row is good: that they came is counted, and the rejects sink shows them.
-            kept = self._spool.append(found.lines, found.rows, kind is Kind.LABELS)
+            kept = self._spool.append(found.lines, found.rows, kind is PostKind.LABELS)
             if found.accepted:
                 await asyncio.wrap_future(kept)
         except SpoolFullError:
@@ -219,7 +219,7 @@ class Posts:
             self.labels_shed[task] += labels
 
 
-def _kind_of(request: Request) -> Kind:
+def _kind_of(request: HttpRequest) -> PostKind:
     kind = PATHS.get(request.path)
     if kind is None:
         raise _RefusedError(refusal(404, f"There is nothing here; post to {' or '.join(PATHS)}"))
@@ -228,7 +228,7 @@ def _kind_of(request: Request) -> Kind:
     return kind
 
 
-def _check_headers(request: Request, most_bytes: int, events: bool) -> bool:
+def _check_headers(request: HttpRequest, most_bytes: int, events: bool) -> bool:
     """Whether the body is gzip; refuses what cannot be read before any of it is."""
     content_type, _, parameters = request.headers.get("content-type", "application/json").partition(";")
     known = _TYPES | EVENT_TYPES if events else _TYPES
@@ -253,8 +253,8 @@ def _too_large(error: TooLargeError) -> Answer:
     return refusal(413, f"The body has {error}; send it in parts")
 
 
-def _misplaced(found: Judgement, kind: Kind) -> Answer:
-    other = Kind.PREDICTIONS if kind is Kind.LABELS else Kind.LABELS
+def _misplaced(found: Judgement, kind: PostKind) -> Answer:
+    other = PostKind.PREDICTIONS if kind is PostKind.LABELS else PostKind.LABELS
     return refusal(
         400,
         f"{found.misplaced} of {found.rows} rows are {other.value}; post those to /v1/{other.value}, "
@@ -282,7 +282,7 @@ class _Sayings:
         self._source, self._clock = source, clock
         self._said: dict[int, tuple[float, int]] = {}
 
-    def note(self, answer: Answer, request: Request) -> None:
+    def note(self, answer: Answer, request: HttpRequest) -> None:
         """Have a refusal logged, now or with the next."""
         at, others = self._said.get(answer.status, (-math.inf, 0))
         if self._clock() - at < _SAY_SECONDS:

@@ -18,7 +18,7 @@ MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""
 
 
-class Kind(StrEnum):
+class PostKind(StrEnum):
     """What a path takes."""
 
     PREDICTIONS = "predictions"
@@ -79,7 +79,7 @@ class Intake:
     --------
     >>> intake = Intake([TaskLayout("spam", ("no", "yes"))])
     >>> good, bad = b'{"model": "a", "scores": [0.5, 0.5]}', b'{"model": "a", "scores": [0.5, 1.5]}'
-    >>> found = intake.judge([good, bad], Kind.PREDICTIONS)
+    >>> found = intake.judge([good, bad], PostKind.PREDICTIONS)
     >>> found.accepted, found.rejected, found.errors[0]["row"], found.errors[0]["message"]
     (1, 1, 1, '$.scores[1]: expected a number from 0 to 1, got 1.5')
     """
@@ -88,19 +88,19 @@ class Intake:
         self._decoder = Decoder(layouts, "http", wire=wire)
         self.wire = wire
 
-    def judge(self, lines: Sequence[bytes], kind: Kind) -> Judgement:
+    def judge(self, lines: Sequence[bytes], kind: PostKind) -> Judgement:
         """What these rows, one a line and none of them blank, hold.
 
         Parameters
         ----------
         lines : sequence of bytes
             Without newlines, at least one.
-        kind : Kind
+        kind : PostKind
             The path that they were posted to.
         """
         block = b"\n".join(lines) + b"\n"
         # Not from 0, where the decoder would pass over a byte-order mark that it will not when reading.
-        is_labels = kind is Kind.LABELS
+        is_labels = kind is PostKind.LABELS
         chunk = self._decoder.decode([RawBlock(block, "http", 1, is_labels)])
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)

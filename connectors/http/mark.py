@@ -12,7 +12,7 @@ log = logging.getLogger("blindsight")
 _EVERY_SECONDS = 1.0
 
 
-class Mark:
+class SpoolPosition:
     """A position in a file. It is not synced: an older one only has more read again.
 
     Parameters

@@ -32,7 +32,7 @@ FRAME_BYTES = _HEAD.size
 
 
 @dataclass(slots=True)
-class Segment:
+class SpoolSegment:
     """A file of the spool, as far as it is on the disk for sure.
 
     Parameters
@@ -129,18 +129,18 @@ def unpack(data: bytes | memoryview, offset: int, place: int) -> Frame | None:
     return frame if zlib.crc32(checked) == _HEAD.unpack_from(data, offset)[1] else None
 
 
-def segments_in(folder: Path) -> list[Segment]:
+def segments_in(folder: Path) -> list[SpoolSegment]:
     """The files of a spool in their order, none of them looked into."""
     names = [path for path in folder.iterdir() if path.suffix == SUFFIX and path.stem.isdecimal()]
-    return [Segment(path, int(path.stem), int(path.stem)) for path in sorted(names)]
+    return [SpoolSegment(path, int(path.stem), int(path.stem)) for path in sorted(names)]
 
 
-def measure(segment: Segment, until: int | None) -> None:
+def measure(segment: SpoolSegment, until: int | None) -> None:
     """Find where a segment's whole frames end, and cut off what a crash left torn behind them.
 
     Parameters
     ----------
-    segment : Segment
+    segment : SpoolSegment
         Its `end`, `size` and `rows` are set.
     until : int or None
         Where the next segment starts. None for the last: only that one may have a torn frame, as no
@@ -166,7 +166,7 @@ def measure(segment: Segment, until: int | None) -> None:
         os.truncate(segment.path, segment.size)
 
 
-def _take_checked(segment: Segment, data: bytes) -> None:
+def _take_checked(segment: SpoolSegment, data: bytes) -> None:
     while (frame := unpack(data, segment.size, segment.size)) is not None and frame.start == segment.end:
         _take(segment, frame)
     place = data.find(_MAGIC, segment.size + 1)
@@ -177,7 +177,7 @@ def _take_checked(segment: Segment, data: bytes) -> None:
         place = data.find(_MAGIC, place + 1)
 
 
-def _take(segment: Segment, frame: Frame) -> None:
+def _take(segment: SpoolSegment, frame: Frame) -> None:
     segment.end, segment.size = frame.end, frame.next_place
     segment.rows += frame.rows
 
@@ -193,7 +193,7 @@ def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
         place = frame.next_place
 
 
-def damaged(segment: Segment, place: int) -> SourceError:
+def damaged(segment: SpoolSegment, place: int) -> SourceError:
     """The error of a file whose frames do not follow each other."""
     return SourceError(
         f"The spool's file {segment.path} is damaged at byte {place}; put it back from a backup, or move "

@@ -17,7 +17,7 @@ from connectors.http.tls import watched_context
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import Raw, RawBlock, Refusals, Source
-from monitor.config.http import HttpSource as HttpSettings
+from monitor.config.http import HttpSourceConfig as HttpSettings
 from monitor.export.http.bounds import Bounds
 from monitor.export.http.server import HttpServer
 
@@ -45,7 +45,7 @@ class HttpSource(Source[int]):
 
     Parameters
     ----------
-    settings : monitor.config.root.HttpSource
+    settings : HttpSourceConfig
     layouts : sequence of TaskLayout
         The configured tasks, for the judgement of what is posted.
 

@@ -18,9 +18,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from connectors.http.mark import Mark
-from connectors.http.segment import FRAME_BYTES, Segment, measure, name_of, pack, segments_in
-from connectors.http.spool_reader import SpoolReader, Stretch
+from connectors.http.mark import SpoolPosition
+from connectors.http.segment import FRAME_BYTES, SpoolSegment, measure, name_of, pack, segments_in
+from connectors.http.spool_reader import SpoolLines, SpoolReader
 from monitor.base.errors import BlindsightError, SourceError
 from monitor.base.files import sync_folder
 
@@ -71,7 +71,7 @@ class Spool:
     >>> spool.append(b'{"id": 1}\\n', rows=1).result(), spool.append(b'{"id": 2}\\n', rows=1).result()
     (10, 20)
     >>> spool.read(0.0), spool.lag
-    ([Stretch(lines=b'{"id": 1}\\n{"id": 2}\\n', start=0, labels=False)], 0)
+    ([SpoolLines(lines=b'{"id": 1}\\n{"id": 2}\\n', start=0, labels=False)], 0)
     >>> spool.close()
     """
 
@@ -82,7 +82,7 @@ class Spool:
         # Not more than one file's worth, or one group could fill what can only be given back file by file.
         self._group_bytes = min(_GROUP_BYTES, self._segment_bytes)
         self._changed = threading.Condition()
-        self._segments: list[Segment] = []
+        self._segments: list[SpoolSegment] = []
         self._waiting: _Group = []
         self._bytes = 0  # in all files, and waiting to be written
         self._rows_deleted = 0
@@ -95,7 +95,7 @@ class Spool:
         self._thread: threading.Thread | None = None
         self._reader = SpoolReader(0)
         self._absorbed = 0
-        self._mark = Mark(folder / "absorbed")
+        self._mark = SpoolPosition(folder / "absorbed")
 
     def open(self, position: int | None) -> None:
         """Take the folder, cut off what a crash left torn, and go on reading at `position`.
@@ -148,7 +148,7 @@ class Spool:
             self._changed.notify_all()
         return future
 
-    def read(self, timeout_seconds: float) -> list[Stretch]:
+    def read(self, timeout_seconds: float) -> list[SpoolLines]:
         """The next whole lines, about 1 MiB, in stretches of one kind; [] where none came in time.
 
         Raises
@@ -287,7 +287,7 @@ class Spool:
         self._file, self._began = file, time.monotonic()
         with self._changed:
             self._segments = [segment for segment in self._segments if segment.path != path]
-            self._segments.append(Segment(path, start, start))
+            self._segments.append(SpoolSegment(path, start, start))
 
     def _close_file(self) -> None:
         if self._file is not None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from connectors.http.segment import FRAME_BYTES, Segment, damaged, frames_by_head, unpack, unpack_head
+from connectors.http.segment import FRAME_BYTES, SpoolSegment, damaged, frames_by_head, unpack, unpack_head
 
 _READ_BYTES = 1 << 20
 
 
-class Stretch(NamedTuple):
+class SpoolLines(NamedTuple):
     """Whole lines, the offset of the first, and whether they were posted as labels."""
 
     lines: bytes
@@ -32,16 +32,16 @@ class SpoolReader:
     def __init__(self, position: int) -> None:
         self.position = position
         self.rows_before = 0
-        self._segment: Segment | None = None
+        self._segment: SpoolSegment | None = None
         self._file: int | None = None
         self._place = 0
 
-    def read(self, segment: Segment, size: int) -> list[Stretch]:
+    def read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:
         """The lines from the position on: about 1 MiB, or one larger frame, a stretch of each kind.
 
         Parameters
         ----------
-        segment : Segment
+        segment : SpoolSegment
             The one that the position lies in.
         size : int
             Bytes of it that are on the disk for sure.
@@ -56,9 +56,9 @@ class SpoolReader:
         except OSError as error:
             raise damaged(segment, self._place) from error
 
-    def _read(self, segment: Segment, size: int) -> list[Stretch]:
+    def _read(self, segment: SpoolSegment, size: int) -> list[SpoolLines]:
         file = self._switch(segment)
-        found: list[Stretch] = []
+        found: list[SpoolLines] = []
         offset = 0
         data = self._some_frames(file, segment, size)
         while (frame := unpack(data, offset, self._place)) is not None and (
@@ -66,7 +66,7 @@ class SpoolReader:
         ):
             body = offset + FRAME_BYTES
             lines = data[body + self.position - frame.start : body + frame.length]
-            found.append(Stretch(lines, self.position, frame.labels))
+            found.append(SpoolLines(lines, self.position, frame.labels))
             offset = body + frame.length
             self.position, self._place = frame.end, frame.next_place
             self.rows_before += frame.rows
@@ -74,12 +74,12 @@ class SpoolReader:
             raise damaged(segment, self._place)
         return _joined(found)
 
-    def skip(self, segments: Sequence[Segment]) -> None:
+    def skip(self, segments: Sequence[SpoolSegment]) -> None:
         """Go to the position, over the frames that end before it, without reading their lines.
 
         Parameters
         ----------
-        segments : sequence of Segment
+        segments : sequence of SpoolSegment
             At least one; the last may end at the position.
         """
         self.rows_before = sum(segment.rows for segment in segments if segment.end <= self.position)
@@ -94,14 +94,14 @@ class SpoolReader:
             self._place = frame.next_place
             self.rows_before += frame.rows
 
-    def _switch(self, segment: Segment) -> int:
+    def _switch(self, segment: SpoolSegment) -> int:
         if self._file is None or self._segment is not segment:
             self.close()
             self._file = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
             self._segment, self._place = segment, 0
         return self._file
 
-    def _some_frames(self, file: int, segment: Segment, size: int) -> bytes:
+    def _some_frames(self, file: int, segment: SpoolSegment, size: int) -> bytes:
         """At least one whole frame."""
         data = os.pread(file, min(_READ_BYTES, size - self._place), self._place)
         head = unpack_head(data, 0, self._place)
@@ -118,13 +118,13 @@ class SpoolReader:
             self._file = None
 
 
-def _joined(stretches: Sequence[Stretch]) -> list[Stretch]:
+def _joined(stretches: Sequence[SpoolLines]) -> list[SpoolLines]:
     """Those of one kind that follow each other as one.
 
     Examples
     --------
-    >>> _joined([Stretch(b"a\\n", 0, False), Stretch(b"b\\n", 2, False), Stretch(b"c\\n", 4, True)])
-    [Stretch(lines=b'a\\nb\\n', start=0, labels=False), Stretch(lines=b'c\\n', start=4, labels=True)]
+    >>> _joined([SpoolLines(b"a\\n", 0, False), SpoolLines(b"b\\n", 2, False), SpoolLines(b"c\\n", 4, True)])
+    [SpoolLines(lines=b'a\\nb\\n', start=0, labels=False), SpoolLines(lines=b'c\\n', start=4, labels=True)]
     """
     runs = [list(run) for _, run in groupby(stretches, lambda each: each.labels)]
-    return [Stretch(b"".join(each.lines for each in run), run[0].start, run[0].labels) for run in runs]
+    return [SpoolLines(b"".join(each.lines for each in run), run[0].start, run[0].labels) for run in runs]

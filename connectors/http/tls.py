@@ -6,14 +6,14 @@ import ssl
 import time
 from collections.abc import Callable
 
-from connectors.http.watched import Watched
+from connectors.http.reloaded_file import ReloadedFile
 from monitor.base.errors import SourceError
 from monitor.config.http import HttpTls
 
 
 def watched_context(
     settings: HttpTls, clock: Callable[[], float] = time.monotonic
-) -> Watched[ssl.SSLContext]:
+) -> ReloadedFile[ssl.SSLContext]:
     """The context for new connections; connections that stand keep the certificate they began with.
 
     Raises
@@ -22,7 +22,7 @@ def watched_context(
         A file cannot be used; the sentence names it.
     """
     paths = [path for path in (settings.cert, settings.key, settings.client_ca) if path]
-    return Watched(paths, lambda: _context(settings), clock)
+    return ReloadedFile(paths, lambda: _context(settings), clock)
 
 
 def _context(settings: HttpTls) -> ssl.SSLContext:

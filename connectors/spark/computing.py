@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from connectors.spark.job import ENDED_UNIT, LINES, Computing, Job, LineRow, Unit, as_arrow, packed, unpacked
-from connectors.spark.partitioning import Begin, Share, joined
+from connectors.spark.partitioning import Begin, Partition, joined
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.engine.report_order import OrderedReport, Phase
 from monitor.reports.views import EngineView
@@ -103,23 +103,23 @@ def settings_of(settings: EngineSettings, unit: Unit) -> EngineSettings:
 
 def _steps(
     blocks: Iterable[tuple[int, int, bytes]], begins: Sequence[Begin]
-) -> Iterator[list[tuple[Share, Begin]]]:
+) -> Iterator[list[tuple[Partition, Begin]]]:
     """Shares to be taken at once: of whole chunks, and of so many that there are rows enough."""
-    pending: list[tuple[Share, Begin]] = []
+    pending: list[tuple[Partition, Begin]] = []
     rows = 0
     for (split, _), of_chunk in groupby(blocks, key=lambda block: block[:2]):
         if rows >= _ROWS_AT_ONCE:
             yield pending
             pending, rows = [], 0
         for *_, data in of_chunk:
-            share: Share = unpacked(data)
+            share: Partition = unpacked(data)
             pending.append((share, begins[split]))
             rows += len(share)
     if pending:
         yield pending
 
 
-def _lines(engine: Engine, steps: Iterable[list[tuple[Share, Begin]]]) -> Iterator[OrderedReport]:
+def _lines(engine: Engine, steps: Iterable[list[tuple[Partition, Begin]]]) -> Iterator[OrderedReport]:
     for step in steps:
         yield from engine.take(joined(step, "spark"), 0.0)
     yield from engine.end()

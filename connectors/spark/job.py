@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow
 
-from connectors.spark.partitioning import Begin, Stretch
+from connectors.spark.partitioning import Begin, Segment
 from connectors.spark.splits import Split
 from monitor.config.root import Config
 from monitor.engine.engine import EngineSettings
@@ -36,7 +36,7 @@ class Job:
     splits: tuple[Split, ...]
 
 
-class Kind(IntEnum):
+class BlockKind(IntEnum):
     """What a block holds."""
 
     FACTS = 0
@@ -50,7 +50,7 @@ class Block(NamedTuple):
 
     Parameters
     ----------
-    kind : Kind
+    kind : BlockKind
     task, model, besides : str
         As of `connectors.spark.partitioning.Share`; ``""`` for what is no share.
     split : int
@@ -78,7 +78,7 @@ class Facts:
 
     Parameters
     ----------
-    stretch : Stretch
+    stretch : Segment
     models : dict of (task, model) to [place, rows]
         The place in the split of its first answer, and how many there are.
     groups : dict of task to set of (model, group)
@@ -99,7 +99,7 @@ class Facts:
         Of a stream: the largest time of a record, where it is no more than a day after that of its message.
     """
 
-    stretch: Stretch = field(default_factory=Stretch)
+    stretch: Segment = field(default_factory=Segment)
     models: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     groups: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     labels: Counter[str] = field(default_factory=Counter)

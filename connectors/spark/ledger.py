@@ -129,7 +129,7 @@ class Turn:
 _decoder = msgspec.json.Decoder(Committed)
 
 
-class Ledger:
+class CheckpointLedger:
     """The folder of a stream.
 
     Parameters

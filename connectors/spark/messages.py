@@ -13,13 +13,13 @@ from connectors.formats.decode.columns import Places
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import Headers
-from connectors.spark.job import BLOCKS, Block, Facts, Kind, as_arrow, packed
-from connectors.spark.partitioning import Share, Sharing
+from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, as_arrow, packed
+from connectors.spark.partitioning import Partition, StreamPartitioner
 from connectors.spark.reading import note, note_share
 from monitor.base.records import Chunk, Floats, Ints
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
-from monitor.config.root import Config, KafkaSource
+from monitor.config.root import Config, KafkaSourceConfig
 from monitor.engine.engine import EngineSettings
 
 MESSAGES = (
@@ -45,28 +45,28 @@ class Stream:
     config : Config
     settings : EngineSettings
         Of all tasks.
-    source : KafkaSource
+    source : KafkaSourceConfig
     """
 
     config: Config
     settings: EngineSettings
-    source: KafkaSource
+    source: KafkaSourceConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessagePart:
     """A share of some messages of one partition, n records, with where and when they stood in it.
 
     Parameters
     ----------
-    share : Share
+    share : Partition
     offset : (n,) int64
     stamp : (n,) float64
         Seconds since the epoch: the largest time that Kafka holds of the partition's messages of this batch
         up to the record's.
     """
 
-    share: Share
+    share: Partition
     offset: Ints
     stamp: Floats
 
@@ -115,11 +115,11 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
             share, data = part.share, packed(part)
             facts.newest = max(facts.newest, float(np.minimum(part.time, part.stamp + _DAY).max()))
             note_share(facts, share, len(data), caps[share.task])
-            yield Block(Kind.SHARE, share.task, share.model, share.besides, 0, number, data)
+            yield Block(BlockKind.SHARE, share.task, share.model, share.besides, 0, number, data)
         if chunk.rejects and config.rejects:
             rejects = [(reject, chunk.source) for reject in chunk.rejects]
-            yield Block(Kind.REJECTS, "", "", "", 0, number, packed(rejects))
-    yield Block(Kind.FACTS, "", "", "", 0, 0, packed(facts))
+            yield Block(BlockKind.REJECTS, "", "", "", 0, number, packed(rejects))
+    yield Block(BlockKind.FACTS, "", "", "", 0, 0, packed(facts))
 
 
 def _pieces(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
@@ -139,8 +139,8 @@ def _headers(found: Any) -> Headers:
     return [(each["key"], each["value"]) for each in found or ()]
 
 
-def _parts(chunk: Chunk, places: Places, offsets: Ints, milliseconds: Ints) -> Iterator[Part]:
-    for share in Sharing().share(chunk):
+def _parts(chunk: Chunk, places: Places, offsets: Ints, milliseconds: Ints) -> Iterator[MessagePart]:
+    for share in StreamPartitioner().share(chunk):
         record = np.searchsorted(places.order, share.records.order, side="right") - 1
         offset = places.position[record]
-        yield Part(share, offset, milliseconds[np.searchsorted(offsets, offset)] / 1000)
+        yield MessagePart(share, offset, milliseconds[np.searchsorted(offsets, offset)] / 1000)

@@ -2,7 +2,8 @@
 
 What a model's windows say rests on its own answers and on the labels of its task, on no other model: but for
 two things that belong to the stream as a whole, the place of each record in it and its clock. So a stream
-is cut into stretches, each is read by itself (`Sharing`), and what a model gets of each is put together
+is cut into stretches, each is read by itself (`StreamPartitioner`), and what a model gets of each is put
+together
 again (`joined`) once it is known where each stretch begins (`begins`).
 
 A task whose models are estimated together (`ssme` and its like) is one share, as a whole, and so is an arena.
@@ -26,7 +27,7 @@ Named = tuple[tuple[str, ...], Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Partition:
     """What a chunk of a stretch holds for one model, or for every model of a task; n records.
 
     Parameters
@@ -56,7 +57,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Segment:
     """What must be known of a stretch to go on behind it.
 
     Parameters
@@ -78,20 +79,20 @@ class Stretch:
     leaps: bool = False
 
 
-class Sharing:
+class StreamPartitioner:
     """Shares out one stretch, chunk by chunk in its order.
 
     Attributes
     ----------
-    stretch : Stretch
+    stretch : Segment
         What has been read of it.
     """
 
     def __init__(self) -> None:
-        self.stretch = Stretch()
+        self.stretch = Segment()
         self._times: list[tuple[Ints, Floats]] = []
 
-    def share(self, chunk: Chunk) -> list[Share]:
+    def share(self, chunk: Chunk) -> list[Partition]:
         """The shares of a chunk, whose records came from one partition.
 
         Raises
@@ -111,7 +112,7 @@ class Sharing:
             clock = marks[part.order]
             part = replace(part, order=part.order + begin)
             if isinstance(part, LabelBatch) or (part.other >= 0).any():  # an arena is one share, as a whole
-                found.append(Share(part.task, "", "", part, clock, partition))
+                found.append(Partition(part.task, "", "", part, clock, partition))
             else:
                 found += _of_models(part, clock, partition)
         return found
@@ -148,7 +149,7 @@ class Sharing:
         return found
 
 
-def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Share]:
+def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Partition]:
     """A batch by model, each with its labels for the others: by id they reach whichever model answered."""
     by_model = np.argsort(batch.model, kind="stable")
     edges = np.searchsorted(batch.model[by_model], np.arange(len(batch.models) + 1))
@@ -157,12 +158,12 @@ def _of_models(batch: Batch, clock: Floats, partition: str) -> Iterator[Share]:
         if not len(rows):
             continue
         own = _take(batch, rows)
-        yield Share(batch.task, name, "", own, clock[rows], partition)
+        yield Partition(batch.task, name, "", own, clock[rows], partition)
         # Right or wrong, of a task without classes, is said of the one model.
         labelled = np.flatnonzero(own.label >= 0) if own.scores.shape[1] > 1 else rows[:0]
         told = labels_along(own, labelled)
         if len(told):
-            yield Share(
+            yield Partition(
                 batch.task, "", name, told, clock[rows][np.searchsorted(own.order, told.order)], partition
             )
 
@@ -206,7 +207,7 @@ class Begin:
     clock: float
     exact: tuple[Ints, Floats] | None = None
 
-    def clock_at(self, share: Share) -> Floats:
+    def clock_at(self, share: Partition) -> Floats:
         """The clock of the whole stream at each record of a share of this stretch."""
         if self.exact is None:
             return np.maximum(share.clock, self.clock)
@@ -215,20 +216,21 @@ class Begin:
         return np.concatenate([[self.clock], marks])[at]
 
 
-def begins(stretches: Sequence[Stretch], times_of: Callable[[int], tuple[Ints, Floats]]) -> list[Begin]:
+def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, Floats]]) -> list[Begin]:
     """Where each stretch of a stream begins.
 
     Parameters
     ----------
-    stretches : sequence of Stretch
+    stretches : sequence of Segment
         In the order of the stream.
     times_of : callable
-        What `Sharing.times` gave of a stretch, by its number; asked only for one in which a time leaps
+        What `StreamPartitioner.times` gave of a stretch, by its number; asked only for one in which a time
+        leaps
         ahead of all before it by more than `monitor.engine.clock.LEAP_SECONDS`.
 
     Examples
     --------
-    >>> found = begins([Stretch(3, 10.0, 12.0, 12.0), Stretch(2, 11.0, 13.0, 13.0)], lambda _: None)
+    >>> found = begins([Segment(3, 10.0, 12.0, 12.0), Segment(2, 11.0, 13.0, 13.0)], lambda _: None)
     >>> [(each.sequence, each.clock) for each in found]
     [(0, -inf), (3, 12.0)]
     """
@@ -252,7 +254,7 @@ def begins(stretches: Sequence[Stretch], times_of: Callable[[int], tuple[Ints, F
     return found
 
 
-def joined(shares: Iterable[tuple[Share, Begin]], source: str) -> Chunk:
+def joined(shares: Iterable[tuple[Partition, Begin]], source: str) -> Chunk:
     """Shares of one task, each with where its stretch begins, as a chunk of the stream that they make up.
 
     Parameters

@@ -13,7 +13,7 @@ from typing import Any
 from connectors.kafka.drivers.options import check_files, consumer_options
 from connectors.kafka.drivers.secrets import with_secrets
 from monitor.base.errors import ConfigError, SourceError
-from monitor.config.root import KafkaSource
+from monitor.config.root import KafkaSourceConfig
 
 _SAME = (
     "check_crcs",
@@ -49,12 +49,12 @@ _STARTS = ("earliest", "latest")
 _ALLOWED = ("auto_offset_reset", *_SAME, *_SASL, *_TLS, *_FILES)
 
 
-def reader_options(source: KafkaSource) -> dict[str, str]:
+def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
     """The options of Spark's reader for a source; whichever `driver` it names, Spark reads.
 
     Parameters
     ----------
-    source : KafkaSource
+    source : KafkaSourceConfig
 
     Raises
     ------
@@ -66,7 +66,8 @@ def reader_options(source: KafkaSource) -> dict[str, str]:
     --------
     >>> options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN",
     ...            "sasl_plain_username": "agent", "sasl_plain_password": "secret"}
-    >>> source = KafkaSource(kind="kafka", brokers=("b1:9092", "b2:9092"), topics=("p", "l"), options=options)
+    >>> source = KafkaSourceConfig(kind="kafka", brokers=("b1:9092", "b2:9092"), topics=("p", "l"),
+    options=options)
     >>> found = reader_options(source)
     >>> found["kafka.bootstrap.servers"], found["subscribe"], found["startingOffsets"]
     ('b1:9092,b2:9092', 'p,l', 'earliest')
@@ -91,7 +92,7 @@ def reader_options(source: KafkaSource) -> dict[str, str]:
     return found | _login(options, before) | _tls(options, before)
 
 
-def _checked(source: KafkaSource, before: str) -> dict[str, Any]:
+def _checked(source: KafkaSourceConfig, before: str) -> dict[str, Any]:
     """The source's own options, passwords read."""
     for name, value in source.options.items():
         if name not in _ALLOWED:

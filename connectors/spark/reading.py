@@ -12,8 +12,8 @@ import numpy as np
 from connectors.files import FileSource
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import columns_of, wire_for
-from connectors.spark.job import BLOCKS, Block, Facts, Job, Kind, as_arrow, packed
-from connectors.spark.partitioning import Share, Sharing
+from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, Job, as_arrow, packed
+from connectors.spark.partitioning import Partition, StreamPartitioner
 from connectors.spark.splits import Split
 from monitor.base.errors import SourceError
 from monitor.base.records import Batch, Chunk
@@ -47,10 +47,10 @@ def blocks_of(job: Job, number: int) -> Iterator[Block]:
     wire = wire_for(job.config, split.path)
     source = FileSource(split.path, mapped=columns_of(wire))
     decoder = Decoder(layouts(job.config.tasks), source.name, keep=job.config.keep_of_rejects, wire=wire)
-    sharing, facts = Sharing(), Facts()
+    sharing, facts = StreamPartitioner(), Facts()
     caps = {name: task.max_series for name, task in job.config.scored_tasks.items()}
 
-    def other(kind: Kind, at: int, value: Any) -> Block:
+    def other(kind: BlockKind, at: int, value: Any) -> Block:
         return Block(kind, "", "", "", number, at, packed(value))
 
     at = 0
@@ -58,14 +58,14 @@ def blocks_of(job: Job, number: int) -> Iterator[Block]:
         chunk = decoder.decode(raws)
         note(facts, chunk, "row" if any(isinstance(raw, RawTable) for raw in raws) else "byte")
         for share in sharing.share(chunk):
-            block = Block(Kind.SHARE, share.task, share.model, share.besides, number, at, packed(share))
+            block = Block(BlockKind.SHARE, share.task, share.model, share.besides, number, at, packed(share))
             note_share(facts, share, len(block.data), caps[share.task])
             yield block
         if chunk.rejects and job.config.rejects:
-            yield other(Kind.REJECTS, at, [(reject, chunk.source) for reject in chunk.rejects])
+            yield other(BlockKind.REJECTS, at, [(reject, chunk.source) for reject in chunk.rejects])
     facts.stretch = sharing.stretch
-    yield other(Kind.TIMES, at + 1, sharing.times())
-    yield other(Kind.FACTS, at + 2, facts)
+    yield other(BlockKind.TIMES, at + 1, sharing.times())
+    yield other(BlockKind.FACTS, at + 2, facts)
 
 
 def _read(source: FileSource, split: Split) -> Iterator[list[Raw]]:
@@ -123,7 +123,7 @@ def note(facts: Facts, chunk: Chunk, unit: str) -> None:
             facts.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 
 
-def note_share(facts: Facts, share: Share, size: int, cap: int) -> None:
+def note_share(facts: Facts, share: Partition, size: int, cap: int) -> None:
     """Count a share of so many packed bytes; of a task no more than `cap` groups are remembered."""
     facts.largest = max(facts.largest, size)
     if not isinstance(share.records, Batch):

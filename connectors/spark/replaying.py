@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from connectors.spark.computing import Ended, compute_units
-from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, Computing, Facts, Job, Kind, Unit, unpacked
+from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Computing, Facts, Job, Unit, unpacked
 from connectors.spark.partitioning import begins
 from connectors.spark.planning import kept, notes_of, rows_of, spread, too_many, units_of, why_whole
 from connectors.spark.reading import read_splits
@@ -65,7 +65,9 @@ class SparkReplay:
 
     def rejects(self) -> Iterator[Rejected]:
         """Every record that could not be used, in the order of the input."""
-        rows = self._blocks.filter(f"kind = {int(Kind.REJECTS)}").orderBy("split", "number").select("data")
+        rows = (
+            self._blocks.filter(f"kind = {int(BlockKind.REJECTS)}").orderBy("split", "number").select("data")
+        )
         for row in rows.toLocalIterator():
             yield from unpacked(bytes(row.data))
 
@@ -106,13 +108,13 @@ def replayed(session: Any, job: Job) -> SparkReplay:
 
 
 def _facts(blocks: Any, splits: int) -> list[Facts]:
-    rows = blocks.filter(f"kind = {int(Kind.FACTS)}").select("split", "data").collect()
+    rows = blocks.filter(f"kind = {int(BlockKind.FACTS)}").select("split", "data").collect()
     found = {row.split: unpacked(bytes(row.data)) for row in rows}
     return [found[number] for number in range(splits)]
 
 
 def _times(blocks: Any, number: int) -> Any:
-    rows = blocks.filter(f"kind = {int(Kind.TIMES)} and split = {number}").select("data").collect()
+    rows = blocks.filter(f"kind = {int(BlockKind.TIMES)} and split = {number}").select("data").collect()
     return unpacked(bytes(rows[0].data))
 
 
@@ -130,7 +132,7 @@ def by_unit(
     parts = min(len(units), _PARTITIONS_A_CORE * session.sparkContext.defaultParallelism)
     keys = _keys(session, parts)
     of_answers, of_labels = _targets(units, rows, [keys[part] for part in spread(units, parts)])
-    shares = blocks.filter(f"kind = {int(Kind.SHARE)}")
+    shares = blocks.filter(f"kind = {int(BlockKind.SHARE)}")
     names = session.createDataFrame(of_answers, "task string, model string, unit int, key int")
     tasks = session.createDataFrame(of_labels, "task string, own string, unit int, key int")
     # One that came along with an answer is with that answer's model already; `own` is "" of a whole task.

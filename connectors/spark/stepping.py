@@ -17,7 +17,7 @@ import numpy as np
 from connectors.spark.computing import settings_of
 from connectors.spark.job import ENDED_UNIT, LINES, LineRow, Unit, as_arrow, packed, unpacked
 from connectors.spark.ledger import read_state, write_state
-from connectors.spark.messages import Part, Stream
+from connectors.spark.messages import MessagePart, Stream
 from connectors.spark.partitioning import Begin, joined
 from monitor.base.records import Chunk
 from monitor.engine.engine import Engine
@@ -94,7 +94,9 @@ def step_units(stream: Any, stepping: Any, batches: Iterator[Any]) -> Iterator[A
     return as_arrow(lines, LINES, _BYTES_AT_ONCE)
 
 
-def lines_of(stream: Stream, stepping: Stepping, number: int, parts: Iterable[Part]) -> Iterator[LineRow]:
+def lines_of(
+    stream: Stream, stepping: Stepping, number: int, parts: Iterable[MessagePart]
+) -> Iterator[LineRow]:
     """The lines that a batch brings of one unit, in their order; then where it stands, its state saved.
 
     Parameters
@@ -103,7 +105,7 @@ def lines_of(stream: Stream, stepping: Stepping, number: int, parts: Iterable[Pa
     stepping : Stepping
     number : int
         Of the unit.
-    parts : iterable of Part
+    parts : iterable of MessagePart
         In any order; none for time alone to pass.
     """
     unit, folder, parts = stepping.units[number], Path(stepping.folder), list(parts)
@@ -135,12 +137,12 @@ def begun(stream: Stream, unit: Unit, folder: Path, state: str | None) -> Engine
     return settings_of(stream.settings, unit).build(resume)
 
 
-def in_order(parts: list[Part], source: str) -> Chunk:
+def in_order(parts: list[MessagePart], source: str) -> Chunk:
     """A unit's parts of a batch as one chunk; a record that names no time has that of its message.
 
     Parameters
     ----------
-    parts : list of Part
+    parts : list of MessagePart
         Of one task, one or more, in any order.
     source : str
     """

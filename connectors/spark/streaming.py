@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, Facts, Kind, Unit, unpacked
-from connectors.spark.ledger import SPARK, Committed, Ledger, Turn, UnitState, counted
+from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Facts, Unit, unpacked
+from connectors.spark.ledger import SPARK, CheckpointLedger, Committed, Turn, UnitState, counted
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.planning import rows_of
 from connectors.spark.reader_options import reader_options
@@ -37,7 +37,7 @@ SEED = "\0"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class MicroBatch:
     """What a batch brought.
 
     Parameters
@@ -66,7 +66,7 @@ class Steps:
     Parameters
     ----------
     stream : Stream
-    ledger : Ledger
+    ledger : CheckpointLedger
     deliver : callable
         Writes what a batch brought so that it stays, under names of its numbers; called before the batch is
         committed, and again with the same if that did not come about. Its answer is committed as `marks`.
@@ -75,9 +75,9 @@ class Steps:
     """
 
     stream: Stream
-    ledger: Ledger
-    deliver: Callable[[Batch], Mapping[str, Mark]]
-    done: Callable[[Batch], None]
+    ledger: CheckpointLedger
+    deliver: Callable[[MicroBatch], Mapping[str, Mark]]
+    done: Callable[[MicroBatch], None]
     views: dict[tuple[str, str | None], EngineView] = field(default_factory=dict)
     _one: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -104,8 +104,8 @@ class Steps:
         blocks = messages.mapInArrow(partial(read_messages, told), BLOCKS).persist(StorageLevel.DISK_ONLY)
         try:
             with self._one:
-                facts = [unpacked(bytes(row.data)) for row in _of_kind(blocks, Kind.FACTS).collect()]
-                rejects = _of_kind(blocks, Kind.REJECTS).collect()
+                facts = [unpacked(bytes(row.data)) for row in _of_kind(blocks, BlockKind.FACTS).collect()]
+                rejects = _of_kind(blocks, BlockKind.REJECTS).collect()
                 new, touched, rows = self._planned(number, facts)
                 stepping = self._stepping(new, touched)
                 largest = max((each.largest for each in facts), default=0)
@@ -218,7 +218,7 @@ class Steps:
         rejects: list[Rejected],
     ) -> None:
         """Write what came of it, commit, and tell."""
-        batch = Batch(new.batch, lines, rejects, new.reports + 1, new.turn)
+        batch = MicroBatch(new.batch, lines, rejects, new.reports + 1, new.turn)
         marks = dict(self.deliver(batch))
         new = replace(new, marks=marks, reports=new.reports + len(lines))
         self.ledger.commit(_with_states(new, stepping.units, stepped))
@@ -302,7 +302,7 @@ def lag_of(query: Any) -> int | None:
     )
 
 
-def _of_kind(blocks: Any, kind: Kind) -> Any:
+def _of_kind(blocks: Any, kind: BlockKind) -> Any:
     return blocks.filter(f"kind = {int(kind)}").select("data")
 
 

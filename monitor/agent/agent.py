@@ -16,12 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from monitor.agent.checkpoints import Keeper
+from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.clock import SteadyClock
-from monitor.agent.delivery import AtOnce, Delivery, Stored
-from monitor.agent.desk import Desk
 from monitor.agent.feeder import Feeder
+from monitor.agent.output import CheckpointedOutput, ImmediateOutput, OutputPolicy
 from monitor.agent.refits import Refitter
+from monitor.agent.request_handler import RequestHandler
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
 from monitor.base.source import Input
@@ -66,7 +66,7 @@ class Kept:
 
     Parameters
     ----------
-    keeper : Keeper
+    keeper : CheckpointWriter
         Started.
     every_seconds : float
         Between two checkpoints.
@@ -74,15 +74,15 @@ class Kept:
         The configuration to be saved, where the store has another.
     reports : sequence of WindowReport
         Windows that closed when the engine was resumed.
-    desk : Desk, optional
+    desk : RequestHandler, optional
         Takes requests; without it none are.
     """
 
-    keeper: Keeper
+    keeper: CheckpointWriter
     every_seconds: float
     config: str | None = None
     reports: Sequence[WindowReport] = ()
-    desk: Desk | None = None
+    desk: RequestHandler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,12 @@ class Agent:
         self._chunks: queue.Queue[Chunk] = queue.Queue()
         self._feeders = [Feeder(source, self._chunks, _QUEUE_CHUNKS) for source in inputs]
         self._by_name = {feeder.name: feeder for feeder in self._feeders}
-        self._delivery: Delivery = (
-            AtOnce(sinks.reports, self._tell)
+        self._delivery: OutputPolicy = (
+            ImmediateOutput(sinks.reports, self._tell)
             if store is None
-            else Stored(store.keeper, store.every_seconds, sinks.reports, self._tell, store.config)
+            else CheckpointedOutput(
+                store.keeper, store.every_seconds, sinks.reports, self._tell, store.config
+            )
         )
         self._desk = None if store is None else store.desk
         if store is not None:

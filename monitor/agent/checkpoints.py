@@ -43,14 +43,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckpointOutcome:
     """What became of a checkpoint: saved, or not and why."""
 
     checkpoint: Checkpoint
     error: str | None
 
 
-class Keeper:
+class CheckpointWriter:
     """Saves checkpoints.
 
     Parameters
@@ -65,7 +65,7 @@ class Keeper:
         self._store = store
         self._written = written
         self._given: queue.Queue[Checkpoint | None] = queue.Queue(1)
-        self._done: queue.Queue[Outcome] = queue.Queue()
+        self._done: queue.Queue[CheckpointOutcome] = queue.Queue()
         self._busy = False
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
         self.failing: str | None = None
@@ -86,7 +86,7 @@ class Keeper:
         self._busy = True
         self._given.put(checkpoint)
 
-    def heard(self, timeout_seconds: float = 0.0) -> Outcome | None:
+    def heard(self, timeout_seconds: float = 0.0) -> CheckpointOutcome | None:
         """What became of the checkpoint under way; None while that is open, or where there is none."""
         if not self._busy:
             return None
@@ -116,9 +116,9 @@ class Keeper:
             except Exception as found:
                 log.exception("A checkpoint failed unexpectedly.")
                 error = str(found)
-            self._done.put(Outcome(checkpoint, error))
+            self._done.put(CheckpointOutcome(checkpoint, error))
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: CheckpointOutcome) -> None:
         """Say once that saving fails, and once that it works again."""
         if outcome.error is not None:
             self.failures += 1

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from monitor.agent.requests import Request
+from monitor.agent.requests import OperatorRequest
 from monitor.base.errors import RequestError
 from monitor.engine.engine import Engine
 from monitor.engine.labels.columns import Forgotten
@@ -18,7 +18,7 @@ from monitor.engine.labels.columns import Forgotten
 KIND = "forget"
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class ForgetRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What a request to forget says.
 
     Parameters
@@ -33,7 +33,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     task: str = ""
 
 
-def forget(engine: Engine, request: Request) -> str:
+def forget(engine: Engine, request: OperatorRequest) -> str:
     """Let go of what is known by these ids; what was found, in a sentence.
 
     Raises
@@ -42,7 +42,7 @@ def forget(engine: Engine, request: Request) -> str:
         The request is damaged, or names a task that is not there.
     """
     try:
-        asked = msgspec.convert(request.body, Asked)
+        asked = msgspec.convert(request.body, ForgetRequest)
         keys = np.unique(np.array(asked.keys, dtype=np.uint64))
     except (msgspec.ValidationError, OverflowError) as error:
         raise RequestError(f"the request is damaged: {error}; ask again with the command itself") from error

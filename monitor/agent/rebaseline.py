@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from monitor.agent.requests import Request
+from monitor.agent.requests import OperatorRequest
 from monitor.base.errors import RequestError
 from monitor.config.messages import nearest
 from monitor.engine.engine import Engine
@@ -16,7 +16,7 @@ KIND = "rebaseline"
 _SHOWN = 5
 
 
-class Asked(msgspec.Struct, forbid_unknown_fields=True):
+class RebaselineRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What a request for a new baseline says.
 
     Parameters
@@ -35,7 +35,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
     group: str = ""
 
 
-def rebaseline(engine: Engine, request: Request) -> str:
+def rebaseline(engine: Engine, request: OperatorRequest) -> str:
     """Release the alarm of one chart and take its baseline anew; what was done, in a sentence.
 
     Raises
@@ -44,7 +44,7 @@ def rebaseline(engine: Engine, request: Request) -> str:
         The request lacks something, or names what is not there; the sentence has the nearest name.
     """
     try:
-        asked = msgspec.convert(request.body, Asked)
+        asked = msgspec.convert(request.body, RebaselineRequest)
     except msgspec.ValidationError as error:
         raise RequestError(f"the request is damaged: {error}; ask again with the command itself") from error
     if not asked.reason.strip():
@@ -58,7 +58,7 @@ def rebaseline(engine: Engine, request: Request) -> str:
     return f"{who}: a new baseline begins with the next {windows} windows; its alarm is off."
 
 
-def _find(engine: Engine, asked: Asked) -> Series:
+def _find(engine: Engine, asked: RebaselineRequest) -> Series:
     task = task_named(asked.task, list(engine.series))
     found = engine.series[task]
     models = [each.settings.model for each in found if not each.settings.group]

@@ -24,7 +24,7 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NP
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """What one refit may take.
 
     Parameters
@@ -63,7 +63,7 @@ class RefitWorker:
     >>> nothing = RefitJob("late", 1, 0, 0.0, ("a",), 1, np.empty((0, 1, 2)), np.empty(0, int),
     ...                    np.empty((0, 1), int), np.empty(0), ("ssme",), ("accuracy",), 0.95, 0, False)
     >>> with RefitWorker() as worker:
-    ...     worker.run(nothing, Limits()).refused
+    ...     worker.run(nothing, ProcessLimits()).refused
     'ssme: no rows'
     """
 
@@ -84,7 +84,7 @@ class RefitWorker:
         """Of the child; None where there is none."""
         return None if self._child is None else self._child.pid
 
-    def run(self, job: Job, limits: Limits) -> JobResult:
+    def run(self, job: Job, limits: ProcessLimits) -> JobResult:
         """The result of a job; blocks until it is there, at most a little longer than the time limit."""
         began = time.monotonic()
         try:
@@ -110,7 +110,7 @@ class RefitWorker:
                 if pipe is not None:
                     pipe.close()
 
-    def _exchange(self, job: Job, limits: Limits, deadline: float) -> JobResult:
+    def _exchange(self, job: Job, limits: ProcessLimits, deadline: float) -> JobResult:
         child = self._started()
         sent = job_to_bytes(job, limits.memory_bytes)
         received = _converse(child, HEAD.pack(len(sent)) + sent, limits, deadline)
@@ -152,7 +152,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **dict.fromkeys(_ONE_THREAD, "1")}
 
 
-def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: Limits, deadline: float) -> bytes:
+def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: ProcessLimits, deadline: float) -> bytes:
     """Write a frame and read one, neither of which the child can hold up beyond the deadline."""
     assert child.stdin is not None
     assert child.stdout is not None

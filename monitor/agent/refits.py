@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from monitor.agent.refit_process import Limits
+from monitor.agent.refit_process import ProcessLimits
 from monitor.base.durations import RefitDurations
 from monitor.engine.refit.recalibration import RecalibrationResult
 from monitor.engine.refit.wire import Job, JobResult
@@ -20,19 +20,19 @@ log = logging.getLogger("blindsight")
 _JOIN_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
-LimitsOf = Callable[[str], Limits]
+LimitsOf = Callable[[str], ProcessLimits]
 """The limits of a task's refits, by its name."""
 
 
 class Worker(Protocol):
     """What runs jobs: see `monitor.agent.refit_process.RefitWorker`."""
 
-    def run(self, job: Job, limits: Limits) -> JobResult: ...
+    def run(self, job: Job, limits: ProcessLimits) -> JobResult: ...
     def kill(self) -> None: ...
     def close(self) -> None: ...
 
 
-class Refitted(Protocol):
+class RefittedEngine(Protocol):
     """What is refitted: see `monitor.engine.engine.Engine`."""
 
     def refits(self) -> list[Job]: ...
@@ -70,12 +70,12 @@ class Refitter:
         """Begin; the worker process starts with the first job."""
         self._thread.start()
 
-    def step(self, engine: Refitted, now: float) -> None:
+    def step(self, engine: RefittedEngine, now: float) -> None:
         """Publish what has come back, and take what has become due.
 
         Parameters
         ----------
-        engine : Refitted
+        engine : RefittedEngine
         now : float
             Seconds since the epoch.
         """

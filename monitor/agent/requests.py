@@ -1,10 +1,9 @@
 """How a command reaches the running agent: one small file a request, in the folder of its store.
 
 The command writes `<id>.json` (`RequestFolder.place`); the agent looks each second, acts between two
-chunks, and once that is saved answers with `<id>.done` and removes the request (`monitor.agent.desk`). Files
-are
-written whole: under another name first, synced, then renamed. Whoever may write in the store's folder may
-ask; nobody else can, and nothing listens on a port.
+chunks, and once that is saved answers with `<id>.done` and removes the request
+(`monitor.agent.request_handler`). Files are written whole: under another name first, synced, then renamed.
+Whoever may write in the store's folder may ask; nobody else can, and nothing listens on a port.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OperatorRequest:
     """What a command asks of the agent.
 
     Parameters
@@ -124,7 +123,7 @@ class RequestFolder:
                 self.put_aside(name)
         return sorted(filter(_ID.fullmatch, asked))
 
-    def read(self, number: str) -> Request:
+    def read(self, number: str) -> OperatorRequest:
         """The request of this id.
 
         Raises
@@ -151,7 +150,7 @@ class RequestFolder:
             raise RequestError(
                 f"request {number} is damaged: {error}; ask again with the command itself"
             ) from error
-        return Request(number, found.kind, found.time, found.body)
+        return OperatorRequest(number, found.kind, found.time, found.body)
 
     def answer(self, number: str, answer: Outcome) -> None:
         """Leave an answer for the command that waits, and drop answers that nobody came for."""

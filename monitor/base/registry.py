@@ -46,7 +46,7 @@ class Entry:
     text: str
 
 
-class Part(Mapping[str, _E]):
+class TablePart(Mapping[str, _E]):
     """The lines of a table for which something holds, as the table stands when it is asked.
 
     Parameters
@@ -288,9 +288,9 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities a model", "refit"),
 }
 """Every estimator, in the order of reports."""
-REFITTED = Part(ESTIMATORS, lambda entry: entry.needs == "refit")
-CHARTED = Part(ESTIMATORS, lambda entry: entry.charted)
-BY_LABELS = Part(ESTIMATORS, lambda entry: entry.by_labels)
+REFITTED = TablePart(ESTIMATORS, lambda entry: entry.needs == "refit")
+CHARTED = TablePart(ESTIMATORS, lambda entry: entry.charted)
+BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
 
 
 def computed(tags: Iterable[str], needs: str) -> tuple[str, ...]:
@@ -367,18 +367,20 @@ CHARTS: dict[str, ChartEntry] = {
 """Every kind of control chart."""
 
 SOURCES: dict[str, SourceEntry] = {
-    "file": SourceEntry("connectors.files:FileSource", "a file", "monitor.config.sources:FileSource"),
+    "file": SourceEntry("connectors.files:FileSource", "a file", "monitor.config.sources:FileSourceConfig"),
     "stdin": SourceEntry(
-        "connectors.stdin:StdinSource", "standard input", "monitor.config.sources:StdinSource"
+        "connectors.stdin:StdinSource", "standard input", "monitor.config.sources:StdinSourceConfig"
     ),
     "kafka": SourceEntry(
-        "connectors.kafka:KafkaSource", "Apache Kafka", "monitor.config.sources:KafkaSource"
+        "connectors.kafka:KafkaSource", "Apache Kafka", "monitor.config.sources:KafkaSourceConfig"
     ),
-    "http": SourceEntry("connectors.http:HttpSource", "posts over HTTP", "monitor.config.http:HttpSource"),
+    "http": SourceEntry(
+        "connectors.http:HttpSource", "posts over HTTP", "monitor.config.http:HttpSourceConfig"
+    ),
     "redis": SourceEntry(
         "connectors.redis_stream:RedisStream",
         "a stream of Redis",
-        "monitor.config.redis:RedisSource",
+        "monitor.config.redis:RedisSourceConfig",
         extra="redis",
     ),
 }

@@ -14,7 +14,7 @@ from types import FrameType
 
 from connectors.build import build_inputs
 from monitor.agent.agent import Agent
-from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
 from monitor.cli.check.check import unmatched_models
@@ -107,10 +107,10 @@ class Daemon:
         pushers = [pusher.view for pusher in self._pushers]
         return replace(found, sinks=(*found.sinks, *pushers, self.server.view))
 
-    def _refit_limits(self, task: str) -> Limits:
+    def _refit_limits(self, task: str) -> ProcessLimits:
         """As the configuration in force has them; those of a reload hold from the next refit on."""
         limits = self.config.scored_tasks[task].ssme
-        return Limits(limits.seconds, limits.memory_bytes)
+        return ProcessLimits(limits.seconds, limits.memory_bytes)
 
     @contextmanager
     def running(self) -> Iterator[Agent]:

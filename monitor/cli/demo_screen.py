@@ -23,7 +23,7 @@ from monitor.cli.demo.stream import METRICS, TASK, DemoData, prepare
 from monitor.cli.demo.summary import WHY, ModelSummary, alarms_of_truth, metric_charts, sentences, summarise
 from monitor.cli.demo.trust import TRUST_WHY, TrustStories, trust_sentences
 from monitor.config.file import load_config
-from monitor.config.root import Config, FileSource, Task, listen_address
+from monitor.config.root import Config, FileSourceConfig, Task, listen_address
 from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import stacked_svg
@@ -95,7 +95,7 @@ def _poured(stream: Path, seconds: float) -> Iterator[Pour]:
 
 def _configured(config: Config, live: Path, listen: str) -> Config:
     """The demo's configuration, following the growing file."""
-    source = FileSource(kind="file", path=str(live), follow=True)
+    source = FileSourceConfig(kind="file", path=str(live), follow=True)
     export = config.export.model_copy(update={"listen": listen})
     return config.model_copy(update={"sources": (source,), "export": export})
 

@@ -14,9 +14,9 @@ from monitor.base.source import EndOfSource, Raw, RawBlock, RawMessages, RawTabl
 from monitor.cli.examine import examine
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
-from monitor.config.redis import RedisSource
-from monitor.config.root import Config, KafkaSource, SourceConfig, StdinSource
-from monitor.config.root import FileSource as FileSection
+from monitor.config.redis import RedisSourceConfig
+from monitor.config.root import Config, KafkaSourceConfig, SourceConfig, StdinSourceConfig
+from monitor.config.root import FileSourceConfig as FileSection
 
 RECORDS = 100
 """Looked at in each source."""
@@ -69,7 +69,9 @@ def _examined(config: Config, source: SourceConfig) -> tuple[Sequence[str], bool
 
 def _not_looked_at(source: SourceConfig) -> str | None:
     """Why a source cannot be read without taking records from the agent."""
-    if isinstance(source, StdinSource) or (isinstance(source, FileSection) and is_pipe(Path(source.path))):
+    if isinstance(source, StdinSourceConfig) or (
+        isinstance(source, FileSection) and is_pipe(Path(source.path))
+    ):
         return "not looked at: what is read of a pipe is gone; name a file with some of its records instead"
     if source.kind == "http":
         return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
@@ -79,11 +81,11 @@ def _not_looked_at(source: SourceConfig) -> str | None:
 
 
 def _sample(source: SourceConfig) -> list[Raw]:
-    if isinstance(source, KafkaSource):
+    if isinstance(source, KafkaSourceConfig):
         from connectors.kafka.drivers.peek import peek
 
         return list(peek(source, RECORDS))
-    if isinstance(source, RedisSource):
+    if isinstance(source, RedisSourceConfig):
         return _newest(source)
     if not isinstance(source, FileSection):
         return []
@@ -100,7 +102,7 @@ def _sample(source: SourceConfig) -> list[Raw]:
         file.close()
 
 
-def _newest(source: RedisSource) -> list[Raw]:
+def _newest(source: RedisSourceConfig) -> list[Raw]:
     """The newest entries of a stream, read outside of the group."""
     build_source(source, ())  # which tells where the client library is missing
     from redis.exceptions import RedisError

@@ -27,7 +27,7 @@ from monitor.base.records import Keys, id_keys
 from monitor.base.state_changes import Changes, assembled
 from monitor.cli.asking import ask
 from monitor.config.file import load_config
-from monitor.config.root import Config, HttpSource
+from monitor.config.root import Config, HttpSourceConfig
 from monitor.engine.engine import EngineSettings
 from monitor.engine.labels.columns import Forgotten
 from monitor.export.sinks.rejects_file import remove_lines
@@ -73,7 +73,7 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
     yield f"store: {_from_store(config, wanted, task, wait_seconds)}"
     waited = False
     for source in config.sources:
-        if isinstance(source, HttpSource) and source.spool is not None:
+        if isinstance(source, HttpSourceConfig) and source.spool is not None:
             found = _from_spool(Path(source.spool.path), records, wait_seconds)
             waited |= found is None
             said = "used, and gone" if found is None else f"{count(found, 'line')} removed"

@@ -60,14 +60,14 @@ def _options(
     logging.getLogger("blindsight").setLevel(logging.DEBUG if debug else logging.INFO)
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     """What computes."""
 
     PROCESS = "process"
     SPARK = "spark"
 
 
-EngineChoice = Annotated[Engine, typer.Option(help="This process, or Spark.")]
+EngineChoice = Annotated[EngineName, typer.Option(help="This process, or Spark.")]
 Master = Annotated[str | None, typer.Option(help="Spark's; local[*], all cores here, if left out.")]
 SparkConf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark.")]
 
@@ -75,7 +75,7 @@ SparkConf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="
 @app.command()
 def run(
     config: ConfigPath,
-    engine: EngineChoice = Engine.PROCESS,
+    engine: EngineChoice = EngineName.PROCESS,
     master: Master = None,
     spark_conf: SparkConf = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Spark: folder of the state; needed.")] = None,
@@ -90,7 +90,7 @@ def run(
 
     tune_collector()
     trim_heap()
-    if engine is Engine.SPARK:
+    if engine is EngineName.SPARK:
         from monitor.cli.run_spark import StreamOnSpark, run_on_spark
 
         if checkpoint is None:
@@ -112,7 +112,7 @@ def replay(
         list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet; folders too on Spark.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for windows.ndjson and the pictures.")],
-    engine: EngineChoice = Engine.PROCESS,
+    engine: EngineChoice = EngineName.PROCESS,
     master: Master = None,
     spark_conf: SparkConf = None,
 ) -> None:
@@ -123,7 +123,7 @@ def replay(
     tune_collector()
     trim_heap()
     spark = None
-    if engine is Engine.SPARK:
+    if engine is EngineName.SPARK:
         from monitor.cli.replay_spark import OnSpark
 
         spark = OnSpark(master or OnSpark().master, spark_conf or ())

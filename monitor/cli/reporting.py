@@ -11,7 +11,7 @@ from monitor.export.page.period import Period, parse_time
 from monitor.export.sinks.reports import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport
-from monitor.store.history import History
+from monitor.store.history import StoreHistory
 
 
 def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
@@ -38,7 +38,7 @@ def report(store: Path, out: Path, since: str = "", until: str = "") -> int:
     begin, end = _time("--since", since), _time("--until", until)
     if begin is not None and end is not None and end <= begin:
         raise ConfigError(f"--until: {until!r} is not after --since, {since!r}; give a later one")
-    history = History(store)
+    history = StoreHistory(store)
     try:
         period = Period(history.judged(), begin, end)
         lines = 0

@@ -16,7 +16,7 @@ from monitor.cli.daemon import signals
 from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import Outputs, refuse_nowhere
 from monitor.config.file import load_config
-from monitor.config.root import Config, KafkaSource
+from monitor.config.root import Config, KafkaSourceConfig
 from monitor.export.http.app import build_app
 from monitor.export.http.server import HttpServer
 from monitor.export.page import render_page
@@ -89,7 +89,7 @@ def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
 
     check_ready()
 
-    from connectors.spark.ledger import Ledger
+    from connectors.spark.ledger import CheckpointLedger
     from connectors.spark.messages import Stream
     from connectors.spark.reader_options import reader_options
     from connectors.spark.streaming import Steps, started_query
@@ -100,7 +100,7 @@ def run_on_spark(config_path: str, where: StreamOnSpark) -> int:
     stopping = threading.Event()
     with signals(stopping, threading.Event()), ExitStack() as stack:
         stack.callback(_locked(where.checkpoint).release)
-        ledger = Ledger(where.checkpoint.resolve(), config)
+        ledger = CheckpointLedger(where.checkpoint.resolve(), config)
         outputs = Outputs(where.out, config, ledger, stopping)
         stack.callback(outputs.close)
         recent = RecentWindows()
@@ -133,7 +133,7 @@ def _wait(
             look_at = time.monotonic() + max(every_seconds, _LOOK_SECONDS)
 
 
-def only_source(config: Config) -> KafkaSource:
+def only_source(config: Config) -> KafkaSourceConfig:
     """The one Kafka source of a configuration that can be computed on Spark.
 
     Raises
@@ -143,7 +143,7 @@ def only_source(config: Config) -> KafkaSource:
     """
     kinds = [source.kind for source in config.sources]
     source = config.sources[0] if len(config.sources) == 1 else None
-    if not isinstance(source, KafkaSource):
+    if not isinstance(source, KafkaSourceConfig):
         raise ConfigError(
             f"sources: on Spark expected one of kind kafka, got {', '.join(kinds) or 'none'}; list all "
             "topics in one source, and run others in a process of their own"

@@ -14,14 +14,14 @@ from connectors.build import build_reports_topic
 from monitor.base.errors import ConfigError, SinkError
 from monitor.base.files import place, put
 from monitor.config.root import Config
-from monitor.export.sinks.destination import Followed, Mark, Row
+from monitor.export.sinks.destination import FollowedDestination, Mark, Row
 from monitor.export.sinks.rejects import reject_line
 from monitor.export.sinks.reports import cannot_write
 from monitor.reports.views import SinkView
 
 if TYPE_CHECKING:
-    from connectors.spark.ledger import Ledger
-    from connectors.spark.streaming import Batch
+    from connectors.spark.ledger import CheckpointLedger
+    from connectors.spark.streaming import MicroBatch
 
 log = logging.getLogger("blindsight")
 
@@ -56,7 +56,7 @@ class OutFolder:
         if begins and any(path.name != name_of(0) for path in folder.glob("windows-*.parquet")):
             raise ConfigError(f"--out: {folder} holds windows of another checkpoint; give an empty folder")
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MicroBatch) -> None:
         """Put a batch's files in place, each at once; a batch without windows has none.
 
         Raises
@@ -103,14 +103,16 @@ class OutTopic:
 
     Parameters
     ----------
-    topic : Followed
+    topic : FollowedDestination
     saved : mapping of str to (int, int)
         Its marks as of the last commit.
     stopping : threading.Event
         Ends a wait for the brokers.
     """
 
-    def __init__(self, topic: Followed, saved: Mapping[str, Mark], stopping: threading.Event) -> None:
+    def __init__(
+        self, topic: FollowedDestination, saved: Mapping[str, Mark], stopping: threading.Event
+    ) -> None:
         self._topic, self._saved, self._stopping = topic, saved, stopping
         self._resumed = False
         self._waiting = self._delivered = 0
@@ -134,7 +136,7 @@ class OutTopic:
             failing_since=self._since,
         )
 
-    def write(self, batch: Batch) -> Mapping[str, Mark]:
+    def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
         """Send a batch's windows that are not there yet, and wait until all are; the marks to commit.
 
         Raises
@@ -195,7 +197,7 @@ class Outputs:
     out : Path or None
         The folder; None for a topic alone.
     config : Config
-    ledger : Ledger
+    ledger : CheckpointLedger
     stopping : threading.Event
 
     Raises
@@ -206,7 +208,9 @@ class Outputs:
         The topic's certificates are not there.
     """
 
-    def __init__(self, out: Path | None, config: Config, ledger: Ledger, stopping: threading.Event) -> None:
+    def __init__(
+        self, out: Path | None, config: Config, ledger: CheckpointLedger, stopping: threading.Event
+    ) -> None:
         refuse_nowhere(out, config)
         settings = config.reports.kafka if config.reports else None
         begins = ledger.committed.batch < 0
@@ -222,7 +226,7 @@ class Outputs:
         """How the topic stands, where there is one."""
         return () if self._topic is None else (self._topic.view,)
 
-    def write(self, batch: Batch) -> Mapping[str, Mark]:
+    def write(self, batch: MicroBatch) -> Mapping[str, Mark]:
         """Put a batch's windows in every place; the topic's marks.
 
         Raises

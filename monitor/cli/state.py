@@ -8,19 +8,19 @@ from pathlib import Path
 
 from connectors.build import build_reports_topic
 from monitor.agent.agent import Kept
-from monitor.agent.checkpoints import Keeper
-from monitor.agent.desk import Desk, Handler
+from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.forget import KIND as FORGET
 from monitor.agent.forget import forget
 from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
+from monitor.agent.request_handler import Handler, RequestHandler
 from monitor.agent.requests import RequestFolder
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import ConfigError, StoreError
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
-from monitor.export.sinks.destination import Followed
+from monitor.export.sinks.destination import FollowedDestination
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store, StoreReader
@@ -85,13 +85,15 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         store.close()
         raise
     now = tasks_as_json(config.tasks)
-    keeper = Keeper(store, lambda: {name: mark for each in followers for name, mark in each.marks.items()})
+    keeper = CheckpointWriter(
+        store, lambda: {name: mark for each in followers for name, mark in each.marks.items()}
+    )
     kept = Kept(
         keeper,
         config.store.every_seconds,
         None if now == saved.config else now,
         tuple(resumed.reports),
-        Desk(RequestFolder(store.folder), HANDLERS),
+        RequestHandler(RequestFolder(store.folder), HANDLERS),
     )
     keeper.start()
     return State(resumed.engine, kept, followers, readers)
@@ -99,7 +101,7 @@ def open_state(config: Config, settings: EngineSettings) -> State:
 
 def _followers(config: Config, store: Store) -> tuple[list[ReportFollower], list[StoreReader]]:
     """One for each place that reports go to, with a connection of its own to the store."""
-    destinations: list[Followed] = []
+    destinations: list[FollowedDestination] = []
     if config.reports and config.reports.path:
         file = ReportsFile(config.reports.path, config.reports.max_bytes, config.reports.keep)
         destinations.append(file)

@@ -15,7 +15,7 @@ from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_ARENAS
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
-from monitor.store.history import History
+from monitor.store.history import StoreHistory
 
 _COMPARISONS = " and ".join([", ".join(COMPARISON_ESTIMATORS[:-1]), COMPARISON_ESTIMATORS[-1]])
 
@@ -35,7 +35,7 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
     config = load_config(config_path)
     if not files and not named:
         raise ConfigError("FILE…: there is none; give the raw input, or --partition NAME=FILE")
-    history = History(store)
+    history = StoreHistory(store)
     try:
         partitions = {name for line in history.windows() for name in line.positions}
         if not partitions and (arenas := history.arena_windows()):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from monitor.config.labels import Labels
+from monitor.config.labels import LabelsConfig
 from monitor.config.section import Problem, Section, demand, sane, unique
 from monitor.config.task import Window
 
@@ -46,8 +46,9 @@ class Arena(Section):
         description="The model whose coefficient is 0. If absent the first of models, or the first to come.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of the coefficients' intervals.")
-    labels: Labels = Field(
-        default=Labels(), description="The join of humans' verdicts that come later than their comparison."
+    labels: LabelsConfig = Field(
+        default=LabelsConfig(),
+        description="The join of humans' verdicts that come later than their comparison.",
     )
 
     @model_validator(mode="after")

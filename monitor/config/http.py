@@ -97,7 +97,7 @@ class HttpTls(Section):
     )
 
 
-class HttpSource(SourceSection):
+class HttpSourceConfig(SourceSection):
     """Records posted to this agent: POST /v1/predictions and /v1/labels."""
 
     kind: Literal["http"] = Field(description="Posts over HTTP.")
@@ -143,7 +143,7 @@ class HttpSource(SourceSection):
         return value
 
     @model_validator(mode="after")
-    def _fits(self) -> HttpSource:
+    def _fits(self) -> HttpSourceConfig:
         demand(self._problems())
         return self
 

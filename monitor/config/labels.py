@@ -11,7 +11,7 @@ from monitor.base.registry import BY_LABELS
 from monitor.config.section import Problem, Section
 
 
-class Labels(Section):
+class LabelsConfig(Section):
     """How long and how many answers wait for their labels."""
 
     horizon_days: float = Field(
@@ -44,7 +44,7 @@ class Labels(Section):
         return self.horizon_days * 86_400.0
 
 
-class WeightedLabels(Labels):
+class WeightedLabels(LabelsConfig):
     """The same of a task with classes, and what its labels count for."""
 
     weights: Literal["given", "estimated"] = Field(

@@ -16,7 +16,7 @@ from monitor.config.sources import SourceSection
 _URL = re.compile(r"(rediss?://[^\s/@?#]+(/\d+)?|unix:///[^\s@?#]+)")
 
 
-class RedisSource(SourceSection):
+class RedisSourceConfig(SourceSection):
     """A stream of a Redis server, version 7 or later."""
 
     files = ("password_file",)
@@ -67,7 +67,7 @@ class RedisSource(SourceSection):
         return {"username": self.username, **{f"ssl_{key}": value for key, value in tls.items()}}
 
     @model_validator(mode="after")
-    def _fits(self) -> RedisSource:
+    def _fits(self) -> RedisSourceConfig:
         demand(self._problems())
         return self
 

@@ -17,20 +17,20 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.arena import Arena
 from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
-from monitor.config.http import HttpSource, HttpSpool, HttpTls, HttpToken
-from monitor.config.labels import Labels
+from monitor.config.http import HttpSourceConfig, HttpSpool, HttpTls, HttpToken
+from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane
 from monitor.config.sinks import KafkaSink, Rejects, Reports
-from monitor.config.sources import FileSource, KafkaSource, SourceConfig, StdinSource
+from monitor.config.sources import FileSourceConfig, KafkaSourceConfig, SourceConfig, StdinSourceConfig
 from monitor.config.task import (
     Bound,
-    Calibration,
+    CalibrationConfig,
     EstimatorTag,
     Metric,
     ModelConfig,
-    Objective,
-    Reference,
+    ObjectiveConfig,
+    ReferenceConfig,
     Task,
     Window,
 )
@@ -40,7 +40,7 @@ __all__ = [
     "Alertmanager",
     "Arena",
     "Bound",
-    "Calibration",
+    "CalibrationConfig",
     "ChartConfig",
     "Config",
     "Constants",
@@ -49,24 +49,24 @@ __all__ = [
     "Export",
     "FalseAlarmBudget",
     "FieldMapping",
-    "FileSource",
-    "HttpSource",
+    "FileSourceConfig",
+    "HttpSourceConfig",
     "HttpSpool",
     "HttpTls",
     "HttpToken",
     "KafkaSink",
-    "KafkaSource",
-    "Labels",
+    "KafkaSourceConfig",
+    "LabelsConfig",
     "Metric",
     "ModelConfig",
-    "Objective",
-    "Reference",
+    "ObjectiveConfig",
+    "ReferenceConfig",
     "Rejects",
     "Reports",
     "Rule",
     "Section",
     "SourceConfig",
-    "StdinSource",
+    "StdinSourceConfig",
     "StoreConfig",
     "Task",
     "TaskConfig",
@@ -203,7 +203,7 @@ class Config(Section):
                     f"sources[{i}].name",
                     f"expected a name of its own, got {source.label!r} like sources[{first}]: give it a name",
                 )
-        stdins = [i for i, source in enumerate(self.sources) if isinstance(source, StdinSource)]
+        stdins = [i for i, source in enumerate(self.sources) if isinstance(source, StdinSourceConfig)]
         if len(stdins) > 1:
             yield f"sources[{stdins[1]}].kind", "expected one stdin source, got two: it can be read only once"
 
@@ -211,7 +211,7 @@ class Config(Section):
         """Two that share an address or a spool, a token for a task that is not there."""
         listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
-            if not isinstance(source, HttpSource) or source.spool is None:
+            if not isinstance(source, HttpSourceConfig) or source.spool is None:
                 continue
             first = spools.setdefault(source.spool.path, f"sources[{i}].spool.path")
             if first != f"sources[{i}].spool.path":
@@ -235,7 +235,9 @@ class Config(Section):
     def _path_problems(self) -> Iterable[Problem | None]:
         """A file that is read and written, or written by two, would be spoilt."""
         users = [
-            (f"sources[{i}].path", s.path) for i, s in enumerate(self.sources) if isinstance(s, FileSource)
+            (f"sources[{i}].path", s.path)
+            for i, s in enumerate(self.sources)
+            if isinstance(s, FileSourceConfig)
         ]
         users += [
             (f"tasks.{name}.reference.path", task.reference.path)

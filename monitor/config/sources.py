@@ -35,7 +35,7 @@ class SourceSection(Section):
         return (self.label,)
 
 
-class FileSource(SourceSection):
+class FileSourceConfig(SourceSection):
     """NDJSON from a file, once or as it grows."""
 
     files = ("path",)
@@ -61,7 +61,7 @@ class FileSource(SourceSection):
         return (self.label, self.path, PurePath(self.path).name)
 
 
-class StdinSource(SourceSection):
+class StdinSourceConfig(SourceSection):
     """NDJSON from standard input."""
 
     kind: Literal["stdin"] = Field(description="Standard input.")
@@ -71,7 +71,7 @@ class StdinSource(SourceSection):
     mapping: FieldMapping | None = MAPPING
 
 
-class KafkaSource(SourceSection):
+class KafkaSourceConfig(SourceSection):
     """Topics of an Apache Kafka cluster."""
 
     kind: Literal["kafka"] = Field(description="Apache Kafka.")
@@ -112,7 +112,7 @@ class KafkaSource(SourceSection):
         return self.model_copy(update={"options": placed_options(self.options, folder)})
 
     @model_validator(mode="after")
-    def _fits(self) -> KafkaSource:
+    def _fits(self) -> KafkaSourceConfig:
         demand([unique("topics", self.topics), sane("topics", self.topics), sane("brokers", self.brokers)])
         return self
 

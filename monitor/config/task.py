@@ -65,7 +65,7 @@ class Window(Section):
         return self
 
 
-class Reference(Section):
+class ReferenceConfig(Section):
     """Labelled data from when the models were known to be good, or the stream's first windows."""
 
     files = ("path",)
@@ -82,14 +82,14 @@ class Reference(Section):
     )
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Reference:
+    def _one_of_both(self) -> ReferenceConfig:
         if (self.path is None) == (self.first_windows is None):
             got = "neither" if self.path is None else "both"
             demand([("", f"expected either path or first_windows, got {got}")])
         return self
 
 
-class Calibration(Section):
+class CalibrationConfig(Section):
     """How raw scores become probabilities of being right."""
 
     method: CalibrationTag = Field(
@@ -132,7 +132,7 @@ class Bound(Section):
         return self
 
 
-class Objective(Section):
+class ObjectiveConfig(Section):
     """What the models owe, judged on the interval pooled over the last windows."""
 
     accuracy: Bound | None = Field(default=None, description="Of the accuracy, usually a floor: {min: 0.90}.")
@@ -179,12 +179,12 @@ class Task(Section):
         default=None, description="The positive one of two classes; the last if absent."
     )
     window: Window = Field(default=Window(), description="How many predictions make a window.")
-    reference: Reference = Field(
-        default=Reference(first_windows=20),
+    reference: ReferenceConfig = Field(
+        default=ReferenceConfig(first_windows=20),
         description="What the models did when they were known to be good.",
     )
-    calibration: Calibration = Field(
-        default=Calibration(), description="How raw scores become probabilities."
+    calibration: CalibrationConfig = Field(
+        default=CalibrationConfig(), description="How raw scores become probabilities."
     )
     metrics: tuple[Metric, ...] = Field(
         default=("accuracy", "ece"),
@@ -213,7 +213,9 @@ class Task(Section):
         "chance alone.",
     )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
-    objective: Objective = Field(default=Objective(), description="What the models owe; none if absent.")
+    objective: ObjectiveConfig = Field(
+        default=ObjectiveConfig(), description="What the models owe; none if absent."
+    )
     labels: WeightedLabels = Field(default=WeightedLabels(), description="Labels: their join, their weight.")
     ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
     groups: tuple[str, ...] = Field(

@@ -49,7 +49,7 @@ class Line(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(Line).decode
 
 
-class History:
+class StoreHistory:
     """Reads a store that nobody, or an agent, has open. Nothing is written.
 
     Parameters

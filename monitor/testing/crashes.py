@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
-from monitor.agent.checkpoints import Keeper
+from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.source import Input
 from monitor.base.state_changes import Changes
@@ -216,7 +216,7 @@ class StoredAgent:
         bounds = (str(self.path), max_bytes, keep)
         file = ReportsFile(*bounds) if crash is None else _CrashingFile(*bounds, crash)
         self._follower = ReportFollower(file, self._reader, store.marks())
-        self._keeper = Keeper(store, lambda: self._follower.marks)
+        self._keeper = CheckpointWriter(store, lambda: self._follower.marks)
         self.source = _ToldSource(records, per_read)
         if crash is not None:
             self.source.crash = crash

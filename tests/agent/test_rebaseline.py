@@ -10,7 +10,7 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.rebaseline import KIND, rebaseline
-from monitor.agent.requests import Request
+from monitor.agent.requests import OperatorRequest
 from monitor.base.errors import RequestError
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
@@ -26,7 +26,7 @@ REASON = "new threshold"
 
 def ask(engine: Engine, **body: Any) -> str:
     asked = {"model": "erm", "metric": "accuracy", "reason": REASON} | body
-    return rebaseline(engine, Request("1", KIND, 1.8e9, asked))
+    return rebaseline(engine, OperatorRequest("1", KIND, 1.8e9, asked))
 
 
 def rig(**settings: Any) -> Rig:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from monitor.agent.refit_child import NICENESS
-from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.engine.refit.fit import refit
 from tests.daemon import ROOT
 from tests.engine.refit.jobs import job
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
-PLENTY = Limits(PATIENCE_SECONDS, 1e9)
+PLENTY = ProcessLimits(PATIENCE_SECONDS, 1e9)
 LONG = job(rows=20_000, labelled=2_000, models=7, metrics=("accuracy", "ece", "auroc"))
 """Takes many seconds."""
 
@@ -93,7 +93,7 @@ def test_a_refit_beyond_its_time_is_refused_and_its_child_ended(worker: RefitWor
     worker.run(job(rows=0), PLENTY)
     before = worker.pid
     assert before is not None
-    found = worker.run(LONG, Limits(0.5, 1e9))
+    found = worker.run(LONG, ProcessLimits(0.5, 1e9))
     assert found.refused == (
         "the refit took longer than the 0.5 s that ssme.seconds allows; raise it, or lower ssme.max_rows"
     )
@@ -107,7 +107,7 @@ def test_a_child_that_is_stopped_counts_as_one_that_hangs(worker: RefitWorker) -
     before = worker.pid
     assert before is not None
     os.kill(before, signal.SIGSTOP)
-    assert "took longer than the 0.3 s" in str(worker.run(LONG, Limits(0.3, 1e9)).refused)
+    assert "took longer than the 0.3 s" in str(worker.run(LONG, ProcessLimits(0.3, 1e9)).refused)
     assert gone(before)
 
 
@@ -115,7 +115,7 @@ def test_a_child_that_is_stopped_counts_as_one_that_hangs(worker: RefitWorker) -
 def test_a_refit_beyond_its_memory_is_refused_by_the_child_itself(worker: RefitWorker) -> None:
     worker.run(job(rows=0), PLENTY)
     before = worker.pid
-    found = worker.run(LONG, Limits(PATIENCE_SECONDS, 2e6))
+    found = worker.run(LONG, ProcessLimits(PATIENCE_SECONDS, 2e6))
     assert found.refused == (
         "the refit needed more than the 2,000,000 bytes of memory that ssme.memory_bytes allows; raise it, "
         "or lower ssme.max_rows"
@@ -179,7 +179,7 @@ SAYING = "import sys, time\nsay = lambda b: (sys.stdout.buffer.write(b), sys.std
 )
 def test_a_child_that_is_no_worker_is_a_refusal(program: str, refused: str) -> None:
     with RefitWorker(("-c", program)) as found:
-        limits = Limits(0.3 if "took longer" in refused else PATIENCE_SECONDS, 1e9)
+        limits = ProcessLimits(0.3 if "took longer" in refused else PATIENCE_SECONDS, 1e9)
         said = str(found.run(job(), limits).refused)
         assert said.startswith(refused)
         assert found.pid is None

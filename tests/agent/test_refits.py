@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter, Worker
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob, RefitResult
@@ -41,10 +41,10 @@ class Gated:
     def __init__(self, error: Exception | None = None) -> None:
         self.gate = threading.Event()
         self.error = error
-        self.limits: list[Limits] = []
+        self.limits: list[ProcessLimits] = []
         self.closed = False
 
-    def run(self, job: RefitJob, limits: Limits) -> RefitResult:
+    def run(self, job: RefitJob, limits: ProcessLimits) -> RefitResult:
         self.limits.append(limits)
         assert self.gate.wait(PATIENCE_SECONDS)
         if self.error is not None:
@@ -58,8 +58,8 @@ class Gated:
         self.closed = True
 
 
-def limits_of(task: str) -> Limits:
-    return Limits({"t": 30.0}.get(task, 5.0), 1e9)
+def limits_of(task: str) -> ProcessLimits:
+    return ProcessLimits({"t": 30.0}.get(task, 5.0), 1e9)
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
-from monitor.agent.checkpoints import Keeper
-from monitor.agent.desk import Desk
-from monitor.agent.requests import MOST_BYTES, Request, RequestFolder
+from monitor.agent.checkpoints import CheckpointWriter
+from monitor.agent.request_handler import RequestHandler
+from monitor.agent.requests import MOST_BYTES, OperatorRequest, RequestFolder
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import RequestError
 from monitor.base.results import Outcome
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> RequestFolder:
     return RequestFolder(tmp_path)
 
 
-def count(engine: Engine, request: Request) -> str:
+def count(engine: Engine, request: OperatorRequest) -> str:
     """A handler whose effect shows how often it ran: the sequence is saved with everything else."""
     if request.body.get("refuse"):
         raise RequestError("it may not be")
@@ -54,11 +54,11 @@ class Running:
         rig = Rig()
         opened = Store(store)
         self.engine = resume(rig.settings, opened.load()).engine
-        self.keeper = Keeper(opened)
+        self.keeper = CheckpointWriter(opened)
         self.keeper.start()
         source = ListSource(answers(np.random.default_rng(0), 30))
         inputs = [Input(source, Decoder(layouts(dict(rig.settings.tasks)), source.name).decode)]
-        desk = Desk(RequestFolder(store), {"count": count})
+        desk = RequestHandler(RequestFolder(store), {"count": count})
         kept = Kept(self.keeper, 60.0, tasks_as_json(dict(rig.settings.tasks)), (), desk)
         self.agent = Agent(self.engine, inputs, ListSinks(), store=kept)
 
@@ -83,7 +83,7 @@ def counted(store: Path) -> tuple[int, dict[str, list]]:
 def test_requests_are_private_files_in_their_order(folder: RequestFolder) -> None:
     asked = [folder.place("count", {"what": i}, now=1.7e9 + i) for i in (2, 1, 3)]
     assert folder.waiting() == [asked[1], asked[0], asked[2]]
-    assert folder.read(asked[0]) == Request(asked[0], "count", 1.7e9 + 2, {"what": 2})
+    assert folder.read(asked[0]) == OperatorRequest(asked[0], "count", 1.7e9 + 2, {"what": 2})
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.path.iterdir()}
     assert modes == {f"{number}.json": 0o600 for number in asked}

@@ -24,7 +24,7 @@ from pathlib import Path
 from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
 from monitor.base.records import TaskLayout
-from monitor.config.root import HttpSource as Settings
+from monitor.config.root import HttpSourceConfig as Settings
 from tests.harness import run
 
 ROWS = 100

@@ -23,8 +23,8 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.base.source import Raw, RawMessages
 from monitor.cli.process import tune_collector
 from monitor.config.layouts import layouts
-from monitor.config.root import Calibration, Task
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import CalibrationConfig, Task
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from monitor.engine.engine import EngineSettings
 from tests.harness import run
 from tests.services.kafka_reading import DRIVERS, Driver, make_source
@@ -40,7 +40,7 @@ with warnings.catch_warnings():
 
 PARTITIONS = 3
 TOPIC = "bench"
-TASKS = {"toxicity": Task(classes=("ok", "toxic"), calibration=Calibration(method="none"))}
+TASKS = {"toxicity": Task(classes=("ok", "toxic"), calibration=CalibrationConfig(method="none"))}
 
 Work = Callable[[Sequence[Raw]], None]
 

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
-from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.base.records import Floats
 from monitor.base.source import RawMessages
@@ -95,7 +95,7 @@ def measured(chunks: int) -> tuple[dict[bool, Floats], dict[bool, float], Switch
     """Seconds of each chunk with the worker at work and without, the thread's own a chunk; the refits."""
     engine = EngineSettings({"t": task()}).build()
     decode = Decoder(layouts({"t": task()}), "bench").decode
-    refitter, switched = Refitter(RefitWorker(), lambda name: Limits(600.0, 4e9)), Switched(engine)
+    refitter, switched = Refitter(RefitWorker(), lambda name: ProcessLimits(600.0, 4e9)), Switched(engine)
     rng = np.random.default_rng(0)
     took: dict[bool, list[float]] = {True: [], False: []}
     own: dict[bool, list[float]] = {True: [], False: []}

@@ -34,8 +34,8 @@ from typing import Any
 from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
 from monitor.base.records import TaskLayout
-from monitor.config.root import HttpSource as Settings
-from monitor.export.http.messages import BodyError, Request
+from monitor.config.root import HttpSourceConfig as Settings
+from monitor.export.http.messages import BodyError, HttpRequest
 from tests.bench.bench_http import TASK, body, load, post
 from tests.harness import processor_seconds, resident, run
 from tests.services.authority import Authority
@@ -99,7 +99,7 @@ def asgi(folder: str) -> Callable[..., Any]:
         if scope["type"] != "http":
             return
         headers = {name.decode("ascii"): text.decode("latin-1") for name, text in scope["headers"]}
-        response = await posts(Request(scope["method"], scope["path"], headers, parts))
+        response = await posts(HttpRequest(scope["method"], scope["path"], headers, parts))
         named = {"content-length": str(len(response.body)), **response.headers}
         pairs = [(name.encode(), text.encode()) for name, text in named.items()]
         await send({"type": "http.response.start", "status": response.status, "headers": pairs})

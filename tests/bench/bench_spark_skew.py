@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from connectors.spark.computing import lines_of
-from connectors.spark.job import Computing, Job, Kind, Unit, unpacked
+from connectors.spark.job import BlockKind, Computing, Job, Unit, unpacked
 from connectors.spark.partitioning import begins
 from connectors.spark.planning import rows_of
 from connectors.spark.reading import blocks_of
@@ -96,15 +96,15 @@ def of_one_core(folder: Path) -> str:
     splits = tuple(splits_of(folder / "stream.ndjson"))
     job = Job(config, engine_settings(config, event_time=True), splits)
     blocks, reading = _timed(block for number in range(len(splits)) for block in blocks_of(job, number))
-    facts = [unpacked(block.data) for block in blocks if block.kind == Kind.FACTS]
-    times = [unpacked(block.data) for block in blocks if block.kind == Kind.TIMES]
+    facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
+    times = [unpacked(block.data) for block in blocks if block.kind == BlockKind.TIMES]
     rows = rows_of(facts)
     (task, model), most = max(rows.items(), key=lambda item: item[1])
     starts = tuple(begins([each.stretch for each in facts], times.__getitem__))
-    own = [block[4:] for block in blocks if block.kind == Kind.SHARE and block.model == model]
+    own = [block[4:] for block in blocks if block.kind == BlockKind.SHARE and block.model == model]
     computing = Computing((Unit(task, model, most),), starts)
     lines, engine = _timed(lines_of(job, computing, 0, own))
-    size = sum(len(block.data) for block in blocks if block.kind == Kind.SHARE) / sum(rows.values())
+    size = sum(len(block.data) for block in blocks if block.kind == BlockKind.SHARE) / sum(rows.values())
     return (
         f"one core reads, decodes and shares out {sum(rows.values()) / reading:,.0f} rows/s, and computes "
         f"{most / engine:,.0f} rows/s of one model ({most:,} rows, {len(lines) - 1:,} lines); "
@@ -123,7 +123,7 @@ def of_labels(folder: Path) -> str:
             job = Job(config, engine_settings(config, event_time=True), (split,))
             moved = {True: 0, False: 0}
             for block in blocks_of(job, 0):
-                if block.kind == Kind.SHARE:
+                if block.kind == BlockKind.SHARE:
                     moved[block.model == ""] += len(block.data) * (1 if block.model else models - 1)
             title = f"{models}, {100 // every} %"
             lines.append(f"{title:31}{moved[False] / LABELS_ROWS:14,.0f}{moved[True] / LABELS_ROWS:11,.0f}")

@@ -33,10 +33,10 @@ from connectors.http.spool import Spool
 from monitor.agent.agent import Agent
 from monitor.base.source import Input, RawBlock
 from monitor.config.layouts import layouts
-from monitor.config.root import HttpSource as HttpSettings
+from monitor.config.root import HttpSourceConfig as HttpSettings
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
-from monitor.export.http.messages import Request, Response
+from monitor.export.http.messages import HttpRequest, Response
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up
 from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate
@@ -176,7 +176,7 @@ async def _give(posts: Posts, post: Post) -> Response:
         for start in range(0, len(post.body), 50_000):
             yield post.body[start : start + 50_000]
 
-    return await posts(Request("POST", post.path, post.headers, parts))
+    return await posts(HttpRequest("POST", post.path, post.headers, parts))
 
 
 def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:

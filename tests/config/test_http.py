@@ -10,7 +10,7 @@ import pytest
 from monitor.base.errors import ConfigError
 from monitor.config.file import config_from, load_config
 from monitor.config.reload import classify
-from monitor.config.root import Config, HttpSource
+from monitor.config.root import Config, HttpSourceConfig
 
 HTTP = {"kind": "http", "listen": "127.0.0.1:9108", "spool": {"path": "spool"}}
 TOKEN = "0123456789abcdef"
@@ -28,7 +28,7 @@ def refusal(*sources: dict[str, Any], **rest: Any) -> str:
 
 def test_the_defaults() -> None:
     (source,) = config_from(data({})).sources
-    assert isinstance(source, HttpSource)
+    assert isinstance(source, HttpSourceConfig)
     assert source.spool is not None
     assert (source.label, source.spool.max_bytes, source.max_body_bytes) == ("http", 1_000_000_000, 4_194_304)
     assert (source.max_requests, source.read_seconds, source.rows_per_second) == (32, 10.0, None)
@@ -120,7 +120,7 @@ def test_relative_paths_are_taken_from_the_file(tmp_path: Path) -> None:
         f"tokens: [{{token_file: t}}, {{token: {TOKEN}}}], tls: {{cert: c, key: /k}}}}\n"
     )
     (source,) = load_config(file).sources
-    assert isinstance(source, HttpSource)
+    assert isinstance(source, HttpSourceConfig)
     assert source.spool is not None
     assert source.tls is not None
     assert source.spool.path == str(tmp_path / "s")

@@ -9,11 +9,11 @@ from monitor.config.root import (
     Bound,
     ChartConfig,
     Config,
-    FileSource,
-    KafkaSource,
-    Objective,
-    Reference,
-    StdinSource,
+    FileSourceConfig,
+    KafkaSourceConfig,
+    ObjectiveConfig,
+    ReferenceConfig,
+    StdinSourceConfig,
     Task,
     Window,
     listen_address,
@@ -87,7 +87,7 @@ def test_min_size_that_is_given_must_fit():
     ("given", "got"), [({}, "neither"), ({"path": "r.csv", "first_windows": 20}, "both")]
 )
 def test_a_reference_is_one_of_two(given, got):
-    assert f"expected either path or first_windows, got {got}" in problem(Reference, **given)
+    assert f"expected either path or first_windows, got {got}" in problem(ReferenceConfig, **given)
 
 
 @pytest.mark.parametrize(("given", "got"), [({}, "neither"), ({"min": 0.1, "max": 0.2}, "both")])
@@ -100,7 +100,7 @@ def test_limits_come_from_one_of_two():
 
 
 def test_bounds_of_an_objective_are_those_that_are_set():
-    objective = Objective(accuracy={"min": 0.9}, class_ece={"max": 0.05})
+    objective = ObjectiveConfig(accuracy={"min": 0.9}, class_ece={"max": 0.05})
     assert objective.bounds() == {"accuracy": Bound(min=0.9), "class_ece": Bound(max=0.05)}
 
 
@@ -195,7 +195,12 @@ KAFKA = {"kind": "kafka", "brokers": ["localhost:9092"], "topics": ["p"]}
 def test_sources_have_names_given_or_derived():
     config = Config(tasks={"t": {}}, sources=[FILE, {"kind": "stdin"}, KAFKA, {**FILE, "name": "again"}])
     assert [source.label for source in config.sources] == ["predictions.ndjson", "stdin", "kafka", "again"]
-    assert [type(source) for source in config.sources] == [FileSource, StdinSource, KafkaSource, FileSource]
+    assert [type(source) for source in config.sources] == [
+        FileSourceConfig,
+        StdinSourceConfig,
+        KafkaSourceConfig,
+        FileSourceConfig,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +244,7 @@ def test_two_tasks_may_share_a_model_and_a_reference():
 
 
 def test_kafka_options_stay_out_of_the_printed_configuration():
-    source = KafkaSource(
+    source = KafkaSourceConfig(
         **KAFKA, options={"sasl_plain_password": "hunter2", "api_version_auto_timeout_ms": 9}
     )
     assert "hunter2" not in repr(source)

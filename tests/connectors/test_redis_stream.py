@@ -20,7 +20,7 @@ from connectors.redis_stream import RedisStream
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.source import RawMessages, SourceCounts
-from monitor.config.redis import RedisSource
+from monitor.config.redis import RedisSourceConfig
 from tests.services.authority import Authority
 from tests.services.process import wait_until
 from tests.services.redis_server import RedisServer
@@ -74,7 +74,9 @@ def new(redis_server: RedisServer, stream: str) -> Iterator[New]:
         def make(
             at: dict[str, Any] | None = NOTHING, server: RedisServer = redis_server, **more: Any
         ) -> RedisStream:
-            source = RedisStream(RedisSource(**{"kind": "redis", "url": server.url, "stream": stream} | more))
+            source = RedisStream(
+                RedisSourceConfig(**{"kind": "redis", "url": server.url, "stream": stream} | more)
+            )
             stack.callback(source.close)
             if at is not None:
                 source.open(at)
@@ -135,7 +137,7 @@ def test_of_a_large_stream_a_read_brings_a_few_mib_and_the_lag_is_what_is_left(
 
 
 def test_a_place_is_a_number_that_an_id_of_any_size_has() -> None:
-    settings = RedisSource(kind="redis", url="redis://h", stream="s")
+    settings = RedisSourceConfig(kind="redis", url="redis://h", stream="s")
     ids = [b"1692632086370-5", b"7-0", b"7-2000000", b"18446744073709551615-0"]
     raw = redis_stream.messages(settings, [(each, {b"value": b"{}"}) for each in ids])
     assert raw.offsets == [1692632086370000005, 7000000, 7999999, 2**63 - 1]
@@ -574,7 +576,7 @@ def test_without_the_client_library_the_pip_line_is_told(monkeypatch: pytest.Mon
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("connectors.redis_stream")
     monkeypatch.setitem(sys.modules, "redis", None)
-    settings = RedisSource(kind="redis", url="redis://h", stream="s")
+    settings = RedisSourceConfig(kind="redis", url="redis://h", stream="s")
     with pytest.raises(MissingExtraError) as caught:
         build.build_source(settings, [])
     assert str(caught.value).startswith(

@@ -43,7 +43,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from monitor import SPE
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Estimate, Reason
-from monitor.stats.labelled.spe import FAMILIES, Curve, Family
+from monitor.stats.labelled.spe import FAMILIES, DensityFamily, PerformanceCurve
 from monitor.stats.labelled.spe.curves import GRID, Rates
 from tests.harness import run
 
@@ -102,7 +102,7 @@ def sampled(digit: int, labels: int, samples: int) -> Sampled:
         given[known] = truth[known]
         fit = SPE(seed=sample, scope="sample").fit(scores, given)
         curve = fit.curve()
-        assert isinstance(curve, Curve)
+        assert isinstance(curve, PerformanceCurve)
         both = (curve.value, realised(scores[known], truth[known]))
         held = (curve.lower - ROUNDING <= true) & (true <= curve.upper + ROUNDING)
         found.append(
@@ -157,7 +157,7 @@ def measured_form(second: float, labels: int, trials: int) -> Form:
     return Form(second, labels, trials, *np.array(found, dtype=np.float64).mean(axis=0).tolist())
 
 
-def held_out(family: Family, fitted: Floats, others: Floats) -> float:
+def held_out(family: DensityFamily, fitted: Floats, others: Floats) -> float:
     """Log likelihood of `others` under the family's most likely parameters on `fitted`."""
 
     def cost(parameters: Floats) -> float:

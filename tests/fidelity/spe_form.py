@@ -24,7 +24,7 @@ from scipy.special import expit, logit
 
 from monitor import METRICS, SPE
 from monitor.base.records import Floats
-from monitor.stats.labelled.spe import FAMILIES, Family
+from monitor.stats.labelled.spe import FAMILIES, DensityFamily
 from tests.fidelity.ssme import civilcomments
 from tests.fidelity.ssme.compare import answers
 from tests.fidelity.ssme.protocol import Pool
@@ -60,7 +60,7 @@ class Likeliest:
 def likeliest(scores: Floats) -> Likeliest:
     """Of scores in (0, 1]."""
 
-    def cost(parameters: Floats, family: Family) -> float:
+    def cost(parameters: Floats, family: DensityFamily) -> float:
         return -float(family.log_density(parameters[None], scores).sum())
 
     found = []

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from connectors.kafka import KafkaSource
 from monitor.base.source import RawMessages
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.process import PATIENCE_SECONDS
 
 JOIN_FAST: dict[str, Any] = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000}

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
-from monitor.agent.checkpoints import Keeper
+from monitor.agent.checkpoints import CheckpointWriter
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import StoreError
 from monitor.base.source import Input
@@ -33,7 +33,7 @@ def agent_on(folder: Path, records, rig: Rig, every: float = 0.01):
     store = Store(folder)
     saved = store.load()
     resumed = resume(rig.settings, saved)
-    keeper = Keeper(store)
+    keeper = CheckpointWriter(store)
     keeper.start()
     source = ListSource(records, per_read=50)
     decode = Decoder(layouts(dict(rig.settings.tasks)), source.name).decode

@@ -19,7 +19,7 @@ from connectors.formats.wires.cloudevents import Headers
 End = Literal["earliest", "latest"]
 
 
-class Mark(NamedTuple):
+class CommittedPosition(NamedTuple):
     """A committed position, and what its writer noted beside it."""
 
     position: int
@@ -67,7 +67,7 @@ class PositionGoneError(Exception):
         self.cause = cause
 
 
-class Listener(Protocol):
+class RebalanceListener(Protocol):
     """Hears of partitions that come and go; a driver calls it from whichever thread its library does."""
 
     def assigned(self, names: set[str]) -> None:
@@ -76,10 +76,10 @@ class Listener(Protocol):
     def draining(self, names: set[str]) -> Iterator[None]:
         """These are being taken away: yields, between short sleeps, while they should be held back."""
 
-    def last_marks(self, names: set[str]) -> Mapping[str, Mark]:
+    def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
         """What is still to be committed of them, after `draining`."""
 
-    def committed(self, marks: Mapping[str, Mark], error: Exception | None) -> None:
+    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Whether those last marks arrived."""
 
     def lost(self, names: set[str]) -> None:
@@ -102,7 +102,7 @@ class Driver(ABC):
         """Whether a broker has answered within the time; to be called again until one has."""
 
     @abstractmethod
-    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group; once, after `connect`."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Driver(ABC):
         """Ask the brokers where logs begin, or end."""
 
     @abstractmethod
-    def told(self, name: str, timeout_seconds: float) -> Mark | None:
+    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
         """Ask the brokers what the group has committed; None where nothing is."""
 
     @abstractmethod
@@ -168,11 +168,13 @@ class Driver(ABC):
         """Let them move again."""
 
     @abstractmethod
-    def commit_soon(self, marks: Mapping[str, Mark], arrived: Callable[[Mapping[str, int]], None]) -> None:
+    def commit_soon(
+        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+    ) -> None:
         """Send what is to be committed, without waiting; `arrived` hears of the positions that did."""
 
     @abstractmethod
-    def commit(self, marks: Mapping[str, Mark], timeout_seconds: float) -> None:
+    def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Send what is to be committed and wait until it has arrived."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from connectors.kafka.drivers.base import Driver
 from connectors.kafka.drivers.options import consumer_options
 from connectors.kafka.drivers.python import PythonDriver
 from connectors.kafka.drivers.secrets import with_secrets
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 
 def checked_options(settings: KafkaSettings) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _ALERT_SECONDS = 0.3
 _HOST_PORT = re.compile(r"(\[.+\]|[^:]+)(?::(\d+))?")
 
 
-class Connection:
+class BrokerConnection:
     """A consumer in the making, and the network client below it.
 
     Parameters

@@ -17,11 +17,18 @@ from confluent_kafka import KafkaError as NativeError
 from kafka.errors import KafkaTimeoutError
 
 from connectors.formats.wires.cloudevents import Headers
-from connectors.kafka.drivers.base import Driver, End, Listener, Mark, Polled, PositionGoneError
+from connectors.kafka.drivers.base import (
+    CommittedPosition,
+    Driver,
+    End,
+    Polled,
+    PositionGoneError,
+    RebalanceListener,
+)
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.drivers.native_errors import GONE, SPOILT, raised, translated
 from connectors.kafka.drivers.native_places import marked, name_at, place
-from connectors.kafka.drivers.native_stats import Feed
+from connectors.kafka.drivers.native_stats import BrokerStats
 from connectors.kafka.drivers.native_unreadable import end_of_spoilt
 from connectors.kafka.drivers.unreadable import PLACEHOLDER
 
@@ -54,8 +61,8 @@ class NativeDriver(Driver):
     def __init__(self, options: Mapping[str, Any], topics: Sequence[str]) -> None:
         self._topics = topics
         self._partitions: dict[str, set[int]] = {}
-        self._feed = Feed()
-        self._listener: Listener | None = None
+        self._feed = BrokerStats()
+        self._listener: RebalanceListener | None = None
         self._mine: set[str] = set()
         self._still: set[str] = set()
         self._places: dict[str, int] = {}
@@ -86,7 +93,7 @@ class NativeDriver(Driver):
             return False
         return True
 
-    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
         self._listener = listener
         self._consumer.subscribe(
@@ -174,13 +181,13 @@ class NativeDriver(Driver):
             found[name] = int(both[end == "latest"])
         return found
 
-    def told(self, name: str, timeout_seconds: float) -> Mark | None:
+    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
         """Ask the brokers what the group has committed."""
         with raised():
             (found,) = self._consumer.committed([place(name)], timeout=timeout_seconds)
         if found.error is not None:
             raise translated(found.error)
-        return Mark(found.offset, found.metadata or "") if found.offset >= 0 else None
+        return CommittedPosition(found.offset, found.metadata or "") if found.offset >= 0 else None
 
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there, at the next poll."""
@@ -198,13 +205,15 @@ class NativeDriver(Driver):
         self._still.difference_update(names)
         self._moved = True
 
-    def commit_soon(self, marks: Mapping[str, Mark], arrived: Callable[[Mapping[str, int]], None]) -> None:
+    def commit_soon(
+        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+    ) -> None:
         """Send what is to be committed, without waiting."""
         self._arrived = arrived
         with raised():
             self._consumer.commit(offsets=marked(marks), asynchronous=True)
 
-    def commit(self, marks: Mapping[str, Mark], timeout_seconds: float) -> None:
+    def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Send what is to be committed and wait until it has arrived. Nothing may be read after it."""
         done = threading.Event()
         self._commit_error = None

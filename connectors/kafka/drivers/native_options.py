@@ -7,7 +7,7 @@ from typing import Any
 
 from connectors.kafka.drivers.secrets import SECRET_FILES
 from monitor.base.errors import ConfigError, MissingExtraError
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 PROPERTIES: dict[str, str] = {
     "check_crcs": "check.crcs",

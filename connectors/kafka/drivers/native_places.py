@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import TopicPartition
 
-from connectors.kafka.drivers.base import Mark, partition_of
+from connectors.kafka.drivers.base import CommittedPosition, partition_of
 
 
 def name_at(place: TopicPartition) -> str:
@@ -27,12 +27,12 @@ def place(name: str, position: int | None = None) -> TopicPartition:
     return TopicPartition(topic, number) if position is None else TopicPartition(topic, number, position)
 
 
-def marked(marks: Mapping[str, Mark]) -> list[TopicPartition]:
+def marked(marks: Mapping[str, CommittedPosition]) -> list[TopicPartition]:
     """What is to be committed.
 
     Examples
     --------
-    >>> [(each.offset, each.metadata) for each in marked({"clicks-0": Mark(40, "began=7")})]
+    >>> [(each.offset, each.metadata) for each in marked({"clicks-0": CommittedPosition(40, "began=7")})]
     [(40, 'began=7')]
     """
     found = []

@@ -25,12 +25,12 @@ class _Statistics(msgspec.Struct):
     topics: dict[str, _Topic] = {}
 
 
-class Feed:
+class BrokerStats:
     """Which brokers are connected, and which partitions they lead.
 
     Examples
     --------
-    >>> feed = Feed()
+    >>> feed = BrokerStats()
     >>> feed.connected({"clicks-0"})  # nothing is known yet, and a broker has just answered
     True
     >>> feed.hear('{"brokers": {"one:9092/1": {"nodeid": 1, "state": "UP"},'

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer
 
 from connectors.kafka.drivers.secrets import SECRET_FILES, with_secrets
 from monitor.base.errors import ConfigError, SourceError
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 _OBJECT = "it takes a Python object, which a configuration cannot hold"
 

@@ -13,7 +13,7 @@ from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.drivers.errors import explain
 from monitor.base.errors import BlindsightError, SourceError
 from monitor.base.source import RawMessages
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 _SECONDS = 10.0
 
@@ -23,7 +23,7 @@ def peek(settings: KafkaSettings, records: int) -> list[RawMessages]:
 
     Parameters
     ----------
-    settings : monitor.config.root.KafkaSource
+    settings : KafkaSourceConfig
     records : int
         At most so many, and at least one a partition that holds any.
 

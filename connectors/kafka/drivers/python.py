@@ -13,16 +13,16 @@ from kafka.errors import CorruptRecordError, KafkaError, LogTruncationError, Off
 from kafka.net.compat import KafkaNetClient
 
 from connectors.kafka.drivers.base import (
+    CommittedPosition,
     Driver,
     End,
-    Listener,
-    Mark,
     Polled,
     PositionGoneError,
+    RebalanceListener,
     name_of,
     partition_of,
 )
-from connectors.kafka.drivers.connection import Connection
+from connectors.kafka.drivers.connection import BrokerConnection
 from connectors.kafka.drivers.unreadable import step_over
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class PythonDriver(Driver):
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         # Its own reset would neither count what retention took nor know which partitions are new.
-        self._connection = Connection({**options, "auto_offset_reset": "none"})
+        self._connection = BrokerConnection({**options, "auto_offset_reset": "none"})
         self._connected: KafkaConsumer | None = None
         self._still: set[TopicPartition] = set()
         self._rebalances: _Rebalances | None = None
@@ -62,7 +62,7 @@ class PythonDriver(Driver):
         self._connected = self._connection.consumer(timeout_seconds)
         return self._connected is not None
 
-    def subscribe(self, topics: Sequence[str], listener: Listener) -> None:
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         """Join the group."""
         self._rebalances = _Rebalances(self._consumer, self._connection.client, self._still, listener)
         self._consumer.subscribe(topics=list(topics), listener=self._rebalances)
@@ -134,12 +134,12 @@ class PythonDriver(Driver):
         found = ask(list(map(partition_of, names)), timeout_ms=int(1000 * timeout_seconds))
         return {name_of(tp): int(offset) for tp, offset in found.items()}
 
-    def told(self, name: str, timeout_seconds: float) -> Mark | None:
+    def told(self, name: str, timeout_seconds: float) -> CommittedPosition | None:
         """Ask the brokers what the group has committed."""
         found = self._consumer.committed(
             partition_of(name), metadata=True, timeout_ms=int(1000 * timeout_seconds)
         )
-        return None if found is None else Mark(int(found.offset), found.metadata or "")
+        return None if found is None else CommittedPosition(int(found.offset), found.metadata or "")
 
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there."""
@@ -157,7 +157,9 @@ class PythonDriver(Driver):
         self._still.difference_update(places)
         self._consumer.resume(*places)
 
-    def commit_soon(self, marks: Mapping[str, Mark], arrived: Callable[[Mapping[str, int]], None]) -> None:
+    def commit_soon(
+        self, marks: Mapping[str, CommittedPosition], arrived: Callable[[Mapping[str, int]], None]
+    ) -> None:
         """Send what is to be committed, without waiting."""
 
         def heard(offsets: dict[TopicPartition, OffsetAndMetadata], answer: object) -> None:
@@ -168,7 +170,7 @@ class PythonDriver(Driver):
 
         self._consumer.commit_async(_offsets(marks), callback=heard)
 
-    def commit(self, marks: Mapping[str, Mark], timeout_seconds: float) -> None:
+    def commit(self, marks: Mapping[str, CommittedPosition], timeout_seconds: float) -> None:
         """Send what is to be committed and wait until it has arrived."""
         self._consumer.commit(_offsets(marks), timeout_ms=int(1000 * timeout_seconds))
 
@@ -240,7 +242,7 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         consumer: KafkaConsumer,
         client: KafkaNetClient,
         still: set[TopicPartition],
-        listener: Listener,
+        listener: RebalanceListener,
     ) -> None:
         self._consumer = consumer
         self._client = client
@@ -279,7 +281,7 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         self._listener.lost(set(map(name_of, lost)))
 
 
-def _offsets(marks: Mapping[str, Mark]) -> dict[TopicPartition, OffsetAndMetadata]:
+def _offsets(marks: Mapping[str, CommittedPosition]) -> dict[TopicPartition, OffsetAndMetadata]:
     return {
         partition_of(name): OffsetAndMetadata(mark.position, mark.note, -1) for name, mark in marks.items()
     }

@@ -12,7 +12,7 @@ from connectors.kafka.sink.tail import REPORT_HEADER, STORE_HEADER, Tail, digest
 from connectors.kafka.sink.topic import Message, Topic
 from monitor.base.errors import SinkError
 from monitor.config.root import KafkaSink
-from monitor.export.sinks.destination import Destination, Followed, Item, Mark, ReportsAfter, Row
+from monitor.export.sinks.destination import Destination, FollowedDestination, Item, Mark, ReportsAfter, Row
 from monitor.export.sinks.rejects import Rejected, reject_line
 
 MARK = "reports.kafka/"
@@ -65,7 +65,7 @@ class TopicDestination(Destination[Item]):
         self._topic.close(timeout_seconds)
 
 
-class ReportsTopic(Followed):
+class ReportsTopic(FollowedDestination):
     """A topic that takes the store's reports, each once, whatever was killed when.
 
     Each message bears the store's identity and the report's id. After a crash the partitions are read from

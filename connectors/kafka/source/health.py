@@ -10,7 +10,7 @@ from connectors.kafka.drivers.connection import why_away
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.stalls import Stall, StallWatch
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Health:
 
     Parameters
     ----------
-    settings : monitor.config.root.KafkaSource
+    settings : KafkaSourceConfig
 
     Attributes
     ----------

@@ -21,14 +21,14 @@ class _Place:
     committed: int | None = None
 
 
-class Ledger:
+class PositionLedger:
     """Positions by partition name (``topic-3``), from the store, from reading, and from what was absorbed.
 
     Safe to use from several threads.
 
     Examples
     --------
-    >>> ledger = Ledger({"clicks-0": 40})
+    >>> ledger = PositionLedger({"clicks-0": 40})
     >>> ledger.resume("clicks-0"), ledger.resume("clicks-1")
     (40, None)
     >>> ledger.handed_out("clicks-0", first=40, after=60)

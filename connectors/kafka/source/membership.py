@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kafka.errors import KafkaError
 
-from connectors.kafka.drivers.base import Driver, Mark
-from connectors.kafka.source.ledger import Ledger
+from connectors.kafka.drivers.base import CommittedPosition, Driver
+from connectors.kafka.source.ledger import PositionLedger
 from connectors.kafka.source.placement import ASK_SECONDS, Placement
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ RETRY_SECONDS = 1.0
 class Membership:
     """Places newly assigned partitions, and hands revoked ones over with nothing in flight.
 
-    The driver calls the methods of `driver.Listener`, in whichever thread its library does, while the
+    The driver calls the methods of `RebalanceListener`, in whichever thread its library does, while the
     reading thread waits inside `poll`; the other methods belong to the reading thread.
 
     Parameters
@@ -35,11 +35,13 @@ class Membership:
     driver : Driver
         Not subscribed yet.
     topics : sequence of str
-    ledger : Ledger
+    ledger : PositionLedger
     placement : Placement
     """
 
-    def __init__(self, driver: Driver, topics: Sequence[str], ledger: Ledger, placement: Placement) -> None:
+    def __init__(
+        self, driver: Driver, topics: Sequence[str], ledger: PositionLedger, placement: Placement
+    ) -> None:
         self._driver = driver
         self._topics = topics
         self._ledger = ledger
@@ -63,7 +65,7 @@ class Membership:
         while not self._leaving and self._ledger.outstanding(names) and time.monotonic() < deadline:
             yield
 
-    def last_marks(self, names: set[str]) -> Mapping[str, Mark]:
+    def last_marks(self, names: set[str]) -> Mapping[str, CommittedPosition]:
         """Then commit it. Who leaves has done so already."""
         if self._leaving:
             return {}
@@ -76,7 +78,7 @@ class Membership:
             )
         return self._placement.marks(self._ledger.to_commit(names))
 
-    def committed(self, marks: Mapping[str, Mark], error: Exception | None) -> None:
+    def committed(self, marks: Mapping[str, CommittedPosition], error: Exception | None) -> None:
         """Hear whether that arrived."""
         if error is None:
             self._ledger.committed(_positions(marks))
@@ -147,5 +149,5 @@ class Membership:
             )
 
 
-def _positions(marks: Mapping[str, Mark]) -> dict[str, int]:
+def _positions(marks: Mapping[str, CommittedPosition]) -> dict[str, int]:
     return {name: mark.position for name, mark in marks.items()}

@@ -14,8 +14,8 @@ from typing import Literal
 
 from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
 
-from connectors.kafka.drivers.base import Driver, End, Mark, PositionGoneError, partition_of
-from connectors.kafka.source.ledger import Ledger
+from connectors.kafka.drivers.base import CommittedPosition, Driver, End, PositionGoneError, partition_of
+from connectors.kafka.source.ledger import PositionLedger
 from monitor.base.source import SourceCounts
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ ASK_SECONDS = 2.0
 _BEGAN = re.compile(r"began=(\d+)")
 
 
-def _began(told: Mark | None) -> int | None:
+def _began(told: CommittedPosition | None) -> int | None:
     """Where whoever committed this began to read the partition, if that is known."""
     found = _BEGAN.fullmatch(told.note) if told is not None else None
     return int(found[1]) if found else None
@@ -47,13 +47,13 @@ class Placement:
     ----------
     source : str
         For the log.
-    ledger : Ledger
+    ledger : PositionLedger
         Our own positions.
     start : {"earliest", "latest", "none"}
         Where a partition begins that nobody has read.
     """
 
-    def __init__(self, source: str, ledger: Ledger, start: Start) -> None:
+    def __init__(self, source: str, ledger: PositionLedger, start: Start) -> None:
         self._source = source
         self._ledger = ledger
         self._start = start
@@ -73,10 +73,10 @@ class Placement:
             return True
         return False
 
-    def marks(self, positions: Mapping[str, int]) -> dict[str, Mark]:
+    def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
         """Positions as they are committed: each says where reading of its partition began."""
         return {
-            name: Mark(position, f"began={self._began[name]}" if name in self._began else "")
+            name: CommittedPosition(position, f"began={self._began[name]}" if name in self._began else "")
             for name, position in positions.items()
         }
 
@@ -155,7 +155,7 @@ class Placement:
             self._ledger.begun(name, divergence)
             self._go(driver, name, divergence)
 
-    def _larger(self, name: str, own: int | None, told: Mark | None) -> int | None:
+    def _larger(self, name: str, own: int | None, told: CommittedPosition | None) -> int | None:
         group = None if told is None else told.position
         if own is None or group is None:
             return own if group is None else group

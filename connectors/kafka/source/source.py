@@ -14,12 +14,12 @@ from connectors.kafka.drivers.choice import checked_options, make_driver
 from connectors.kafka.drivers.errors import explain, passes
 from connectors.kafka.drivers.options import check_files
 from connectors.kafka.source.health import Health
-from connectors.kafka.source.ledger import Ledger
+from connectors.kafka.source.ledger import PositionLedger
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.placement import Placement
 from monitor.base.errors import ConfigError
 from monitor.base.source import Raw, RawMessages, Source, SourceCounts
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class KafkaSource(Source[int]):
 
     Parameters
     ----------
-    settings : monitor.config.root.KafkaSource
+    settings : KafkaSourceConfig
         Brokers, topics, group and options.
 
     Raises
@@ -91,7 +91,7 @@ class KafkaSource(Source[int]):
         self._settings = settings
         self._options: dict[str, Any] = checked_options(settings)
         self.name = settings.label
-        self._ledger = Ledger({})
+        self._ledger = PositionLedger({})
         self._placement = self._new_placement()
         self._health = Health(settings)
         self._driver: Driver | None = None
@@ -135,7 +135,7 @@ class KafkaSource(Source[int]):
         ConfigError
             Options that do not go together.
         """
-        self._ledger = Ledger(positions)
+        self._ledger = PositionLedger(positions)
         self._placement = self._new_placement()
         self._join(OPEN_SECONDS)
 

@@ -1,5 +1,5 @@
 """Reported windows recomputed from the raw input: `blindsight verify`."""
 
-from monitor.cli.verify.verifier import Difference, Feed, Findings, Verifier
+from monitor.cli.verify.verifier import Difference, Findings, VerifiedInput, Verifier
 
-__all__ = ["Difference", "Feed", "Findings", "Verifier"]
+__all__ = ["Difference", "Findings", "VerifiedInput", "Verifier"]

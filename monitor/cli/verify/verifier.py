@@ -15,12 +15,12 @@ from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
-from monitor.store.history import History, Line
+from monitor.store.history import Line, StoreHistory
 
 _SHOWN = 10
 
 
-class Feed(Protocol):
+class VerifiedInput(Protocol):
     """The raw input, decoded, partition by partition."""
 
     def until(self, partition: str, position: int) -> Iterable[Chunk]:
@@ -109,12 +109,12 @@ class Verifier:
 
     Parameters
     ----------
-    history : History
+    history : StoreHistory
     tasks : mapping of str to Task
-    feed : Feed
+    feed : VerifiedInput
     """
 
-    def __init__(self, history: History, tasks: Mapping[str, Task], feed: Feed) -> None:
+    def __init__(self, history: StoreHistory, tasks: Mapping[str, Task], feed: VerifiedInput) -> None:
         self._history = history
         self._tasks = tasks
         self._feed = feed

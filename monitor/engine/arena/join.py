@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, mix
 from monitor.base.state_changes import ARENA_RINGS
-from monitor.config.labels import Labels
+from monitor.config.labels import LabelsConfig
 from monitor.engine.labels.ageing import Ageing
 from monitor.engine.labels.columns import Answers, Forgotten, weights
 from monitor.engine.labels.join import LabelJoin, LabelJoinLogic
@@ -32,12 +32,12 @@ class ComparisonJoin:
 
     Parameters
     ----------
-    labels : Labels
+    labels : LabelsConfig
     resume : mapping, optional
         What `snapshot` gave.
     """
 
-    def __init__(self, labels: Labels, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, labels: LabelsConfig, resume: Mapping[str, Any] | None = None) -> None:
         state: Mapping[str, Any] = resume or {}
         self._horizon_seconds = labels.horizon_seconds
         self.logic: LabelJoinLogic = LabelJoin(

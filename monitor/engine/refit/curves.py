@@ -12,7 +12,7 @@ import scipy
 from monitor.base.records import Floats, Ints
 from monitor.engine.refit.job import RefitJob
 from monitor.stats.calibration.auto import log_loss
-from monitor.stats.calibration.followed import LEAST, NEWEST, WORTH, Followed, follow
+from monitor.stats.calibration.followed import LEAST, NEWEST, WORTH, FollowedCurves, follow
 from monitor.stats.calibration.isotonic import Curve, IsotonicCalibration
 from monitor.stats.calibration.ssme import SSMECalibration
 from monitor.stats.labelled.ssme import SSME
@@ -66,7 +66,7 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
     return found
 
 
-def _followed(job: RefitJob, old: Mapping[int, IsotonicCalibration]) -> tuple[Followed, Ints]:
+def _followed(job: RefitJob, old: Mapping[int, IsotonicCalibration]) -> tuple[FollowedCurves, Ints]:
     """The references' curves, one model after the other, and the labelled rows that they were followed by."""
     labelled = np.flatnonzero(job.labels >= 0)
     there = ~np.isnan(job.scores[labelled][:, list(old), 0]).all(axis=1)
@@ -92,7 +92,7 @@ def _weights(job: RefitJob, rows: Ints) -> Floats:
     return scaled
 
 
-def _share(job: RefitJob, model: int, new: SSMECalibration, followed: Followed, rows: Ints) -> float:
+def _share(job: RefitJob, model: int, new: SSMECalibration, followed: FollowedCurves, rows: Ints) -> float:
     """The chance of the new curve by the labels, beside the reference's moved."""
     own = ~np.isnan(job.scores[rows, model, 0])
     if not own.any():

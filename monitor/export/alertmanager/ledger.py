@@ -51,7 +51,7 @@ class _Entry:
         return dict(self.condition.labels)["task"]
 
 
-class Ledger:
+class AlertLedger:
     """Conditions in, alerts out. Knows no clock and no network.
 
     A condition must be there in two windows before it is an alert, and be gone for two before that ends, or
@@ -69,7 +69,7 @@ class Ledger:
 
     Examples
     --------
-    >>> ledger = Ledger(60.0, lambda task: 1800.0)
+    >>> ledger = AlertLedger(60.0, lambda task: 1800.0)
     >>> ledger.look([], {}, now=0.0)
     >>> low = Condition("BlindsightObjectiveBreached", (("task", "t"), ("model", "m")), "too low", windows=7)
     >>> ledger.look([low], {("t", "m", ""): 7}, now=1.0)

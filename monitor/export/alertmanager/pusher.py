@@ -15,7 +15,7 @@ from monitor.base.errors import SinkError
 from monitor.config.alertmanager import Alertmanager
 from monitor.export.alertmanager.access import Access
 from monitor.export.alertmanager.holding import holding, rule
-from monitor.export.alertmanager.ledger import Ledger, Told
+from monitor.export.alertmanager.ledger import AlertLedger, Told
 from monitor.export.sinks.destination import CLOSE_SECONDS
 from monitor.reports.views import AgentView, SinkView
 
@@ -42,7 +42,7 @@ class AlertPusher:
     page : str
         Address of the agent's page, for `generatorURL`.
     patience_seconds : callable
-        How long two windows of a task take: see `Ledger`.
+        How long two windows of a task take: see `AlertLedger`.
     name : str
         The label `sink` of the metrics.
     """
@@ -61,7 +61,7 @@ class AlertPusher:
         self._look_at = view
         self._page = page
         self._name = name
-        self._ledger = Ledger(settings.resend_seconds, patience_seconds)
+        self._ledger = AlertLedger(settings.resend_seconds, patience_seconds)
         self._access = Access(settings)
         self._delivered = self._waiting = 0
         self._trouble: str | None = None

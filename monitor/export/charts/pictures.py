@@ -36,7 +36,7 @@ class Alarm(NamedTuple):
 
 
 @dataclass(slots=True)
-class History:
+class ChartHistory:
     """The windows of one series and metric in the order of their numbers.
 
     Figures only, 112 bytes a window, and of millions of windows some thousands: each time that there are
@@ -210,7 +210,7 @@ class Histories:
 
     def __init__(self, judged: Mapping[str, str] | None = None) -> None:
         self._judged = judged or {}
-        self._found: dict[tuple[str, str, str], dict[str, History]] = {}
+        self._found: dict[tuple[str, str, str], dict[str, ChartHistory]] = {}
 
     def add(self, reports: Sequence[WindowReport]) -> None:
         """Take closed windows."""
@@ -221,7 +221,7 @@ class Histories:
                 if metric not in series:
                     # Only of the accuracy may a chart judge another estimator.
                     judged = self._judged.get(report.task) if metric == "accuracy" else None
-                    series[metric] = History(estimator=judged or AVERAGE_CONFIDENCE)
+                    series[metric] = ChartHistory(estimator=judged or AVERAGE_CONFIDENCE)
                 series[metric].add(metric, report)
 
     def forget(self, series: tuple[str, str, str]) -> None:
@@ -273,7 +273,7 @@ class Histories:
 def _chart(
     series: tuple[str, str, str],
     metric: str,
-    history: History,
+    history: ChartHistory,
     labelled: dict[int, WeightedCounts],
     realised_name: str,
 ) -> ControlChartData:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
 
-from monitor.export.http.messages import Request, Response, text
+from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.negotiation import packed, prefers_openmetrics
 from monitor.export.prometheus import exposition
 from monitor.reports.views import AgentView
@@ -29,7 +29,7 @@ _SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
 }
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[HttpRequest], Awaitable[Response]]
 """Answers the requests of a path."""
 
 
@@ -45,7 +45,7 @@ class App:
     def __init__(self, routes: Mapping[str, Handler]) -> None:
         self._routes = routes
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> Response:
         """Answer a request."""
         handler = self._routes.get(request.path) or self._routes.get(request.path.rpartition("/")[0] + "/*")
         if handler is None:
@@ -102,14 +102,14 @@ def build_app(
     """
     rendering = Rendering()
 
-    def html(request: Request) -> Response:
+    def html(request: HttpRequest) -> Response:
         return packed(request, page(view()).encode("utf-8", "replace"), "text/html; charset=utf-8")
 
-    async def healthy(request: Request) -> Response:
+    async def healthy(request: HttpRequest) -> Response:
         newest = view()
         return _condition(newest.healthy, newest, "healthy")
 
-    async def ready(request: Request) -> Response:
+    async def ready(request: HttpRequest) -> Response:
         newest = view()
         return _condition(newest.ready, newest, "ready")
 
@@ -124,7 +124,7 @@ def build_app(
     )
 
 
-def _metrics(request: Request, registry: CollectorRegistry) -> Response:
+def _metrics(request: HttpRequest, registry: CollectorRegistry) -> Response:
     openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
     body = exposition.openmetrics(registry) if openmetrics else exposition.text(registry)
     return packed(request, body, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, vary="Accept")

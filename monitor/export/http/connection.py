@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import h11
 
 from monitor.export.http.bounds import Bounds, OpenConnections
-from monitor.export.http.messages import Application, BodyError, Request, Response
+from monitor.export.http.messages import Application, BodyError, HttpRequest, Response
 
 log = logging.getLogger("blindsight")
 
@@ -134,7 +134,7 @@ class Connection:
             return True
         return False
 
-    async def _next_request(self) -> Request:
+    async def _next_request(self) -> HttpRequest:
         if self.idle:
             await self._begun()
         self.idle = False
@@ -165,7 +165,7 @@ class Connection:
         except TimeoutError:
             raise _GoneError from None
 
-    def _request_of(self, event: h11.Request) -> Request:
+    def _request_of(self, event: h11.Request) -> HttpRequest:
         self._asked_by_head = event.method == b"HEAD"
         # What came at once h11 takes whole, however large; it bounds only what is not complete yet.
         size = len(event.target) + sum(len(name) + len(value) for name, value in event.headers)
@@ -179,12 +179,14 @@ class Connection:
             # A proxy that goes by the other one takes part of the body for a request (RFC 9112, 6.1).
             raise _refused(400, "Send Content-Length or Transfer-Encoding, not both")
         path, _, query = event.target.decode("ascii", "replace").partition("?")
-        return Request(event.method.decode("ascii"), unquote(path), headers, self._body, self._peer, query)
+        return HttpRequest(
+            event.method.decode("ascii"), unquote(path), headers, self._body, self._peer, query
+        )
 
     def _too_large(self) -> h11.RemoteProtocolError:
         return _refused(431, f"The head of the request has more than {self._bounds.head_bytes} bytes")
 
-    async def _handled(self, request: Request) -> Response:
+    async def _handled(self, request: HttpRequest) -> Response:
         try:
             async with asyncio.timeout(self._bounds.made_seconds) as self._making:
                 return await self._application(request)

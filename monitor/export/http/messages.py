@@ -18,7 +18,7 @@ class BodyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request whose head has come.
 
     Parameters
@@ -56,7 +56,7 @@ class Response:
 class Application(Protocol):
     """What a server serves."""
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: HttpRequest) -> Response:
         """Answer a request, in the server's event loop; cancelled where the answer is no longer wanted."""
 
     def refusal(self, status: int, sentence: str) -> Response:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import gzip
 
-from monitor.export.http.messages import Request, Response
+from monitor.export.http.messages import HttpRequest, Response
 
 _LEVEL = 4  # on exposition text and on the page within a few percent of level 9, in a fifth of its time
 _FEWEST_BYTES = 500  # of less, the headers are most
 
 
-def packed(request: Request, body: bytes, content_type: str, **headers: str) -> Response:
+def packed(request: HttpRequest, body: bytes, content_type: str, **headers: str) -> Response:
     """A response, packed with gzip where the request allows it and it is worth it.
 
     Parameters
     ----------
-    request : Request
+    request : HttpRequest
     body : bytes
     content_type : str
     **headers : str
@@ -23,7 +23,7 @@ def packed(request: Request, body: bytes, content_type: str, **headers: str) -> 
 
     Examples
     --------
-    >>> asked = Request("GET", "/", {"accept-encoding": "gzip, br"}, body=None)
+    >>> asked = HttpRequest("GET", "/", {"accept-encoding": "gzip, br"}, body=None)
     >>> response = packed(asked, b"a" * 10_000, "text/plain", vary="Accept")
     >>> len(response.body) < 100, response.headers["content-encoding"], response.headers["vary"]
     (True, 'gzip', 'Accept, Accept-Encoding')

@@ -11,7 +11,7 @@ from monitor.base.errors import StoreError
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.export.charts.svg import control_chart_svg
 from monitor.export.http.app import Handler, Rendering
-from monitor.export.http.messages import Request, Response, text
+from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.negotiation import packed
 from monitor.export.page import assets
 from monitor.export.page.windows import MOST_WINDOWS, Windows, chart_of, history_json
@@ -34,7 +34,7 @@ def page_routes(view: Callable[[], AgentView], windows: Windows) -> Mapping[str,
     return {"/assets/*": _asset, "/history": charts.history, "/chart.svg": charts.picture}
 
 
-async def _asset(request: Request) -> Response:
+async def _asset(request: HttpRequest) -> Response:
     name = request.path.rpartition("/")[2]
     if name not in assets.TYPES:
         return text(404, f"There is no file {name!r} here.\n")
@@ -48,14 +48,14 @@ class _Charts:
         self._view, self._windows = view, windows
         self._rendering = Rendering()
 
-    async def history(self, request: Request) -> Response:
+    async def history(self, request: HttpRequest) -> Response:
         return await self._rendered(request, self._json)
 
-    async def picture(self, request: Request) -> Response:
+    async def picture(self, request: HttpRequest) -> Response:
         return await self._rendered(request, self._svg)
 
     async def _rendered(
-        self, request: Request, render: Callable[[Request, list[bytes], str, str], Response]
+        self, request: HttpRequest, render: Callable[[HttpRequest, list[bytes], str, str], Response]
     ) -> Response:
         query = dict(parse_qsl(request.query))
         asked = [query.get(name, "") for name in ("task", "model", "group", "metric")]
@@ -85,12 +85,12 @@ class _Charts:
         return None
 
     @staticmethod
-    def _json(request: Request, lines: list[bytes], metric: str, estimator: str) -> Response:
+    def _json(request: HttpRequest, lines: list[bytes], metric: str, estimator: str) -> Response:
         body = msgspec.json.encode(history_json(lines, metric, estimator))
         return packed(request, body, "application/json")
 
     @staticmethod
-    def _svg(request: Request, lines: list[bytes], metric: str, estimator: str) -> Response:
+    def _svg(request: HttpRequest, lines: list[bytes], metric: str, estimator: str) -> Response:
         if not lines:
             return text(404, "No window of it is kept any more.\n")
         picture = control_chart_svg(chart_of([from_json(line) for line in lines], metric, estimator))

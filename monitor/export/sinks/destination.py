@@ -75,7 +75,7 @@ class Destination(ABC, Generic[Item]):
         """End a wait inside `deliver`, from another thread: the time to close has come."""
 
 
-class Followed(Destination[Row]):
+class FollowedDestination(Destination[Row]):
     """One that takes the store's reports, and can tell after a crash which of them it has."""
 
     @abstractmethod

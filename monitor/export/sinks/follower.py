@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from monitor.base.errors import SinkError, StoreError
-from monitor.export.sinks.destination import Followed, Mark, ReportStore, Row, Sink
+from monitor.export.sinks.destination import FollowedDestination, Mark, ReportStore, Row, Sink
 from monitor.reports.views import SinkView
 
 log = logging.getLogger("blindsight")
@@ -29,14 +29,16 @@ class ReportFollower(Sink):
 
     Parameters
     ----------
-    destination : Followed
+    destination : FollowedDestination
     store : ReportStore
         Read by this thread alone, once started.
     saved : mapping of str to (int, int)
         What the destination's `marks` were at the last checkpoint.
     """
 
-    def __init__(self, destination: Followed, store: ReportStore, saved: Mapping[str, Mark]) -> None:
+    def __init__(
+        self, destination: FollowedDestination, store: ReportStore, saved: Mapping[str, Mark]
+    ) -> None:
         self._destination = destination
         self._store = store
         self._saved = saved

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from monitor.base.errors import SinkError
 from monitor.export.sinks.arrived import arrived
-from monitor.export.sinks.destination import Followed, Mark, ReportsAfter, Row
+from monitor.export.sinks.destination import FollowedDestination, Mark, ReportsAfter, Row
 from monitor.export.sinks.line_file import cannot_write, is_in_place
 from monitor.export.sinks.rotation import files_of, rotate
 
@@ -20,7 +20,7 @@ MARK = "reports"
 """Under which the store keeps how far the file was written."""
 
 
-class ReportsFile(Followed):
+class ReportsFile(FollowedDestination):
     """Appends the store's reports to a file, a line each, in bounded space where that is wanted.
 
     Its mark is the file's size after the last report: what stands behind it after a crash, and in files

@@ -10,8 +10,8 @@ from monitor.base import registry
 if TYPE_CHECKING:
     from monitor.stats.calibration.base import Calibration, Calibrator
 
-_FITTING = registry.Part(registry.CALIBRATIONS, lambda entry: not entry.refitted)
-_FITTED = registry.Part(registry.CALIBRATIONS, lambda entry: not entry.chooses)
+_FITTING = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.refitted)
+_FITTED = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.chooses)
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(_FITTING)
 """Every way to fit a calibration on a reference, by its name in the configuration."""

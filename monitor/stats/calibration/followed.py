@@ -89,7 +89,7 @@ _GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own: between kno
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Followed:
+class FollowedCurves:
     """Where the walks stand after the newest label, for C curves.
 
     Parameters
@@ -134,7 +134,7 @@ def follow(
     weights: Floats,
     share: float = 1.0,
     walks: Sequence[Walk] = WALKS,
-) -> Followed:
+) -> FollowedCurves:
     """Follow C curves through n labelled rows.
 
     Parameters
@@ -180,7 +180,7 @@ def follow(
         forecast = state.take(logit, came, weight * answered)
         evidence += weight * share * forecast[:, answered].mean(axis=1)
     total = float(scipy.special.logsumexp(evidence))
-    return Followed(np.exp(evidence - total), state.shift, state.stretch, total)
+    return FollowedCurves(np.exp(evidence - total), state.shift, state.stretch, total)
 
 
 class _States:

@@ -24,7 +24,7 @@ _NEVER = -1e9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
+class NormalMixture:
     """Normal distributions of K classes in d dimensions.
 
     Parameters
@@ -40,7 +40,7 @@ class Mixture:
     roots: Floats
 
     @classmethod
-    def of(cls, points: Floats, mass: Floats) -> Mixture:
+    def of(cls, points: Floats, mass: Floats) -> NormalMixture:
         """The M-step: points (n, d) that belong to the classes with mass (n, K)."""
         total = np.maximum(mass.sum(axis=0), 1e-6)
         means = mass.T @ points / total[:, None]
@@ -66,7 +66,7 @@ class Mixture:
 
         Examples
         --------
-        >>> mixture = Mixture(np.array([0.5, 0.5]), np.array([[-1.0], [1.0]]), np.ones((2, 1, 1)))
+        >>> mixture = NormalMixture(np.array([0.5, 0.5]), np.array([[-1.0], [1.0]]), np.ones((2, 1, 1)))
         >>> mixture.chances(np.array([[0.0], [1.0]])).round(3).tolist()
         [[0.5, 0.5], [0.119, 0.881]]
         """
@@ -91,7 +91,7 @@ class Training:
 
 
 def trained(
-    points: Floats, allowed: Bools, mixture: Mixture, training: Training, rng: np.random.Generator
+    points: Floats, allowed: Bools, mixture: NormalMixture, training: Training, rng: np.random.Generator
 ) -> tuple[Callable[[Floats], Floats], int]:
     """Learn an invertible map under which the points follow the mixture.
 
@@ -101,7 +101,7 @@ def trained(
         d at least 2, standardised.
     allowed : (n, K) bool
         Classes that a row may be of: one for labelled rows.
-    mixture : Mixture
+    mixture : NormalMixture
         Fixed.
     training : Training
     rng : numpy Generator

@@ -18,7 +18,7 @@ from monitor.stats.labelled.ssme_curve import distilled
 from monitor.stats.labelled.ssme_evidence import Evidence, Pooling
 from monitor.stats.labelled.ssme_families import log_softmax
 from monitor.stats.labelled.ssme_hypotheses import hypotheses
-from monitor.stats.labelled.ssme_mixture import Mixture, Seen
+from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen
 
 FEWEST_ROWS = 20
 """Rows below which ranks and class shares mean too little to be fitted."""
@@ -50,7 +50,7 @@ class _Fit:
     """What is kept of a fit."""
 
     pooling: Pooling
-    mixture: Mixture
+    mixture: PosteriorMixture
 
 
 class SSME(PosteriorEstimator):
@@ -143,7 +143,7 @@ class SSME(PosteriorEstimator):
         weights = effective_weights(data, rows)
         candidates = hypotheses(evidence, data.scores, pooling.weights)
         seen = Seen(evidence, known, data.labels[rows], weights, pooling.scales)
-        mixture = Mixture.of(candidates, seen, self.draws, self.rng())
+        mixture = PosteriorMixture.of(candidates, seen, self.draws, self.rng())
         self._learnt = _Fit(pooling, mixture)
         posterior = data.clamp(self._mean(evidence))
         return Fitted(posterior, iterations=1, flags=_flags(data), details=mixture.shares)

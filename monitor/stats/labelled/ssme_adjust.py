@@ -133,7 +133,7 @@ def _length(logits: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledRows:
+class CorrectionRows:
     """What the corrections are fitted on.
 
     Parameters
@@ -191,7 +191,7 @@ class _Mode:
     log_evidence: float
 
 
-def _mode(rows: LabelledRows, logits: Floats, prior_scales: Floats, start: Floats) -> _Mode:
+def _mode(rows: CorrectionRows, logits: Floats, prior_scales: Floats, start: Floats) -> _Mode:
     precision: Floats = prior_scales**-2.0
     found = start
     for _ in range(_FIT_STEPS):
@@ -218,7 +218,7 @@ class Adjustment:
 
     Parameters
     ----------
-    rows : LabelledRows
+    rows : CorrectionRows
     modes : tuple
         One a factor above 0.
     log_weights : (len(FACTORS),) float64
@@ -226,17 +226,17 @@ class Adjustment:
         likelihood without any.
     """
 
-    rows: LabelledRows
+    rows: CorrectionRows
     modes: tuple[_Mode, ...]
     log_weights: Floats
 
     @classmethod
-    def of(cls, rows: LabelledRows, logits: Floats, prior_scales: Floats) -> Self:
+    def of(cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats) -> Self:
         """Fit every factor, each from the one before.
 
         Parameters
         ----------
-        rows : LabelledRows
+        rows : CorrectionRows
         logits : (l, K) float64
             Of the labelled rows, without corrections.
         prior_scales : (p,) float64
@@ -279,7 +279,7 @@ class Adjustment:
         return drawn
 
 
-def _moved(rows: LabelledRows, logits: Floats, mode: _Mode) -> Floats:
+def _moved(rows: CorrectionRows, logits: Floats, mode: _Mode) -> Floats:
     """The mode for other logits."""
     found = mode.coefficients
     for _ in range(_DRAW_STEPS):

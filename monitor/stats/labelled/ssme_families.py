@@ -39,7 +39,7 @@ _LARGEST_LOGIT = 8.0
 _SMALLEST_SHARE = 1e-3
 
 
-class Family(ABC):
+class ParticleFamily(ABC):
     """Particles of one family."""
 
     @property
@@ -113,7 +113,7 @@ def _drawn_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RankBinormal(Family):
+class RankBinormal(ParticleFamily):
     """Two classes, normal on a scale of which only the order is taken from the evidence.
 
     With u the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class
@@ -219,7 +219,7 @@ def _claimed_separation(odds: Floats) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScaledSoftmax(Family):
+class ScaledSoftmax(ParticleFamily):
     """softmax(a + b·x) of evidence x, with a such that the mean over the rows equals given class shares.
 
     Parameters
@@ -334,7 +334,7 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
     return offset
 
 
-def log_likelihoods(family: Family, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
+def log_likelihoods(family: ParticleFamily, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
     """(particles,) log-likelihood of labelled rows under each particle.
 
     Parameters

@@ -9,7 +9,7 @@ import numpy as np
 from monitor.base.records import Floats
 from monitor.base.results import Reason
 from monitor.stats.labelled.base import Fitted
-from monitor.stats.labelled.flow import Mixture, Training, trained
+from monitor.stats.labelled.flow import NormalMixture, Training, trained
 from monitor.stats.labelled.inputs import LabelledScores, mean_of_models
 from monitor.stats.labelled.posterior import PosteriorEstimator
 from monitor.stats.labelled.ssme_paper import additive_log_ratio
@@ -94,7 +94,7 @@ class SSMEFlow(PosteriorEstimator):
         self.training = Training(couplings, width, epochs)
         self._standard: tuple[Floats, Floats] | None = None
         self._latent: Callable[[Floats], Floats] = _same
-        self._mixture: Mixture | None = None
+        self._mixture: NormalMixture | None = None
 
     def _fit(self, data: LabelledScores) -> Fitted:
         start = data.clamp(data.mean_of_models())
@@ -104,7 +104,7 @@ class SSMEFlow(PosteriorEstimator):
         spread = points.std(axis=0)
         self._standard = points.mean(axis=0), np.where(spread > 1e-9, spread, 1.0)
         points = self._standardised(points)
-        mixture, epochs = Mixture.of(points, start), 0
+        mixture, epochs = NormalMixture.of(points, start), 0
         if points.shape[1] > 1:
             allowed = data.clamp(np.ones_like(start)) > 0
             self._latent, epochs = trained(points, allowed, mixture, self.training, self.rng(_STREAM))
@@ -131,11 +131,11 @@ class SSMEFlow(PosteriorEstimator):
         self._standard, self._latent, self._mixture = None, _same, None
 
 
-def _iterated(data: LabelledScores, latent: Floats, start: Floats) -> tuple[Mixture, Floats, int, bool]:
+def _iterated(data: LabelledScores, latent: Floats, start: Floats) -> tuple[NormalMixture, Floats, int, bool]:
     """EM of the mixture from responsibilities (n, K)."""
     posterior = start
     for iteration in range(1, EM_ITERATIONS + 1):
-        mixture = Mixture.of(latent, posterior)
+        mixture = NormalMixture.of(latent, posterior)
         updated = data.clamp(mixture.chances(latent))
         moved = float(np.abs(updated - posterior).max())
         posterior = updated

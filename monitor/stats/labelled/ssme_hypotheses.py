@@ -9,7 +9,7 @@ import numpy as np
 from monitor.base.records import Floats
 from monitor.stats.labelled.ssme_evidence import Evidence
 from monitor.stats.labelled.ssme_families import (
-    Family,
+    ParticleFamily,
     RankBinormal,
     ScaledSoftmax,
     log_softmax,
@@ -40,7 +40,7 @@ class Hypothesis:
 
     Parameters
     ----------
-    family : Family
+    family : ParticleFamily
     prior : float
         Above 0; only its ratio to those of the others counts.
     corrected : bool
@@ -48,7 +48,7 @@ class Hypothesis:
         that there is nothing to correct.
     """
 
-    family: Family
+    family: ParticleFamily
     prior: float
     corrected: bool
 
@@ -94,7 +94,7 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypot
     return tuple(Hypothesis(found[name], weight, name != "mean") for name, weight in weights.items())
 
 
-def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> Family:
+def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> ParticleFamily:
     if name == "mean":
         return ScaledSoftmax.of_mean_itself(evidence.classes)
     if name == "softmax":

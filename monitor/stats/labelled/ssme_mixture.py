@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled.ssme_adjust import FACTORS, Adjustment, Corrections, LabelledRows
+from monitor.stats.labelled.ssme_adjust import FACTORS, Adjustment, CorrectionRows, Corrections
 from monitor.stats.labelled.ssme_evidence import Evidence
-from monitor.stats.labelled.ssme_families import Family, log_likelihoods
+from monitor.stats.labelled.ssme_families import ParticleFamily, log_likelihoods
 from monitor.stats.labelled.ssme_hypotheses import Hypothesis
 
 _CENTRE = 24
@@ -57,7 +57,7 @@ class _Weighed:
         Prior and marginal likelihood of the labels, for each size of the corrections.
     """
 
-    family: Family
+    family: ParticleFamily
     chance: Floats
     centre: Ints
     corrections: Corrections | None
@@ -78,27 +78,27 @@ class _Weighed:
         middle = mean_logits(family, centre, seen.evidence)
         corrections = Corrections.of(seen.evidence, middle, seen.model_size)
         known = mean_logits(family, centre, seen.known)
-        rows = LabelledRows(corrections.features(seen.known, known), seen.labels, seen.weights)
+        rows = CorrectionRows(corrections.features(seen.known, known), seen.labels, seen.weights)
         adjustment = Adjustment.of(rows, known, corrections.prior_scales)
         return cls(family, chance, centre, corrections, adjustment, log_marginal + adjustment.log_weights)
 
-    def part(self, factors: Ints, known: Evidence, rng: np.random.Generator) -> Part:
+    def part(self, factors: Ints, known: Evidence, rng: np.random.Generator) -> HypothesisDraws:
         """Draws with given places in `FACTORS`."""
         particles = rng.permutation(systematic(self.chance, len(factors), rng.random()))
         if self.corrections is None or self.adjustment is None or not factors.any():
-            return Part(self.family, particles, self.centre, None, np.zeros((len(factors), 0)))
+            return HypothesisDraws(self.family, particles, self.centre, None, np.zeros((len(factors), 0)))
         logits = np.stack([self.family.logits(known, j) for j in particles])
         drawn = self.adjustment.draw(factors, logits, rng)
-        return Part(self.family, particles, self.centre, self.corrections, drawn)
+        return HypothesisDraws(self.family, particles, self.centre, self.corrections, drawn)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class HypothesisDraws:
     """Draws of one hypothesis.
 
     Parameters
     ----------
-    family : Family
+    family : ParticleFamily
     particles : (draws,) int64
     centre : (24,) int64
     corrections : Corrections or None
@@ -106,7 +106,7 @@ class Part:
     coefficients : (draws, p) float64
     """
 
-    family: Family
+    family: ParticleFamily
     particles: Ints
     centre: Ints
     corrections: Corrections | None
@@ -124,18 +124,18 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixture:
+class PosteriorMixture:
     """Draws from the posterior over hypotheses, their particles and their corrections.
 
     Parameters
     ----------
-    parts : tuple of Part
+    parts : tuple of HypothesisDraws
         Of the hypotheses that have any draw.
     shares : mapping of str to float
         Posterior weight of every hypothesis; they sum to 1.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[HypothesisDraws, ...]
     shares: Mapping[str, float]
 
     @classmethod
@@ -182,7 +182,7 @@ def systematic(chance: Floats, draws: int, start: float) -> Ints:
     return found
 
 
-def mean_logits(family: Family, particles: Ints, evidence: Evidence) -> Floats:
+def mean_logits(family: ParticleFamily, particles: Ints, evidence: Evidence) -> Floats:
     """(n, K) centred mean logits of some particles."""
     total = np.zeros((evidence.rows, evidence.classes))
     for particle in particles:

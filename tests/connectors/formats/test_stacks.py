@@ -13,7 +13,7 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
 from monitor.base.records import NO_ID, TaskLayout, id_keys
 from monitor.base.source import RawBlock
-from monitor.config.root import StdinSource
+from monitor.config.root import StdinSourceConfig
 from tests.posting import posting
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serving" / "stacks.md").read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def test_the_lines_of_a_python_service_post_an_answer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stack", MAPPINGS)
 def test_a_sample_is_read_by_the_mapping_beside_it(stack: str) -> None:
-    source = StdinSource(kind="stdin", mapping=yaml.safe_load(MAPPINGS[stack]))
+    source = StdinSourceConfig(kind="stdin", mapping=yaml.safe_load(MAPPINGS[stack]))
     wire = wire_of(source)
     layout = TaskLayout("toxicity", ("ok", "toxic"))
     chunk = Decoder([layout], stack, wire=wire).decode([RawBlock(SAMPLES[stack].encode(), "p", 0)])

@@ -17,8 +17,8 @@ from connectors.formats.wires.mapped import MappedWire
 from connectors.http import body as body_module
 from connectors.http.access import Gate, Quota
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
-from connectors.http.intake import MOST_ERRORS, Intake, Kind
-from connectors.http.watched import Watched
+from connectors.http.intake import MOST_ERRORS, Intake, PostKind
+from connectors.http.reloaded_file import ReloadedFile
 from monitor.base.errors import SourceError
 from monitor.base.source import RawBlock, RawMessages
 from monitor.config.mapping import FieldMapping
@@ -115,7 +115,7 @@ def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None
     assert (block.answers, block.labels_received) == (message.answers, message.labels_received)
     assert [each.reason for each in block.rejects] == [each.reason for each in message.rejects]
     if lines:
-        judged = Intake([SPAM, HAM]).judge(lines, Kind.PREDICTIONS)
+        judged = Intake([SPAM, HAM]).judge(lines, PostKind.PREDICTIONS)
         assert judged.lines == b"".join(line + b"\n" for line in lines)
         assert judged.answers == block.answers
         assert judged.accepted == sum(map(len, block.batches))
@@ -125,7 +125,7 @@ def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None
 # --- judgement ------------------------------------------------------------------------------------------
 
 
-def judge(rows: list[dict], kind: Kind = Kind.PREDICTIONS):
+def judge(rows: list[dict], kind: PostKind = PostKind.PREDICTIONS):
     return Intake([SPAM, HAM]).judge(lines_of(ndjson(rows)), kind)
 
 
@@ -156,27 +156,27 @@ def test_more_faults_than_an_answer_names_are_counted() -> None:
 
 def test_rows_for_the_other_path_are_seen() -> None:
     assert judge([row(1), label(2), label(3, label="eggs")]).misplaced == 2
-    assert judge([row(1), label(2)], Kind.LABELS).misplaced == 1
-    found = judge([label(2), label(3), label(4, task="ham"), label(5, label="eggs")], Kind.LABELS)
+    assert judge([row(1), label(2)], PostKind.LABELS).misplaced == 1
+    found = judge([label(2), label(3), label(4, task="ham"), label(5, label="eggs")], PostKind.LABELS)
     assert (found.misplaced, found.accepted, found.rejected, found.answers) == (0, 3, 1, 0)
     assert found.labels == {"spam": 3, "ham": 1}
 
 
 def test_a_label_without_a_label_is_told_so() -> None:
-    found = judge([{"id": "1", "task": "spam"}, {"id": "2", "task": "spam", "model": "erm"}], Kind.LABELS)
+    found = judge([{"id": "1", "task": "spam"}, {"id": "2", "task": "spam", "model": "erm"}], PostKind.LABELS)
     message = "$.label: missing; give the true class, or `model` with `correct`: true or false"
     assert [(each["reason"], each["message"]) for each in found.errors] == [("no_label", message)] * 2
     assert (found.labels, found.answers, found.misplaced) == ({"spam": 2}, 0, 0)
 
 
 def test_a_label_under_another_name_is_told_where_it_was_looked_for() -> None:
-    (error,) = judge([{"id": "1", "task": "spam", "labels": "eggs"}], Kind.LABELS).errors
+    (error,) = judge([{"id": "1", "task": "spam", "labels": "eggs"}], PostKind.LABELS).errors
     assert str(error["message"]).endswith('; "labels" is no field: did you mean label?')
     wire = MappedWire(FieldMapping(id="id", scores="p"))
-    (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], Kind.LABELS).errors
+    (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], PostKind.LABELS).errors
     assert str(error["message"]).endswith("; the mapping names no path of label: give one")
     wire = MappedWire(FieldMapping(id="id", scores="p", label="truth"))
-    (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], Kind.LABELS).errors
+    (error,) = Intake([SPAM], wire).judge([b'{"id": "1", "label": "eggs"}'], PostKind.LABELS).errors
     assert "; the mapping reads label at truth, but the record has only id, label" in str(error["message"])
 
 
@@ -269,7 +269,7 @@ def test_a_pair_of_files_changed_one_after_the_other_is_tried_until_it_fits(
 
     for path in (first, second):
         path.write_text("old")
-    watched = Watched([str(first), str(second)], load, clock)
+    watched = ReloadedFile([str(first), str(second)], load, clock)
     os.utime(first, (1, 1))
     first.write_text("new")
     for _ in range(5):

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from connectors.http.reloaded_file import LOOK_SECONDS
 from connectors.http.source import HttpSource
 from connectors.http.tls import watched_context
-from connectors.http.watched import LOOK_SECONDS
 from monitor.base.errors import SourceError
 from monitor.config.root import HttpTls
 from monitor.testing import HandClock

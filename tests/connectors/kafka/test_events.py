@@ -17,7 +17,7 @@ from connectors.kafka import KafkaSource
 from monitor.base.records import Chunk, TaskLayout, id_keys
 from monitor.base.source import RawMessages
 from monitor.cli.doctor import examine_sources
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.connectors.formats.test_tensors import RAW, TYPED, with_binary
 from tests.daemon import write_configuration
 from tests.services.kafka_broker import KafkaBroker

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from connectors.kafka.source.ledger import Ledger
+from connectors.kafka.source.ledger import PositionLedger
 
 
 def test_a_partition_goes_on_after_what_was_handed_out_else_at_the_opening_position() -> None:
-    ledger = Ledger({"t-0": 10})
+    ledger = PositionLedger({"t-0": 10})
     ledger.handed_out("t-0", 10, 15)
     ledger.handed_out("t-1", 0, 3)
     assert [ledger.resume(name) for name in ("t-0", "t-1", "t-2")] == [15, 3, None]
 
 
 def test_only_what_is_absorbed_is_committed_and_each_position_once() -> None:
-    ledger = Ledger({})
+    ledger = PositionLedger({})
     ledger.handed_out("t-0", 0, 10)
     assert ledger.to_commit(["t-0"]) == {}
     ledger.absorb({"t-0": 4})
@@ -24,7 +24,7 @@ def test_only_what_is_absorbed_is_committed_and_each_position_once() -> None:
 
 
 def test_a_partition_is_outstanding_until_all_that_was_handed_out_is_absorbed() -> None:
-    ledger = Ledger({"t-1": 5})
+    ledger = PositionLedger({"t-1": 5})
     assert not ledger.outstanding(["t-0", "t-1"])
     ledger.handed_out("t-0", 0, 10)
     ledger.absorb({"t-0": 9})
@@ -34,7 +34,7 @@ def test_a_partition_is_outstanding_until_all_that_was_handed_out_is_absorbed() 
 
 
 def test_a_position_that_was_not_handed_out_is_left_aside() -> None:
-    ledger = Ledger({"t-0": 80})
+    ledger = PositionLedger({"t-0": 80})
     ledger.absorb({"t-0": 80, "t-9": 1})
     assert ledger.to_commit(["t-0", "t-9"]) == {}
     ledger.handed_out("t-0", 150, 160)
@@ -43,7 +43,7 @@ def test_a_position_that_was_not_handed_out_is_left_aside() -> None:
 
 
 def test_a_partition_that_another_member_took_further_has_nothing_to_commit() -> None:
-    ledger = Ledger({})
+    ledger = PositionLedger({})
     ledger.handed_out("t-0", 0, 10)
     ledger.absorb({"t-0": 7})
     ledger.overtaken("t-0", 50)
@@ -53,7 +53,7 @@ def test_a_partition_that_another_member_took_further_has_nothing_to_commit() ->
 
 
 def test_a_topic_made_anew_forgets_the_old_positions() -> None:
-    ledger = Ledger({})
+    ledger = PositionLedger({})
     ledger.handed_out("t-0", 0, 1000)
     ledger.absorb({"t-0": 1000})
     ledger.committed({"t-0": 1000})
@@ -64,7 +64,7 @@ def test_a_topic_made_anew_forgets_the_old_positions() -> None:
 
 
 def test_where_reading_begins_is_committed_before_any_record_came() -> None:
-    ledger = Ledger({})
+    ledger = PositionLedger({})
     ledger.begun("t-0", 15)
     assert ledger.resume("t-0") == 15
     assert ledger.to_commit(["t-0"]) == {"t-0": 15}

@@ -19,7 +19,7 @@ from connectors.kafka.sink.producer_options import producer_options, tail_option
 from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
 from monitor.config.paths import resolve_paths
 from monitor.config.root import Config, KafkaSink
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.reports import QUEUED_REPORTS
 from tests.services.authority import OPENSSL, Authority

@@ -22,7 +22,7 @@ from connectors.kafka.drivers.options import DEFAULTS
 from connectors.kafka.drivers.options import REFUSED as REFUSED_ANYWAY
 from monitor.base.errors import ConfigError, MissingExtraError
 from monitor.base.source import SourceCounts
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, Worker, make_source
 from tests.services.process import PATIENCE_SECONDS

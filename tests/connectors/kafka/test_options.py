@@ -10,7 +10,7 @@ from kafka import KafkaConsumer
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.options import CHOICES, DEFAULTS, REFUSED, consumer_options
 from monitor.base.errors import ConfigError, SourceError
-from monitor.config.root import KafkaSource as KafkaSettings
+from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 
 def settings(**changes: Any) -> KafkaSettings:

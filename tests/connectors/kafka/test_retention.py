@@ -13,7 +13,7 @@ from kafka.errors import LogTruncationError
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.base import PositionGoneError
 from connectors.kafka.drivers.python import PythonDriver
-from connectors.kafka.source.ledger import Ledger
+from connectors.kafka.source.ledger import PositionLedger
 from connectors.kafka.source.placement import Placement
 from monitor.base.errors import SourceError
 from monitor.base.source import SourceCounts
@@ -135,7 +135,7 @@ def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(kafka_bro
     try:
         assert driver.connect(20)
         driver.assign({"parted-0": 20})
-        ledger = Ledger({"parted-0": 20})
+        ledger = PositionLedger({"parted-0": 20})
         placement = Placement("kafka", ledger, "earliest")
         said = LogTruncationError({})
         placement.mend(driver, PositionGoneError({"parted-0": 12}, said))

@@ -7,11 +7,11 @@ import signal
 import sys
 from pathlib import Path
 
-from connectors.spark.ledger import Committed, Ledger
+from connectors.spark.ledger import CheckpointLedger, Committed
 from monitor.cli.main import main
 
 
-class Dying(Ledger):
+class Dying(CheckpointLedger):
     """A ledger that takes its process along, all of a batch's windows written."""
 
     def commit(self, new: Committed) -> None:
@@ -25,5 +25,5 @@ if __name__ == "__main__":
     import connectors.spark.ledger
 
     DIE = Path(sys.argv.pop(1))
-    connectors.spark.ledger.Ledger = Dying  # type: ignore[misc]
+    connectors.spark.ledger.CheckpointLedger = Dying  # type: ignore[misc]
     main()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from connectors.spark.job import Block, Kind, Unit
+from connectors.spark.job import Block, BlockKind, Unit
 
 
 def wanted(block: Block, unit: Unit) -> bool:
     """Whether a block goes to the task that computes a unit."""
-    if block.kind != Kind.SHARE or block.task != unit.task:
+    if block.kind != BlockKind.SHARE or block.task != unit.task:
         return False
     if unit.model is None:
         return block.besides == ""

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from connectors.build import build_reports_topic
-from connectors.spark.ledger import Ledger
-from connectors.spark.streaming import Batch
+from connectors.spark.ledger import CheckpointLedger
+from connectors.spark.streaming import MicroBatch
 from monitor.base.errors import SinkError
 from monitor.cli.spark_outputs import Outputs, OutTopic
 from monitor.config.file import load_config
@@ -52,13 +52,13 @@ def test_a_batch_that_was_written_and_not_committed_comes_once(
     kafka_broker.create_topic("spark-out", 3)
     kafka_broker.produce("spark-out", [b"another's"], partition=1)
     settings = KafkaSink(brokers=(kafka_broker.address,), topic="spark-out")
-    first, second = Batch(0, LINES[:400], [], 1), Batch(1, LINES[400:], [], 401)
+    first, second = MicroBatch(0, LINES[:400], [], 1), MicroBatch(1, LINES[400:], [], 401)
     marks = dict(topic_of(settings, {}).write(first))
     topic_of(settings, marks).write(second)  # and it dies before the commit
 
     again = topic_of(settings, marks)
     marks = dict(again.write(second))
-    third = Batch(2, [LINES[0].replace(b": 0}", b": 300}")], [], 1201)
+    third = MicroBatch(2, [LINES[0].replace(b": 0}", b": 300}")], [], 1201)
     again.write(third)
     topic_of(settings, marks).write(third)
 
@@ -76,13 +76,13 @@ def test_a_batch_waits_for_brokers_that_are_away_until_it_is_to_stop(tmp_path: P
     kafka = {"brokers": [address], "topic": "w", "options": {"bootstrap_timeout_ms": 200}}
     config = load_config(str(stream_config(tmp_path, "b:1", reports={"kafka": kafka}, rejects=None)))
     stopping = threading.Event()
-    outputs = Outputs(None, config, Ledger(tmp_path / "state", config), stopping)
+    outputs = Outputs(None, config, CheckpointLedger(tmp_path / "state", config), stopping)
     raised: list[SinkError] = []
 
     def write() -> None:
         try:
-            outputs.write(Batch(0, [], [], 1))
-            outputs.write(Batch(1, LINES[:3], []))
+            outputs.write(MicroBatch(0, [], [], 1))
+            outputs.write(MicroBatch(1, LINES[:3], []))
         except SinkError as error:
             raised.append(error)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.spark.partitioning import Begin, Share, Sharing, Stretch, begins, joined
+from connectors.spark.partitioning import Begin, Partition, Segment, StreamPartitioner, begins, joined
 from monitor.base.records import Chunk
 from monitor.base.source import RawBlock
 from monitor.config.layouts import layouts
@@ -54,7 +54,7 @@ def in_one(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]]) -> li
 
 def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at_once: int) -> list[bytes]:
     """By model, so many chunks at once; lines sorted by their places alone."""
-    sharings = [Sharing() for _ in stretches]
+    sharings = [StreamPartitioner() for _ in stretches]
     shared = [
         [sharing.share(chunk) for chunk in chunks]
         for sharing, chunks in zip(sharings, stretches, strict=True)
@@ -82,7 +82,7 @@ def in_shares(settings: EngineSettings, stretches: Sequence[Sequence[Chunk]], at
     return [to_json(line.report) for line in sorted(lines, key=place)]
 
 
-def wanted(share: Share, name: str, model: str) -> bool:
+def wanted(share: Partition, name: str, model: str) -> bool:
     return share.task == name and (share.model == model or (not share.model and share.besides != model))
 
 
@@ -187,7 +187,7 @@ def test_labels_that_name_a_model_reach_that_model_alone() -> None:
 
 
 def test_a_stretch_that_leaps_is_read_record_by_record_and_others_are_not() -> None:
-    calm, leaping = Stretch(3, 10.0, 12.0, 12.0), Stretch(3, 40 * DAY, 41 * DAY, 41 * DAY)
+    calm, leaping = Segment(3, 10.0, 12.0, 12.0), Segment(3, 40 * DAY, 41 * DAY, 41 * DAY)
     asked = []
 
     def times(number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -203,13 +203,15 @@ def test_a_stretch_that_leaps_is_read_record_by_record_and_others_are_not() -> N
 def test_the_times_of_the_whole_stream_are_those_of_its_clock() -> None:
     exact = Begin(100, 5.0, (np.array([2, 4]), np.array([7.0, 9.0])))
     asked = settings().tasks
-    share = Sharing().share(chunks(answers(np.random.default_rng(3), 6, task="u"), asked, 1, 100)[0][0])[0]
+    share = StreamPartitioner().share(
+        chunks(answers(np.random.default_rng(3), 6, task="u"), asked, 1, 100)[0][0]
+    )[0]
 
     assert exact.clock_at(share).tolist() == [5.0, 5.0, 7.0, 7.0, 9.0, 9.0]
 
 
 def test_what_cannot_be_shared_out_is_refused() -> None:
     with pytest.raises(ValueError, match="a stretch is of one partition, got a, b"):
-        Sharing().share(Chunk("files", partitions=("a", "b")))
+        StreamPartitioner().share(Chunk("files", partitions=("a", "b")))
     with pytest.raises(ValueError, match="shares: expected one or more, got none"):
         joined([], "files")

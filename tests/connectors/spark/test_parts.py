@@ -21,7 +21,7 @@ pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
 from connectors.spark.computing import lines_of  # noqa: E402 - these need pyarrow
-from connectors.spark.job import ENDED_UNIT, Computing, Facts, Job, Kind, Unit, unpacked  # noqa: E402
+from connectors.spark.job import ENDED_UNIT, BlockKind, Computing, Facts, Job, Unit, unpacked  # noqa: E402
 from connectors.spark.partitioning import begins  # noqa: E402
 from connectors.spark.planning import notes_of, rows_of, spread, units_of, why_whole  # noqa: E402
 from connectors.spark.reading import blocks_of  # noqa: E402
@@ -43,8 +43,8 @@ def in_parts(config: Path, splits: Sequence[Split]) -> tuple[list[bytes], list[U
     loaded = load_config(str(config))
     job = Job(loaded, engine_settings(loaded, event_time=True), tuple(splits))
     blocks = [block for number in range(len(splits)) for block in blocks_of(job, number)]
-    facts = [unpacked(block.data) for block in blocks if block.kind == Kind.FACTS]
-    times = [unpacked(block.data) for block in blocks if block.kind == Kind.TIMES]
+    facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
+    times = [unpacked(block.data) for block in blocks if block.kind == BlockKind.TIMES]
     units = units_of(facts, why_whole(job.settings, facts))
     computing = Computing(tuple(units), tuple(begins([f.stretch for f in facts], times.__getitem__)))
     rows = [

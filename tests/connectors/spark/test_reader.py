@@ -11,14 +11,14 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from connectors.spark.job import BLOCKS, Kind, unpacked
+from connectors.spark.job import BLOCKS, BlockKind, unpacked
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
 from monitor.base.errors import ConfigError
 from monitor.cli.run_spark import only_source
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
-from monitor.config.root import KafkaSource
+from monitor.config.root import KafkaSourceConfig
 from tests.connectors.kafka.test_events import BINARY, BODY
 from tests.connectors.spark.messages import stream_config
 from tests.services.authority import OPENSSL, Authority
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="the openssl command makes certificates")
 
 
-def source(**more: Any) -> KafkaSource:
-    return KafkaSource(**({"kind": "kafka", "brokers": ("b:1",), "topics": ("p",)} | more))
+def source(**more: Any) -> KafkaSourceConfig:
+    return KafkaSourceConfig(**({"kind": "kafka", "brokers": ("b:1",), "topics": ("p",)} | more))
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def session(spark: None) -> Iterator[Any]:
         yield found
 
 
-def loaded(session: Any, settings: KafkaSource) -> Any:
+def loaded(session: Any, settings: KafkaSourceConfig) -> Any:
     """All that is in the topics, read once with what a stream is told."""
     return session.read.format("kafka").options(**reader_options(settings)).load()
 
@@ -83,8 +83,8 @@ def test_events_in_binary_mode_come_with_their_headers(
     told = session.sparkContext.broadcast(stream)
     messages = loaded(session, stream.source).selectExpr(*MESSAGES).coalesce(1)
     rows = messages.mapInArrow(partial(read_messages, told), BLOCKS).collect()
-    (share,) = [unpacked(bytes(row.data)).share for row in rows if row.kind == Kind.SHARE]
-    (facts,) = [unpacked(bytes(row.data)) for row in rows if row.kind == Kind.FACTS]
+    (share,) = [unpacked(bytes(row.data)).share for row in rows if row.kind == BlockKind.SHARE]
+    (facts,) = [unpacked(bytes(row.data)) for row in rows if row.kind == BlockKind.FACTS]
     assert share.model == "erm ü"
     assert share.records.scores.tolist() == [[0.25, 0.75], [0.5, 0.5]]
     assert facts.ignored == 2

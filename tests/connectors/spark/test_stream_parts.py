@@ -16,8 +16,16 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from connectors.spark.job import ENDED_UNIT, Block, Facts, Kind, Unit, unpacked
-from connectors.spark.ledger import Committed, Ledger, Turn, UnitState, counted, read_state, write_state
+from connectors.spark.job import ENDED_UNIT, Block, BlockKind, Facts, Unit, unpacked
+from connectors.spark.ledger import (
+    CheckpointLedger,
+    Committed,
+    Turn,
+    UnitState,
+    counted,
+    read_state,
+    write_state,
+)
 from connectors.spark.messages import Stream, blocks_of
 from connectors.spark.stepping import Stepping, lines_of
 from connectors.spark.streaming import SEED, Steps
@@ -110,14 +118,14 @@ def test_a_label_before_its_model_waits_in_the_seed(tmp_path: Path) -> None:
 
 def test_a_batch_counts_once_and_only_after_the_one_before(tmp_path: Path) -> None:
     config = load_config(str(stream_config(tmp_path, "broker:9092")))
-    ledger = Ledger(tmp_path / "state", config)
+    ledger = CheckpointLedger(tmp_path / "state", config)
     name = write_state(ledger.states, Unit("t", "erm", 0), "0-0", {"a": 1})
     (ledger.states / ".unfinished-x").write_bytes(b"half")
     new = replace(ledger.committed, batch=0, units=[UnitState("t", "erm", name)])
     assert not ledger.is_done(0)
     ledger.commit(new)
 
-    again = Ledger(tmp_path / "state", config)
+    again = CheckpointLedger(tmp_path / "state", config)
     assert again.committed == new
     assert again.is_done(0)
     assert not again.is_done(1)
@@ -169,17 +177,17 @@ def test_a_time_that_is_an_error_moves_no_other_model(tmp_path: Path) -> None:
     answer = {"task": "u", "model": "erm", "scores": [0.9, 0.1]}
     sent = messages([answer | {"id": "a", "time": 1e9}], 1)
     sent += [Message(0, 1, int(1e12), json.dumps(answer | {"id": "b", "time": 4e9}).encode())]
-    (facts,) = [unpacked(b.data) for b in blocks_in(stream, sent, 10) if b.kind == Kind.FACTS]
+    (facts,) = [unpacked(b.data) for b in blocks_in(stream, sent, 10) if b.kind == BlockKind.FACTS]
     assert facts.newest == 1e9 + 86_400
 
 
 def test_a_turn_is_written_down_before_anything_rests_on_it(tmp_path: Path) -> None:
     config = load_config(str(stream_config(tmp_path, "broker:9092")))
-    ledger = Ledger(tmp_path / "state", config)
+    ledger = CheckpointLedger(tmp_path / "state", config)
     ledger.commit(replace(ledger.committed, batch=4, clock=10.0))
     assert ledger.intended() is None
     turn = ledger.intend(25.0)
-    assert Ledger(tmp_path / "state", config).intended() == turn == Turn(4, 1, 25.0)
+    assert CheckpointLedger(tmp_path / "state", config).intended() == turn == Turn(4, 1, 25.0)
     ledger.commit(replace(ledger.committed, turn=1, clock=25.0))
     assert ledger.intended() is None, "it is done"
     ledger.intend(30.0)
@@ -203,7 +211,7 @@ def full_disk(size: int) -> Iterator[None]:
 
 def test_a_full_disk_leaves_what_is_committed_whole(tmp_path: Path) -> None:
     config = load_config(str(stream_config(tmp_path, "broker:9092")))
-    ledger = Ledger(tmp_path / "state", config)
+    ledger = CheckpointLedger(tmp_path / "state", config)
     unit = Unit("t", "erm", 0)
     name = write_state(ledger.states, unit, "0-0", {"a": 1})
     ledger.commit(replace(ledger.committed, batch=0, units=[UnitState("t", "erm", name)]))
@@ -213,7 +221,7 @@ def test_a_full_disk_leaves_what_is_committed_whole(tmp_path: Path) -> None:
         write_state(ledger.states, unit, "1-0", {"a": list(range(1000))})
     with full_disk(100), pytest.raises(ClusterError, match=said):
         ledger.commit(replace(before, batch=1))
-    again = Ledger(tmp_path / "state", config)
+    again = CheckpointLedger(tmp_path / "state", config)
     assert again.committed == before
     assert read_state(again.states, name) == {"a": 1}
     assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["committed.json", "state"]
@@ -224,11 +232,11 @@ def test_a_full_disk_leaves_what_is_committed_whole(tmp_path: Path) -> None:
 def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     stream = stream_of(config := stream_config(tmp_path, "broker:9092"))
     sent = messages(records(requests=600), partitions=2)
-    ledger = Ledger(tmp_path / "state", load_config(str(config)))
+    ledger = CheckpointLedger(tmp_path / "state", load_config(str(config)))
     units = (Unit("s", None, 0), Unit("t", "irm", 0), Unit("t", "erm", 0), Unit("t", SEED, 0))
     stepping = Stepping(0, units, {}, str(ledger.states), clock=1.7e9)
     blocks = blocks_in(stream, sent, 100)
-    facts = [unpacked(block.data) for block in blocks if block.kind == Kind.FACTS]
+    facts = [unpacked(block.data) for block in blocks if block.kind == BlockKind.FACTS]
     states = []
     for i, unit in enumerate(units):
         parts = [unpacked(block.data) for block in blocks if wanted(block, unit)]
@@ -236,7 +244,9 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     new = replace(ledger.committed, batch=0, units=states, time=7.0, dropped=[("t", "x")], ignored=5)
     ledger.commit(replace(new, **counted(new, facts)))
 
-    steps = Steps(stream, Ledger(ledger.folder, stream.config), lambda batch: {}, lambda batch: None)
+    steps = Steps(
+        stream, CheckpointLedger(ledger.folder, stream.config), lambda batch: {}, lambda batch: None
+    )
     view = view_of(steps, 12, up=True)
 
     shown = {(one.task, one.model) for one in view.engine.series}
@@ -265,31 +275,33 @@ def replace_stream(steps: Steps, stream: Stream) -> Steps:
 def test_states_of_another_configuration_are_refused(tmp_path: Path) -> None:
     config = load_config(str(stream_config(tmp_path, "broker:9092")))
     other = load_config(str(stream_config(tmp_path, "broker:9092", "other")))
-    Ledger(tmp_path / "state", other)  # of which nothing came
-    ledger = Ledger(tmp_path / "state", config)
+    CheckpointLedger(tmp_path / "state", other)  # of which nothing came
+    ledger = CheckpointLedger(tmp_path / "state", config)
     ledger.commit(replace(ledger.committed, batch=0))
     with pytest.raises(ConfigError, match="was begun under other tasks or topics, which its states rest on"):
-        Ledger(tmp_path / "state", other)
+        CheckpointLedger(tmp_path / "state", other)
     kafka = {"kind": "kafka", "brokers": ["new:9092"], "topics": ["p"], "options": {"fetch_min_bytes": 2}}
     moved = load_config(str(stream_config(tmp_path, "broker:9092", sources=[kafka])))
-    assert Ledger(tmp_path / "state", moved).committed.batch == 0, "where brokers are is no other stream"
+    assert CheckpointLedger(tmp_path / "state", moved).committed.batch == 0, (
+        "where brokers are is no other stream"
+    )
     (tmp_path / "state" / "committed.json").write_bytes(b"{")
     with pytest.raises(ConfigError, match=r"--checkpoint: .* cannot be used: .*; give another folder"):
-        Ledger(tmp_path / "state", config)
+        CheckpointLedger(tmp_path / "state", config)
     (tmp_path / "state" / "committed.json").unlink()
     commits = tmp_path / "state" / "spark" / "commits"
     commits.mkdir(parents=True)
-    Ledger(tmp_path / "state", config)  # one that was killed in its first batch goes on
+    CheckpointLedger(tmp_path / "state", config)  # one that was killed in its first batch goes on
     (tmp_path / "state" / "committed.json").unlink()
     (commits / "0").touch()
     with pytest.raises(ConfigError, match=r"has Spark's log but no committed.json; give an empty folder"):
-        Ledger(tmp_path / "state", config)
+        CheckpointLedger(tmp_path / "state", config)
 
 
 def test_answers_and_labels_are_counted_on(tmp_path: Path) -> None:
     stream = stream_of(stream_config(tmp_path, "broker:9092"))
     sent = messages(records(requests=300), partitions=1)
-    facts = [unpacked(b.data) for b in blocks_in(stream, sent, 100) if b.kind == Kind.FACTS]
+    facts = [unpacked(b.data) for b in blocks_in(stream, sent, 100) if b.kind == BlockKind.FACTS]
     once = counted(Committed(), facts)
     assert once["received"] > 300
     assert once["labels_received"] > 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connectors.spark.partitioning import Sharing, begins, joined
+from connectors.spark.partitioning import StreamPartitioner, begins, joined
 from monitor.base.records import id_keys
 from monitor.base.results import Estimate
 from monitor.config.root import Arena, Config
@@ -218,7 +218,7 @@ def test_models_that_are_known_show_before_they_are_compared() -> None:
 def test_an_arena_is_one_share_of_a_stream() -> None:
     settings = Rig({"chat": arena()}).settings
     stretches = chunks(stream(15, 500), dict(settings.arenas), files=2, each=70)
-    sharings = [Sharing() for _ in stretches]
+    sharings = [StreamPartitioner() for _ in stretches]
     shared = [
         [share for chunk in chunked for share in sharing.share(chunk)]
         for sharing, chunked in zip(sharings, stretches, strict=True)

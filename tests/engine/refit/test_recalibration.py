@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from monitor import CALIBRATORS, LabelledRows, calibration_from_snapshot
-from monitor.agent.refit_process import Limits, RefitWorker
+from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.base.records import Floats
 from monitor.engine.refit.answer import answer
 from monitor.engine.refit.recalibration import (
@@ -146,7 +146,7 @@ def test_a_result_comes_back_equal(asked: RecalibrationJob) -> None:
 def test_the_worker_process_answers_what_is_answered_here() -> None:
     asked = job(shift=1.0)
     with RefitWorker() as worker:
-        found = worker.run(asked, Limits(60.0, 1e9))
+        found = worker.run(asked, ProcessLimits(60.0, 1e9))
         assert isinstance(found, RecalibrationResult)
         assert replace(found, seconds=0.0) == answer(asked)
 
@@ -158,6 +158,6 @@ def test_a_worker_that_is_too_slow_or_answers_the_other_kind_is_a_refusal_of_the
         "write_frame(sys.stdout.buffer, result_to_bytes(RefitResult('t', 3, 0, 0.0)))\n"
     )
     with RefitWorker(("-c", program)) as worker:
-        found = worker.run(job(), Limits(60.0, 1e9))
+        found = worker.run(job(), ProcessLimits(60.0, 1e9))
     assert isinstance(found, RecalibrationResult)
     assert found.refused == "the worker answered refit 3 of t, asked for refit 3 of t"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monitor.export.alertmanager.holding import BREACHED, UNTRUSTED, Condition
-from monitor.export.alertmanager.ledger import RESOLVED_SECONDS, Ledger
+from monitor.export.alertmanager.ledger import RESOLVED_SECONDS, AlertLedger
 from tests.export.alertmanager.test_pusher import PATIENCE, RESEND, patience
 
 # ── when it is told ──
@@ -20,7 +20,7 @@ class Talk:
     """A ledger whose Alertmanager takes everything at once; what it was told of, look by look."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(RESEND, patience)
+        self.ledger = AlertLedger(RESEND, patience)
         self.look([], 0, 0.0)
 
     def look(self, conditions: Sequence[Condition], windows: int, now: float) -> list[tuple[float, float]]:
@@ -85,7 +85,7 @@ def test_what_needs_no_patience_is_told_at_once() -> None:
 
 
 def test_what_holds_at_the_start_held_before() -> None:
-    ledger = Ledger(RESEND, patience)
+    ledger = AlertLedger(RESEND, patience)
     ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert len(ledger.due(1.0)) == 1
 
@@ -99,7 +99,7 @@ def test_a_series_that_is_gone_ends_its_alerts() -> None:
 
 
 def test_what_was_not_taken_stays_due_and_is_told_as_it_stands_then() -> None:
-    ledger = Ledger(RESEND, patience)
+    ledger = AlertLedger(RESEND, patience)
     ledger.look([breach(7)], {("t", "m", ""): 7}, 1.0)
     assert ledger.waiting == 1
     ledger.look([], {("t", "m", ""): 9}, 5.0)

@@ -12,7 +12,7 @@ import pytest
 
 from monitor import wilson
 from monitor.base.results import Estimate, Unknown
-from monitor.export.charts.pictures import Alarm, Histories, History
+from monitor.export.charts.pictures import Alarm, ChartHistory, Histories
 from monitor.export.charts.svg import ControlChartData, stacked_svg
 from monitor.reports.views import MetricEstimate
 from monitor.reports.window_report import WindowReport
@@ -174,11 +174,13 @@ def test_windows_stand_in_the_order_of_their_numbers_however_they_come(
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
 
 
-def long_history(reports: list[WindowReport], windows: int) -> tuple[History, list[WindowReport], np.ndarray]:
+def long_history(
+    reports: list[WindowReport], windows: int
+) -> tuple[ChartHistory, list[WindowReport], np.ndarray]:
     """Quiet windows with an alarm of nine windows every thousand; a version changes in the middle."""
     sample, alarmed = own(reports)[7], own(reports)[15]
     value = np.random.default_rng(5).uniform(0.85, 0.95, windows)
-    history, given = History(), []
+    history, given = ChartHistory(), []
     for window in range(windows):
         base = alarmed if window % 1000 < 9 else sample
         estimate = base.estimates[0]
@@ -240,7 +242,7 @@ def test_a_revision_of_a_window_that_was_left_out_changes_nothing(reports: list[
 
 
 def test_a_history_that_only_has_things_to_tell_keeps_them_all(reports: list[WindowReport]) -> None:
-    history = History()
+    history = ChartHistory()
     both = own(reports)[7], own(reports)[15]
     for window in range(9000):
         history.add("accuracy", replace(both[window % 2], window=window, revision=0))
@@ -250,7 +252,7 @@ def test_a_history_that_only_has_things_to_tell_keeps_them_all(reports: list[Win
 
 def test_a_window_costs_what_history_says(reports: list[WindowReport]) -> None:
     windows, sample = 4000, own(reports)[15]
-    history = History()
+    history = ChartHistory()
     tracemalloc.start()
     for window in range(windows):
         history.add("accuracy", replace(sample, window=window, end_time=window * 1.5))
@@ -291,7 +293,7 @@ def test_an_unknown_window_leaves_the_latch_and_a_new_version_opens_it(reports: 
     whole = own(reports)
     whole[13] = replace(whole[13], charts=())
     whole[16:] = [replace(report, version="8") for report in whole[16:]]
-    history = History()
+    history = ChartHistory()
     for report in whole:
         history.add("accuracy", report)
     assert [alarm.window for alarm in history.alarms()] == [10, 16]
@@ -300,7 +302,7 @@ def test_an_unknown_window_leaves_the_latch_and_a_new_version_opens_it(reports: 
 def test_a_latch_that_opened_can_close_again(reports: list[WindowReport]) -> None:
     whole = own(reports)
     whole[14] = replace(whole[14], charts=whole[7].charts)
-    history = History()
+    history = ChartHistory()
     for report in whole:
         history.add("accuracy", report)
     assert [alarm.window for alarm in history.alarms()] == [10, 15]

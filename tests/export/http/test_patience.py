@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from monitor.export.http.app import build_app
 from monitor.export.http.bounds import Bounds
-from monitor.export.http.messages import Request, Response, text
+from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.server import HttpServer
 from monitor.reports.views import AgentView
 from tests.services.process import wait_until
@@ -44,7 +44,7 @@ def serving(bounds: Bounds = BOUNDS) -> Iterator[HttpServer]:
         found.stop()
 
 
-async def slow(request: Request) -> Response:
+async def slow(request: HttpRequest) -> Response:
     await asyncio.sleep(30)
     return text(200, "late")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, logit
 
 from monitor.base.records import Floats
-from monitor.stats.calibration.followed import STILL, STILL_PRIOR, WALKS, WORTH, Followed, Walk, follow
+from monitor.stats.calibration.followed import STILL, STILL_PRIOR, WALKS, WORTH, FollowedCurves, Walk, follow
 from monitor.stats.calibration.isotonic import Curve
 
 LINE = Curve(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
@@ -20,7 +20,7 @@ def labels(n: int, shift: float = 0.0, stretch: float = 1.0, seed: int = 0) -> t
     return chance, (rng.random((n, 1)) < expit(shift + stretch * logit(chance))) * 1.0
 
 
-def followed(chance: Floats, happened: Floats, **more: object) -> Followed:
+def followed(chance: Floats, happened: Floats, **more: object) -> FollowedCurves:
     return follow(chance, happened, np.ones(len(chance)), **more)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ from monitor import SPE, Estimate, Unknown
 from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.engine.refit.fit import refit
-from monitor.stats.labelled.spe import FAMILIES, Curve, Threshold
+from monitor.stats.labelled.spe import FAMILIES, PerformanceCurve, Threshold
 from monitor.stats.labelled.spe.curves import Rates
 from monitor.stats.labelled.spe.misfit import labels_z
 from monitor.stats.labelled.spe.mixture import Points, allotted
@@ -100,8 +100,8 @@ def test_metrics_of_a_mixture_are_found_from_30_labels(fit: SPE) -> None:
 def test_curves_have_bands_that_widen_with_their_level(kind: str, fit: SPE, sample: SPE) -> None:
     for of in (fit, sample):
         narrow, wide = (of.curve(kind, level=level) for level in (0.5, 0.95))  # type: ignore[arg-type]
-        assert isinstance(narrow, Curve)
-        assert isinstance(wide, Curve)
+        assert isinstance(narrow, PerformanceCurve)
+        assert isinstance(wide, PerformanceCurve)
         assert (wide.lower <= narrow.lower).all()
         assert (narrow.upper <= wide.upper).all()
         assert (wide.lower <= wide.value).all()
@@ -113,7 +113,7 @@ def test_the_sample_curve_with_all_labels_is_the_realised_one() -> None:
     scores, _, truth = drawn()
     fit = SPE(families=FAST[:1], scope="sample").fit(scores, truth)
     curve = fit.curve()
-    assert isinstance(curve, Curve)
+    assert isinstance(curve, PerformanceCurve)
     np.testing.assert_array_equal(curve.lower, curve.upper)
     realised = Rates.of_labels(scores[:, 0, 1], truth[None].astype(float)).on_grid("precision_recall")[0]
     np.testing.assert_allclose(curve.value, realised)
@@ -252,5 +252,5 @@ def test_the_interval_holds_the_doubt_between_families() -> None:
     assert isinstance(doubtful, Estimate)
     assert doubtful.upper - doubtful.lower > 1.1 * (sure.upper - sure.lower)
     curve = fit.curve()
-    assert isinstance(curve, Curve)
+    assert isinstance(curve, PerformanceCurve)
     assert (curve.lower <= curve.upper).all()

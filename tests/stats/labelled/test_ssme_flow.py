@@ -13,7 +13,7 @@ from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
 from monitor.cli.settings import engine_settings
 from monitor.config.file import config_from
-from monitor.stats.labelled.flow import Mixture, Training, trained
+from monitor.stats.labelled.flow import NormalMixture, Training, trained
 
 
 def bent(rows: int = 600, seed: int = 0) -> tuple[Floats, Ints]:
@@ -28,7 +28,7 @@ def bent(rows: int = 600, seed: int = 0) -> tuple[Floats, Ints]:
 
 def test_the_mixture_is_that_of_scipy() -> None:
     points, truth = bent()
-    mixture = Mixture.of(points, np.eye(2)[truth])
+    mixture = NormalMixture.of(points, np.eye(2)[truth])
     for k in range(2):
         own = points[truth == k]
         covariance = np.cov(own.T, bias=True) + 1e-3 * np.eye(2)
@@ -72,7 +72,7 @@ def test_a_flow_makes_bent_classes_normal_and_stops_when_held_out_rows_say_so() 
     """Two moons with all labels: the flow misjudges fewer than half as many rows as a mixture alone."""
     points, truth = bent()
     known = np.eye(2)[truth]
-    mixture = Mixture.of(points, known)
+    mixture = NormalMixture.of(points, known)
     alone = (mixture.chances(points).argmax(axis=1) != truth).mean()
     training = Training(couplings=6, width=32, epochs=300)
     latent, epochs = trained(points, known > 0, mixture, training, np.random.default_rng(0))

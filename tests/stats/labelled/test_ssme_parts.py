@@ -11,8 +11,8 @@ from monitor.stats.labelled.ssme_adjust import (
     FACTORS,
     SCALES,
     Adjustment,
+    CorrectionRows,
     Corrections,
-    LabelledRows,
 )
 from monitor.stats.labelled.ssme_evidence import Pooling, agreement_weights, centred_logs
 from monitor.stats.labelled.ssme_families import (
@@ -23,7 +23,7 @@ from monitor.stats.labelled.ssme_families import (
     mid_ranks,
 )
 from monitor.stats.labelled.ssme_hypotheses import claimed_slope, hypotheses, shares_agree
-from monitor.stats.labelled.ssme_mixture import Mixture, Seen, systematic
+from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen, systematic
 from tests.nearly import nearly
 
 
@@ -166,7 +166,7 @@ def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
     wrong = 0.3 * evidence.pooled  # logits that are far too flat
     corrections = Corrections.of(evidence, wrong, pooling.scales)
     features = corrections.features(evidence, wrong)
-    rows = LabelledRows(features, truth, np.ones(2000))
+    rows = CorrectionRows(features, truth, np.ones(2000))
     logits = wrong + features @ _mode_of(rows, wrong, features.shape[2])
     chance = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     for model in range(4):
@@ -193,7 +193,7 @@ def test_without_labels_corrections_are_drawn_from_their_prior():
     scores, _ = scored(12)
     pooling, evidence, _ = everything(scores)
     scales = Corrections.of(evidence, evidence.pooled, pooling.scales).prior_scales
-    rows = LabelledRows(np.empty((0, 2, len(scales))), np.empty(0, dtype=int), np.empty(0))
+    rows = CorrectionRows(np.empty((0, 2, len(scales))), np.empty(0, dtype=int), np.empty(0))
     adjustment = Adjustment.of(rows, np.empty((0, 2)), scales)
     np.testing.assert_allclose(np.exp(adjustment.log_weights), FACTOR_PRIORS["two"], atol=1e-12)
     for place, factor in enumerate(FACTORS):
@@ -211,7 +211,7 @@ def test_labels_that_contradict_ask_for_corrections_and_others_for_none():
     for scale in (1.5, 0.5):  # 1.5: the log odds of this simulation
         logits = scale * right
         corrections = Corrections.of(evidence, logits, pooling.scales)
-        rows = LabelledRows(corrections.features(evidence, logits), truth, np.ones(2000))
+        rows = CorrectionRows(corrections.features(evidence, logits), truth, np.ones(2000))
         logs = Adjustment.of(rows, logits, corrections.prior_scales).log_weights
         weight[scale] = np.exp(logs - logs.max())[0] / np.exp(logs - logs.max()).sum()
     assert weight[1.5] > 0.6
@@ -225,7 +225,7 @@ def weights_of(scores, truth, labelled, classes=2):
     known = pooling.evidence(scores[rows])
     seen = Seen(evidence, known, truth[rows], np.ones(labelled), pooling.scales)
     found = hypotheses(evidence, scores, pooling.weights)
-    return Mixture.of(found, seen, 100, np.random.default_rng(0))
+    return PosteriorMixture.of(found, seen, 100, np.random.default_rng(0))
 
 
 def calibrated(seed, n=3000, models=1, power=1.0):
@@ -304,7 +304,7 @@ def test_the_gradient_and_curvature_are_those_of_the_log_posterior():
     rng = np.random.default_rng(14)
     features, labels = rng.normal(size=(30, 3, 4)), rng.integers(0, 3, 30)
     weights, logits, precision = rng.uniform(0.5, 2.0, 30), rng.normal(size=(30, 3)), np.full(4, 2.0)
-    rows = LabelledRows(features, labels, weights)
+    rows = CorrectionRows(features, labels, weights)
 
     def log_posterior(at):
         values = logits + features @ at

@@ -19,7 +19,7 @@ _NONE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class PerformanceCurve:
     """A performance curve with a band, point by point.
 
     Parameters
@@ -160,7 +160,7 @@ def _at(recalls: Floats, recall: Floats, precision: Floats) -> Floats:
     return found
 
 
-def banded(kind: Kind, drawn: Floats, level: float) -> Curve:
+def banded(kind: Kind, drawn: Floats, level: float) -> PerformanceCurve:
     """Median and central band of curves (d, g) at `GRID`."""
     ends = np.quantile(drawn, [(1 - level) / 2, 0.5, (1 + level) / 2], axis=0)
-    return Curve(kind, GRID, ends[1], ends[0], ends[2], level)
+    return PerformanceCurve(kind, GRID, ends[1], ends[0], ends[2], level)

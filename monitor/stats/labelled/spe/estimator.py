@@ -16,7 +16,7 @@ from monitor.stats.labelled.base import Fitted, LabelEstimator
 from monitor.stats.labelled.inputs import Bools, LabelledScores, checked_scores
 from monitor.stats.labelled.metrics import METRICS
 from monitor.stats.labelled.spe.checks import checked_choice, checked_families, checked_share
-from monitor.stats.labelled.spe.curves import Curve, Kind, Rates, banded
+from monitor.stats.labelled.spe.curves import Kind, PerformanceCurve, Rates, banded
 from monitor.stats.labelled.spe.families import FAMILIES
 from monitor.stats.labelled.spe.one_model import NO_SPREAD, OneModel, Scope
 
@@ -141,7 +141,9 @@ class SPE(LabelEstimator):
                 chosen[int(at)] = (pair.negative.name, pair.positive.name)
         return tuple(chosen)
 
-    def curve(self, kind: Kind = "precision_recall", model: int = 0, level: float = 0.95) -> Curve | Unknown:
+    def curve(
+        self, kind: Kind = "precision_recall", model: int = 0, level: float = 0.95
+    ) -> PerformanceCurve | Unknown:
         """Precision against recall, or recall against the false positive rate, with a band.
 
         Parameters

@@ -32,7 +32,7 @@ _Density = Callable[[Floats, Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class DensityFamily:
     """One family of densities of scores in (0, 1].
 
     Parameters
@@ -236,8 +236,8 @@ def _left(mean: float, sd: float) -> tuple[float, ...]:
 _LINEAR = (_LOCATIONS, _SCALES)
 _LOGARITHMIC = (_LOG_LOCATIONS, _LOG_RATIOS)
 _ALL = (
-    Family("truncated_normal", "n", _LINEAR, False, _normal_density, _normal_survival, _same),
-    Family(
+    DensityFamily("truncated_normal", "n", _LINEAR, False, _normal_density, _normal_survival, _same),
+    DensityFamily(
         "truncated_t",
         "t",
         (*_LINEAR, _LOG_FREEDOM),
@@ -246,12 +246,14 @@ _ALL = (
         _t_survival,
         lambda mean, sd: (*_same(mean, sd), float(np.log(8.0))),
     ),
-    Family("gamma", "g", _LOGARITHMIC, True, _gamma_density, _gamma_survival, _same),
-    Family("log_normal", "ln", _LOGARITHMIC, True, _log_normal_density, _log_normal_survival, _same),
-    Family("gumbel_right", "gu-r", _LINEAR, False, _gumbel_right_density, _gumbel_right_survival, _right),
-    Family("gumbel_left", "gu-l", _LINEAR, False, _gumbel_left_density, _gumbel_left_survival, _left),
-    Family("frechet", "f-r", _LOGARITHMIC, True, _frechet_density, _frechet_survival, _right),
-    Family("gompertz", "gz", _LINEAR, False, _gompertz_density, _gompertz_survival, _left),
+    DensityFamily("gamma", "g", _LOGARITHMIC, True, _gamma_density, _gamma_survival, _same),
+    DensityFamily("log_normal", "ln", _LOGARITHMIC, True, _log_normal_density, _log_normal_survival, _same),
+    DensityFamily(
+        "gumbel_right", "gu-r", _LINEAR, False, _gumbel_right_density, _gumbel_right_survival, _right
+    ),
+    DensityFamily("gumbel_left", "gu-l", _LINEAR, False, _gumbel_left_density, _gumbel_left_survival, _left),
+    DensityFamily("frechet", "f-r", _LOGARITHMIC, True, _frechet_density, _frechet_survival, _right),
+    DensityFamily("gompertz", "gz", _LINEAR, False, _gompertz_density, _gompertz_survival, _left),
 )
-FAMILIES: Mapping[str, Family] = {family.name: family for family in _ALL}
+FAMILIES: Mapping[str, DensityFamily] = {family.name: family for family in _ALL}
 """Every family by its name."""

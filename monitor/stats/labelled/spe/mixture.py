@@ -11,7 +11,7 @@ import scipy
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
-from monitor.stats.labelled.spe.families import Family
+from monitor.stats.labelled.spe.families import DensityFamily
 
 POINTS = 512
 """Scores of equal count that stand for the rows of one kind (unlabelled, negative, positive) in a fit."""
@@ -73,8 +73,8 @@ def _thinned(ordered: Floats, most: int) -> tuple[Floats, Floats]:
 class Pair:
     """A mixture (1 − π) p₀(s | θ₀) + π p₁(s | θ₁); its parameters are log π/(1 − π), θ₀, θ₁."""
 
-    negative: Family
-    positive: Family
+    negative: DensityFamily
+    positive: DensityFamily
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
@@ -161,7 +161,12 @@ class _Found:
 
 
 def fit_mixture(
-    scores: Floats, labels: Ints, families: Sequence[Family], guesses: Floats, draws: int, seed: Sequence[int]
+    scores: Floats,
+    labels: Ints,
+    families: Sequence[DensityFamily],
+    guesses: Floats,
+    draws: int,
+    seed: Sequence[int],
 ) -> MixtureFit:
     """Compare the pairs of families, find the most probable parameters of the likely ones, draw around them.
 
@@ -176,7 +181,7 @@ def fit_mixture(
         In (0, 1], not all equal.
     labels : (n,) int64
         1, 0, or −1 where not known.
-    families : sequence of Family
+    families : sequence of DensityFamily
     guesses : (starts, n) float64
         Chances of being positive to begin from.
     draws : int

@@ -15,7 +15,7 @@ from monitor.stats.labelled.base import Fitted
 from monitor.stats.labelled.inputs import Bools, LabelledScores
 from monitor.stats.labelled.posterior import PosteriorEstimator
 from monitor.stats.labelled.spe.curves import Rates
-from monitor.stats.labelled.spe.families import Family
+from monitor.stats.labelled.spe.families import DensityFamily
 from monitor.stats.labelled.spe.misfit import LIMIT, labels_z
 from monitor.stats.labelled.spe.mixture import MixtureFit, fit_mixture
 
@@ -85,7 +85,7 @@ class OneModel(PosteriorEstimator):
     draws = DRAWS
 
     def __init__(
-        self, seed: int, positive: int, scope: Scope, scale: str, families: Sequence[Family]
+        self, seed: int, positive: int, scope: Scope, scale: str, families: Sequence[DensityFamily]
     ) -> None:
         super().__init__(seed=seed, positive=positive)
         self.scope, self.scale, self.families = scope, scale, families

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
-from monitor.agent.checkpoints import Checkpoint, Keeper, Outcome
+from monitor.agent.checkpoints import Checkpoint, CheckpointOutcome, CheckpointWriter
 from monitor.engine.engine import Engine
 from monitor.reports.window_report import WindowReport
 
@@ -28,7 +28,7 @@ Then = Callable[[], None]
 _MOST_REPORTS = 10_000  # that wait for a store which cannot be written; beyond, the oldest are lost
 
 
-class Delivery(ABC):
+class OutputPolicy(ABC):
     """What the agent does with its results. Used by the engine's thread alone."""
 
     keeps_windows: bool
@@ -65,7 +65,7 @@ class Delivery(ABC):
         """Save everything; whether that was done in time."""
 
 
-class AtOnce(Delivery):
+class ImmediateOutput(OutputPolicy):
     """Without a store.
 
     Parameters
@@ -97,12 +97,12 @@ class AtOnce(Delivery):
         return True
 
 
-class Stored(Delivery):
+class CheckpointedOutput(OutputPolicy):
     """By way of the store.
 
     Parameters
     ----------
-    keeper : Keeper
+    keeper : CheckpointWriter
     every_seconds : float
         Between two checkpoints.
     take : callable
@@ -118,7 +118,7 @@ class Stored(Delivery):
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: CheckpointWriter,
         every_seconds: float,
         take: Take,
         tell: Tell,
@@ -208,7 +208,7 @@ class Stored(Delivery):
             engine.retract()
             self._put_back(outcome)
 
-    def _put_back(self, outcome: Outcome) -> None:
+    def _put_back(self, outcome: CheckpointOutcome) -> None:
         """What could not be saved goes before what has come since."""
         self._reports = [*outcome.checkpoint.reports, *self._reports]
         for source, positions in outcome.checkpoint.positions.items():

@@ -18,7 +18,7 @@ LOOK_SECONDS = 1.0
 """How long a change may go unseen."""
 
 
-class Watched(Generic[T]):
+class ReloadedFile(Generic[T]):
     """A value made from files. Where they can no longer be used the old one holds, and the log says so once.
 
     Parameters

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from monitor.agent.delivery import Delivery
-from monitor.agent.requests import Request, RequestFolder
+from monitor.agent.output import OutputPolicy
+from monitor.agent.requests import OperatorRequest, RequestFolder
 from monitor.base.errors import RequestError
 from monitor.base.results import Outcome
 from monitor.config.messages import nearest
@@ -16,7 +16,7 @@ from monitor.engine.engine import Engine
 
 log = logging.getLogger("blindsight")
 
-Handler = Callable[[Engine, Request], str]
+Handler = Callable[[Engine, OperatorRequest], str]
 """Acts on a request, in the engine's thread between two chunks, and says in one sentence what it did.
 
 What it changes of the engine is saved in one transaction with the fact that it did, so that it is done
@@ -28,7 +28,7 @@ _LOOK_SECONDS = 1.0
 _MOST_AT_ONCE = 50
 
 
-class Desk:
+class RequestHandler:
     """Takes requests from a folder; used by the engine's thread alone.
 
     A request goes through four steps, in this order: acted on; saved with the next checkpoint, its id and
@@ -57,7 +57,7 @@ class Desk:
         self._unsaved: set[str] = set()
         self._trouble = ""
 
-    def step(self, engine: Engine, delivery: Delivery) -> None:
+    def step(self, engine: Engine, delivery: OutputPolicy) -> None:
         """Look for requests where a second has passed, and take those that are there."""
         if self._unsaved or self._clock() < self._next_look:
             return
@@ -70,7 +70,7 @@ class Desk:
         else:
             self._trouble = ""
 
-    def _take(self, waiting: list[str], engine: Engine, delivery: Delivery) -> None:
+    def _take(self, waiting: list[str], engine: Engine, delivery: OutputPolicy) -> None:
         for number in engine.answered.keys() - set(waiting):
             del engine.answered[number]  # its file is gone: it cannot come again
         for number in waiting:
@@ -88,7 +88,7 @@ class Desk:
             self._unsaved.add(number)
             delivery.after_save(partial(self._saved, number, engine.answered[number]))
 
-    def _act(self, engine: Engine, request: Request) -> Outcome:
+    def _act(self, engine: Engine, request: OperatorRequest) -> Outcome:
         try:
             handler = self._handlers.get(request.kind)
             if handler is None:
