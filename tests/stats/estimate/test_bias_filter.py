@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -47,7 +48,9 @@ def rows_with(bias, n, seed=1, every=1):
 
 
 def state_of(logic):
-    return {name: np.asarray(value).tolist() for name, value in logic.snapshot().items()}
+    return {
+        name: np.asarray(value).tolist() for name, value in msgspec.structs.asdict(logic.snapshot()).items()
+    }
 
 
 def built(rows, settings=SETTINGS):
@@ -187,7 +190,7 @@ class TestFilter:
         assert state_of(after) == state_of(whole)
         law, other = (each.of_window(100_000, 500, 25.0) for each in (after, whole))
         assert law.mass.tolist() == other.mass.tolist()
-        assert len(whole.snapshot()["blocks"]) == BLOCKS_OPEN
+        assert len(whole.snapshot().blocks) == BLOCKS_OPEN
 
     def test_late_labels_count_where_their_rows_stand(self):
         """A dip that is over, labelled after it: believed of its own time, hardly of now."""
@@ -209,7 +212,7 @@ class TestFilter:
         one = np.array([0.9]), np.array([False])
         logic.push(np.array([500 * 100]), *one)
         logic.push(np.array([3]), *one)
-        assert logic.snapshot()["blocks"] == [100 - BLOCKS_OPEN + 1, 100]
+        assert logic.snapshot().blocks == [100 - BLOCKS_OPEN + 1, 100]
         assert logic.labelled == 2
 
     def test_a_jump_of_five_points_is_followed(self):
@@ -234,7 +237,7 @@ class TestFilter:
         logic = BiasFilter(variance=0.01, components=None, since=1000).build()
         logic.push(np.array([10, 2000]), np.array([0.9, np.nan]), np.array([False, False]))
         assert logic.labelled == 0
-        assert logic.snapshot()["blocks"] == []
+        assert logic.snapshot().blocks == []
         logic.push(np.array([1000]), np.array([0.9]), np.array([True]))
         assert logic.labelled == 1
 
