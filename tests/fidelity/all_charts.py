@@ -27,8 +27,8 @@ from monitor import CHARTS, Baseline, LimitChart
 from monitor.stats.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
 from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import chosen_limits, max_arl0
-from monitor.stats.charts.rules import MEMORY, NELSON, RULES, WESTERN_ELECTRIC, broken_rules
-from tests.fidelity.arl import autocorrelated
+from monitor.stats.charts.rules import NELSON, RULES, WESTERN_ELECTRIC
+from tests.fidelity.arl import autocorrelated, rule_alarms
 from tests.harness import run
 
 Floats = NDArray[np.float64]
@@ -87,7 +87,7 @@ def standard_windows(chart: LimitChart, m: float, z: Floats) -> tuple[Floats, fl
 def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]:
     """(series, t) where each series alarms, starting afresh after each alarm: the memories, vectorised."""
     if isinstance(detector, RunRules) and detector.rules != ("we1",):
-        return _pattern_alarms(detector.rules, threshold, z)
+        return rule_alarms(z, threshold, detector.rules)
     out = np.zeros(z.shape, dtype=np.bool_)
     up, down = np.zeros(len(z)), np.zeros(len(z))
     for t, y in enumerate(z.T):
@@ -101,17 +101,6 @@ def alarms(detector: Detector, threshold: float, z: Floats) -> NDArray[np.bool_]
         else:
             out[:, t] = np.abs(y) > threshold
         up[out[:, t]] = down[out[:, t]] = 0.0
-    return out
-
-
-def _pattern_alarms(rules: tuple[str, ...], threshold: float, z: Floats) -> NDArray[np.bool_]:
-    out = np.zeros(z.shape, dtype=np.bool_)
-    recent = np.zeros((len(z), MEMORY))  # a value at the centre is on no side: as good as no window
-    for t in range(z.shape[1]):
-        recent[:, :-1] = recent[:, 1:]
-        recent[:, -1] = z[:, t]
-        out[:, t] = broken_rules(recent, threshold, rules)[:, :, -1].any(axis=0)
-        recent[out[:, t]] = 0.0
     return out
 
 

@@ -37,7 +37,7 @@ THEIR_ITERATIONS = 400
 TAG = "bayesian_calibration"
 
 
-def theirs(run: Run) -> Floats:
+def theirs(run: Run, iterations: int) -> Floats:
     """(n, 2) crowd-kit's class probabilities of the rows of a run.
 
     Raises
@@ -52,19 +52,21 @@ def theirs(run: Run) -> Floats:
     rows, models = (index.ravel() for index in np.indices(said.shape))
     table = pandas.DataFrame({"task": rows, "worker": models, "label": said.ravel()})
     known = {row: int(label) for row, label in enumerate(run.labels) if label >= 0}
-    other: Any = Other(n_iter=THEIR_ITERATIONS, tol=-np.inf)
+    other: Any = Other(n_iter=iterations, tol=-np.inf)
     other.fit(table, true_labels=pandas.Series(known) if known else None)
     found: Floats = other.probas_.sort_index()[[0, 1]].to_numpy()
     return found
 
 
-def witnessed(pool: Pool, labels: int, runs: int) -> tuple[float, float, float]:
+def witnessed(
+    pool: Pool, labels: int, runs: int, iterations: int = THEIR_ITERATIONS
+) -> tuple[float, float, float]:
     """Largest and mean difference of a row's chance between the two, and the share of ours that converged."""
     apart, converged = [], []
     for seed in range(runs):
         run = pool.run(labels, seed)
         fit = DawidSkene(seed=seed).fit(run.scores, run.labels)
-        apart.append(np.abs(fit.posterior - theirs(run)))
+        apart.append(np.abs(fit.posterior - theirs(run, iterations)))
         converged.append(fit.converged)
     return float(np.max(apart)), float(np.mean(apart)), float(np.mean(converged))
 

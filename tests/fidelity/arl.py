@@ -92,9 +92,11 @@ def confidence_process(size: int, shifted_share: float = 0.0) -> Process:
     mean = float(row @ centres)
     sd = math.sqrt(float(row @ (centres - mean) ** 2))
     length = size * (CELLS - 1) + 1
-    transform = next_fast_len(length, real=True)
-    law = np.maximum(irfft(rfft(row, transform) ** size, transform)[:length], 0.0)
-    values = (np.arange(length) / size + 0.5) / CELLS
+    # Convolved over 16 standard deviations to either side: beyond them is nothing that a float can hold.
+    reach = next_fast_len(min(length, int(32 * sd * CELLS * math.sqrt(size))), real=True)
+    first = max(min(int(size * (mean * CELLS - 0.5)) - reach // 2, length - reach), 0)
+    law = np.maximum(np.roll(irfft(rfft(row, reach) ** size, reach), -first), 0.0)
+    values = ((first + np.arange(reach)) / size + 0.5) / CELLS
     return Process(f"confidence n={size}", size, mean, sd, values, np.cumsum(law / law.sum()))
 
 
@@ -131,26 +133,21 @@ def standardised(logics: Sequence[LatchedLogic], values: Floats, size: int) -> F
     return (values - centre) / sigma
 
 
-def renewals(z: Floats, multiplier: float, rules: tuple[str, ...]) -> tuple[Floats, Floats]:
-    """Run the rules over each row of z, starting afresh after each alarm.
-
-    Returns
-    -------
-    alarms : (series,) float64
-    first : (series,) float64
-        Windows until the first alarm, infinity where none came.
-    """
-    series, length = z.shape
-    recent = np.zeros((series, MEMORY))  # a value at the centre is on no side: as good as no window
-    alarms, first = np.zeros(series), np.full(series, np.inf)
-    for t in range(length):
+def rule_alarms(z: Floats, multiplier: float, rules: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Where each row of z breaks a rule, (series, t), starting afresh after each alarm."""
+    found = np.zeros(z.shape, dtype=np.bool_)
+    recent = np.zeros((len(z), MEMORY))  # a value at the centre is on no side: as good as no window
+    for t in range(z.shape[1]):
         recent[:, :-1] = recent[:, 1:]
         recent[:, -1] = z[:, t]
-        broken = broken_rules(recent, multiplier, rules)[:, :, -1].any(axis=0)
-        alarms += broken
-        first[broken & np.isinf(first)] = t + 1
-        recent[broken] = 0.0
-    return alarms, first
+        found[:, t] = broken_rules(recent, multiplier, rules)[:, :, -1].any(axis=0)
+        recent[found[:, t]] = 0.0
+    return found
+
+
+def first_alarm(alarms: NDArray[np.bool_]) -> Floats:
+    """Windows until the first alarm of each row, infinity where none came."""
+    return np.where(alarms.any(axis=1), alarms.argmax(axis=1) + 1.0, np.inf)
 
 
 @dataclass(frozen=True)
@@ -191,7 +188,8 @@ def simulate(
     else:
         logics = charts_of(kind, process, values[:, :short], limit, rules)
     stream = standardised(logics, values[:, short:], process.size)
-    alarms, first = renewals(stream, logics[0].multiplier, rules)
+    broken = rule_alarms(stream, logics[0].multiplier, rules)
+    alarms, first = broken.sum(axis=1), first_alarm(broken)
     rate = alarms.mean() / windows
     error = alarms.std(ddof=1) / math.sqrt(series) / windows
     capped = np.minimum(first, windows)

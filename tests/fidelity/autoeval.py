@@ -137,6 +137,7 @@ class Shift:
     above: float
 
 
+@cache
 def measure_shift(labels: int, trials: int, floor: float = 0.02, seed: int = 2) -> Shift:
     """Labels where the first model's score is high: density ∝ floor + score."""
     score, right = rows()

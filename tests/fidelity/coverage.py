@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 
 import numpy as np
@@ -52,6 +53,7 @@ class Row:
         return 3 * sqrt(self.mass * (1 - self.mass) / self.trials)
 
 
+@cache
 def measure(mixture: str, n: int, trials: int, seed: int = 1) -> Row:
     """Coverage over independent windows of n rows."""
     rng = np.random.default_rng([seed, n, sorted(MIXTURES).index(mixture)])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from monitor.stats.charts.rules import broken_rules
-from tests.fidelity.arl import ALL_RULES, charts_of, confidence_process, standardised, tails
+from tests.fidelity.arl import ALL_RULES, charts_of, confidence_process, first_alarm, standardised, tails
 from tests.harness import run
 
 Floats = NDArray[np.float64]
@@ -52,8 +52,7 @@ def delays(
     process = confidence_process(size)
     logics = charts_of(kind, process, process.draw(rng.standard_normal((series, m))), limit, rules)
     z = standardised(logics, drift(rng, series, size, windows), size)
-    broken = broken_rules(z, logics[0].multiplier, rules).any(axis=0)
-    return np.where(broken.any(axis=1), broken.argmax(axis=1) + 1.0, np.inf)
+    return first_alarm(broken_rules(z, logics[0].multiplier, rules).any(axis=0))
 
 
 def line(label: str, found: Floats) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import nan, sqrt
 
 import numpy as np
@@ -90,6 +91,7 @@ def realised_values(scores: Floats, predicted: Ints, truth: Floats) -> dict[str,
     return values
 
 
+@cache
 def measure(n: int, prevalence: float, trials: int, seed: int = 1) -> list[Row]:
     """Every metric over independent windows of n rows."""
     rng = np.random.default_rng([seed, n, round(100 * prevalence)])

@@ -182,10 +182,12 @@ def laney_sigma(confidence: Floats, right: np.ndarray, n: int) -> float:
     return float(sqrt((error**2 / np.maximum((blocks * (1 - blocks)).sum(axis=1), 1e-9)).mean()))
 
 
-def coverage(stream: str, reference: int, lives: int, seed: int = 1) -> dict[tuple[str, int], Cell]:
+def coverage(
+    stream: str, reference: int, lives: int, seed: int = 1, sizes: tuple[int, ...] = SIZES
+) -> dict[tuple[str, int], Cell]:
     """Share of windows covered and mean width, over so many references."""
     seeds = [1000 * seed + i for i in range(lives)]
-    return cells_of([measured(simulated(stream, reference, one), one) for one in seeds])
+    return cells_of([measured(simulated(stream, reference, one), one, sizes) for one in seeds])
 
 
 def cells_of(found: list[Measured]) -> dict[tuple[str, int], Cell]:

@@ -69,7 +69,7 @@ def truths(scores: Floats, predicted: Ints, labels: Ints, true: Floats) -> dict[
     return found
 
 
-def one_life(stream: str, reference: int, seed: int) -> Seen:
+def one_life(stream: str, reference: int, seed: int, sizes: tuple[int, ...] = SIZES) -> Seen:
     """One reference and the windows that follow it."""
     rng = np.random.default_rng([seed, reference, STREAMS.index(stream)])
     scores, labels, true = rows(rng, stream, reference + FOLLOWING)
@@ -79,7 +79,7 @@ def one_life(stream: str, reference: int, seed: int) -> Seen:
     fitted = calibrator.fit(scores[old], predicted[old], labels[old])
     model = fit_predictive(calibrator, scores[old], predicted[old], labels[old], seed)
     seen: Seen = {}
-    for n in SIZES:
+    for n in sizes:
         for start in range(reference, reference + FOLLOWING - n + 1, n):
             cut = slice(start, start + n)
             known = truths(scores[cut], predicted[cut], labels[cut], true[cut])
@@ -98,11 +98,13 @@ def one_life(stream: str, reference: int, seed: int) -> Seen:
     return seen
 
 
-def coverage(stream: str, reference: int, lives: int, seed: int = 1) -> dict[tuple[str, str, int], Floats]:
+def coverage(
+    stream: str, reference: int, lives: int, seed: int = 1, sizes: tuple[int, ...] = SIZES
+) -> dict[tuple[str, str, int], Floats]:
     """Share of windows covered and mean width, over so many references."""
     found: Seen = {}
     for life in range(lives):
-        for key, cells in one_life(stream, reference, 1000 * seed + life).items():
+        for key, cells in one_life(stream, reference, 1000 * seed + life, sizes).items():
             found.setdefault(key, []).extend(cells)
     return {key: np.array(cells, dtype=np.float64).mean(axis=0) for key, cells in found.items()}
 

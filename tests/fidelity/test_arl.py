@@ -14,8 +14,9 @@ from tests.fidelity.arl import (
     autocorrelated,
     charts_of,
     confidence_process,
+    first_alarm,
     normal_process,
-    renewals,
+    rule_alarms,
     share_process,
     simulate,
     standardised,
@@ -118,7 +119,8 @@ def test_the_simulated_run_lengths_are_those_of_the_chart_that_runs() -> None:
     z = autocorrelated(np.random.default_rng(7), 20, 320, 0.0)
     values = process.draw(z)
     logics = charts_of("shewhart", process, values[:, :20], ("arl0", 92.0), rules)
-    _, first = renewals(standardised(logics, values[:, 20:], 500), logics[0].multiplier, rules)
+    stream = standardised(logics, values[:, 20:], 500)
+    first = first_alarm(rule_alarms(stream, logics[0].multiplier, rules))
     assert np.isfinite(first).sum() > 10
     for row, expected in enumerate(first):
         states = [logics[row].update(float(v), 500).out_of_control for v in values[row, 20:]]

@@ -17,7 +17,7 @@ from tests.harness import kept
 
 def test_a_short_reference_is_covered_where_the_exact_interval_is_not() -> None:
     """3 references of 1,000, 30 windows of 2,000 rows in all; in full 87.5 % against 99.4 %."""
-    cells = coverage("stable", 1000, lives=3, seed=4)
+    cells = coverage("stable", 1000, lives=3, seed=4, sizes=(2000,))
     assert cells["predictive", 2000][0] >= 0.9
     assert cells["predictive", 2000][0] >= cells["poisson_binomial", 2000][0]
     assert cells["predictive", 2000][1] < 1.3 * cells["cbpe_sem", 2000][1]
@@ -25,7 +25,7 @@ def test_a_short_reference_is_covered_where_the_exact_interval_is_not() -> None:
 
 def test_drift_that_the_reference_shows_is_in_the_interval() -> None:
     """2 references of 5,000, 80 windows of 500 rows; in full 69 % against 87 %."""
-    cells = coverage("OU drift", 5000, lives=2, seed=4)
+    cells = coverage("OU drift", 5000, lives=2, seed=4, sizes=(500,))
     assert cells["predictive", 500][0] >= cells["poisson_binomial", 500][0] + 0.1
 
 
@@ -38,14 +38,14 @@ def test_the_kept_table_holds_what_is_said_of_stable_streams() -> None:
 
 def test_labels_follow_what_the_reference_did_not_show() -> None:
     """2 references of 5,000, a jump of five points, 80 windows of 500; in full 31 %, then 65 and 80 %."""
-    cells = coverage("jump", 5000, lives=2, seed=4)
+    cells = coverage("jump", 5000, lives=2, seed=4, sizes=(500,))
     for method in ("labels of 1 %", "labels of 5 %"):
         assert cells[method, 500][0] >= cells["predictive", 500][0] + 0.1
 
 
 def test_labels_cost_a_stable_stream_some_width_and_no_coverage() -> None:
     """2 references of 5,000, 80 windows of 500 rows: two binomial errors of 95 % are 5 points."""
-    cells = coverage("stable", 5000, lives=2, seed=4)
+    cells = coverage("stable", 5000, lives=2, seed=4, sizes=(500,))
     for method in ("labels of 1 %", "labels of 5 %"):
         assert cells[method, 500][0] >= 0.9
         assert cells[method, 500][1] < 1.6 * cells["predictive", 500][1]

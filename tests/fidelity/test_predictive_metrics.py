@@ -14,7 +14,7 @@ COUNTED = ("accuracy", "precision", "recall", "specificity", "f1")
 
 def test_a_short_reference_is_covered_for_every_metric() -> None:
     """3 references of 1,000: 36 windows of 500 rows; in full 93 to 96 % of the counted metrics."""
-    cells = coverage("stable", 1000, lives=3, seed=7)
+    cells = coverage("stable", 1000, lives=3, seed=7, sizes=(500,))
     for metric in METRICS:
         assert cells["predictive", metric, 500][0] >= cells["exact", metric, 500][0], metric
     assert sum(cells["predictive", metric, 500][0] for metric in COUNTED) / len(COUNTED) >= 0.85
@@ -24,7 +24,7 @@ def test_a_short_reference_is_covered_for_every_metric() -> None:
 
 def test_what_moves_the_prevalence_widens_what_hangs_on_it() -> None:
     """2 references of 5,000 with drift: accuracy hardly moves, precision and recall do."""
-    cells = coverage("OU drift", 5000, lives=2, seed=8)
+    cells = coverage("OU drift", 5000, lives=2, seed=8, sizes=(2000,))
 
     def wider(metric: str) -> float:
         return float(cells["predictive", metric, 2000][1] - cells["exact", metric, 2000][1])
