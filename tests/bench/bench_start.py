@@ -37,7 +37,6 @@ from tests.streams import CLASSES, answers
 
 REFERENCE_ROWS = 10_000
 WINDOW = 500
-PATIENCE_SECONDS = 120.0
 COUNTING = ("-X", "importtime")
 IMPORTED = "import time:"
 
@@ -118,9 +117,9 @@ class Checkout:
                 passed = time.monotonic() - began
                 return Cost(processor_seconds(daemon.process.pid), passed, daemon.log.count(IMPORTED))
 
-            daemon.until(lambda: scrape() is not None, "a scrape is answered", PATIENCE_SECONDS, pause=0.01)
+            daemon.until(lambda: scrape() is not None, "a scrape is answered", pause=0.01)
             first = cost()
-            daemon.until(lambda: has_data(scrape(), models), "one has data", PATIENCE_SECONDS, pause=0.01)
+            daemon.until(lambda: has_data(scrape(), models), "one has data", pause=0.01)
             data = cost()
             daemon.end()
         return first, data
