@@ -30,9 +30,9 @@ from connectors.formats.decode.decoder import Decoder
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Task
+from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.engine import EngineSettings
 from monitor.engine.reference import Reference
-from monitor.engine.series import Series
 from monitor.reports.views import LabelOutcome
 from monitor.reports.window_report import to_json
 from tests.bench.paced_daemon import Paced, paced
@@ -107,12 +107,12 @@ def absorbed(stream: Chunks, by_model: dict[str, Reference]) -> tuple[float, flo
 @contextmanager
 def no_confidence() -> Iterator[None]:
     """Answers keep no confidence."""
-    usual = Series.confidence
-    Series.confidence = lambda self, scores, predicted: np.zeros(len(predicted))  # type: ignore[method-assign]
+    usual = ActiveCalibration.confidence
+    ActiveCalibration.confidence = lambda self, scores, predicted: np.zeros(len(predicted))  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Series.confidence = usual  # type: ignore[method-assign]
+        ActiveCalibration.confidence = usual  # type: ignore[method-assign]
 
 
 def one_core(streams: tuple[Chunks, Chunks], rounds: int) -> Iterator[str]:

@@ -28,7 +28,6 @@ from tests.services.redis_server import RedisServer
 New = Callable[..., RedisStream]
 Servers = Callable[..., RedisServer]
 
-PATIENCE = 60.0
 NOTHING: dict[str, Any] = {}
 
 
@@ -50,7 +49,7 @@ class Reader:
 
     def until(self, count: int) -> list[bytes]:
         """Read until so many came in all, and no more."""
-        wait_until(lambda: self.once() >= 0 and len(self.values) >= count, PATIENCE, f"{count} came")
+        wait_until(lambda: self.once() >= 0 and len(self.values) >= count, f"{count} came")
         assert self.once() == 0
         assert len(self.values) == count
         return self.values
@@ -463,7 +462,7 @@ def test_a_stream_that_was_made_anew_is_read_from_its_start(
         reader = Reader(new())
         reader.until(1)
         client.delete(stream)
-        wait_until(lambda: reader.once() == 0 and "made anew" in caplog.text, PATIENCE, "it is said")
+        wait_until(lambda: reader.once() == 0 and "made anew" in caplog.text, "it is said")
         client.xadd(stream, {"value": "new"}, id="1-1")
     assert reader.until(2) == [b"old", b"new"]
     text = f"source {stream}: the stream ends at 0-0, before our 9-1: it was made anew, or has lost entries"
@@ -515,7 +514,7 @@ def test_a_login_is_read_from_a_file_and_what_is_refused_is_told_without_the_pas
     refused = "invalid username-password pair or user is disabled; check username and password_file"
     assert told(source) == at + refused
     (tmp_path / "password").write_text("hidden-word\n")
-    wait_until(lambda: source.read(0.1) == [] and source.up, PATIENCE, "the file is read again")
+    wait_until(lambda: source.read(0.1) == [] and source.up, "the file is read again")
     assert new({}, server, username="default", **login).up
     (tmp_path / "password").unlink()
     assert told(new(None, server, **login)) == (

@@ -13,8 +13,6 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from tests.services.process import ServiceUnavailable, answers, free_ports, started, stop
 
-START_SECONDS = 60
-
 
 class RedisServer:
     """One Redis that keeps every write. A context manager: it answers inside, and is gone outside.
@@ -54,7 +52,7 @@ class RedisServer:
     def start(self) -> None:
         """Start it with the data that it has."""
         log = self._folder / "redis.log"
-        self._process = started("Redis", self._words, log, self._ready, START_SECONDS)
+        self._process = started("Redis", self._words, log, self._ready)
 
     def kill(self) -> None:
         """End it with SIGKILL: what it has answered is kept."""
