@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -82,8 +82,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, fixtures in NEEDS.items():
             if fixtures & set(getattr(item, "fixturenames", ())):
                 item.add_marker(marker)
-        module = vars(item.module) if isinstance(item, pytest.Function) else {}
-        if any(value is starter for value in module.values() for starter in STARTERS):
+        names = vars(item.module) if isinstance(item, pytest.Function) else _of_doctest(item)
+        if any(value is starter for value in names.values() for starter in STARTERS):
             item.add_marker("process")
         if not any(item.get_closest_marker(marker) for marker in {*NEEDS, "process"} - {"shared_data"}):
             item.add_marker("unit")
@@ -91,6 +91,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
             # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _of_doctest(item: pytest.Item) -> Mapping[str, object]:
+    """The names that the examples of a docstring begin with: those of its module."""
+    names: Mapping[str, object] = getattr(getattr(item, "dtest", None), "globs", {})
+    return names
 
 
 def _talks_to_processes(item: pytest.Item) -> bool:

@@ -21,6 +21,8 @@ from tests.cli.verify.test_verify import clean, counts, verify
 from tests.daemon import configuration, write_configuration
 from tests.streams import Record, answers
 
+pytestmark = pytest.mark.process
+
 OTHERS = ((130, 175), (260, 310), (330, 360), (700, 750))
 """Messages that another member used: two stretches of them fall into one window."""
 
