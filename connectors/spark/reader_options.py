@@ -66,8 +66,9 @@ def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
     --------
     >>> options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN",
     ...            "sasl_plain_username": "agent", "sasl_plain_password": "secret"}
-    >>> source = KafkaSourceConfig(kind="kafka", brokers=("b1:9092", "b2:9092"), topics=("p", "l"),
-    options=options)
+    >>> source = KafkaSourceConfig(
+    ...     kind="kafka", brokers=("b1:9092", "b2:9092"), topics=("p", "l"), options=options
+    ... )
     >>> found = reader_options(source)
     >>> found["kafka.bootstrap.servers"], found["subscribe"], found["startingOffsets"]
     ('b1:9092,b2:9092', 'p,l', 'earliest')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -154,7 +153,10 @@ def test_a_signal_drains_and_ends_within_five_seconds(tmp_path: Path, number: si
         (1, 100, "size"),
         (2, 75, "end"),
     ]
-    assert re.search(r"INFO Stopping: asked to\.\n$", log)
+    _, stopping, after = log.rpartition("INFO Stopping: asked to.\n")
+    # A recalibration that was under way may still bring its answer while the rest drains.
+    assert stopping
+    assert all("recalibration" in line for line in after.splitlines())
     assert "Traceback" not in log
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.faults.kills import compare
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("max_bytes", [None, 20_000])
 def test_a_daemon_killed_again_and_again_writes_what_one_left_alone_writes(tmp_path, max_bytes):

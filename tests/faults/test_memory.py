@@ -9,6 +9,8 @@ import pytest
 
 from tests.bench.bench_memory import FLAT, measure
 
+pytestmark = pytest.mark.process
+
 BOUNDS = {"max_answers": 20_000, "max_waiting": 2000, "keep_reports": 1000}
 MARKS = (60_000, 300_000)
 

@@ -79,9 +79,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Metrics, tu
     append(folder, requests(0, ROWS, LABELLED)[0])
     began = time.time()
     with DaemonProcess(folder, config(folder)) as daemon:
-        daemon.until(
-            lambda: daemon.metrics().value("refit_rows", task="t") == ROWS, "a refit", PATIENCE_SECONDS, 0.5
-        )
+        daemon.until(lambda: daemon.metrics().value("refit_rows", task="t") == ROWS, "a refit", 0.5)
         ended = time.time()
         append(folder, requests(ROWS, WINDOW, 0)[0])
         daemon.until(
