@@ -477,8 +477,12 @@ def test_while_nothing_can_be_saved_no_more_is_read_than_memory_is_meant_for(
     fill(redis_server, stream, *range(100))
     reader = Reader(new())
     reader.until(30)
+    assert reader.once() == 0
+    assert len(reader.values) == 30
     reader.save()
     reader.until(60)
+    assert reader.once() == 0
+    assert len(reader.values) == 60
 
 
 # ── what is refused ──
