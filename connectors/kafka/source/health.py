@@ -34,7 +34,8 @@ class Health:
     Attributes
     ----------
     up : bool
-        The group has assigned partitions, the brokers that lead them are connected, and none is stuck.
+        The group has assigned partitions, each has its position, the brokers that lead them are connected,
+        and none is stuck. Whoever sees it may rely on it that no later record is passed over.
     lag : int or None
         Records behind the position in the assigned partitions.
     trouble : str or None
@@ -71,7 +72,8 @@ class Health:
         """
         assigned, connected = driver.assigned(), driver.connected()
         missing = {topic for topic in self._settings.topics if not driver.partitions_of(topic)}
-        self._judge(membership.joined and connected and not (missing and not assigned), connected, assigned)
+        there = membership.settled and connected and not (missing and not assigned)
+        self._judge(there, connected, assigned)
         if time.monotonic() < self._next_look:
             return []
         self._next_look = time.monotonic() + LOOK_SECONDS

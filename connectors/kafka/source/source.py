@@ -104,7 +104,7 @@ class KafkaSource(Source[int]):
 
     @property
     def up(self) -> bool:
-        """Whether the group has assigned partitions, their brokers are connected, and none is stuck."""
+        """Whether every assigned partition has its position, its broker is connected, and none is stuck."""
         return self._health.up
 
     @property
