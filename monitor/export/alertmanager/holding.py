@@ -46,7 +46,7 @@ class Condition:
 
     @property
     def identity(self) -> Identity:
-        """Everything that makes it this alert: neither window nor value."""
+        """The labels that identify the alert: neither window nor value."""
         labels = {**dict(self.labels), "alertname": self.name, "severity": rule(self.name).severity}
         return frozenset(labels.items())
 
@@ -59,7 +59,7 @@ def rule(name: str) -> Alert:
 
 
 def holding(view: AgentView) -> Iterator[Condition]:
-    """The conditions that hold; none of a model that is warming up."""
+    """The conditions that are true; none for a model that is warming up."""
     for one in view.engine.series:
         if not _warming(one):
             yield from _of_series(one)
@@ -84,7 +84,7 @@ def _of_series(one: SeriesView) -> Iterator[Condition]:
             of = (*who, ("metric", chart.metric))
             yield Condition(OUT_OF_CONTROL, of, _charted(one, chart.metric), closed)
     if one.trust is not None and not one.trust.trusted:
-        text = f"{_name(one, 'accuracy')} is not what the estimate says, by its labels."
+        text = f"{_name(one, 'accuracy')}: labels contradict the estimate."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
     if one.state is SeriesState.SILENT and not one.group:
         text = f"Model {one.model}, task {one.task}: no answer for three times max_age_seconds."
@@ -99,8 +99,8 @@ def _name(one: SeriesView, metric: str) -> str:
 def _judged(one: SeriesView, objective: ObjectiveView) -> str:
     side = "at least" if objective.is_floor else "at most"
     return (
-        f"{_name(one, objective.metric)}: the objective is {side} {objective.bound:.1%}, by the interval "
-        f"pooled over the last windows it is {str(objective.state).replace('_', ' ')}. Last window:"
+        f"{_name(one, objective.metric)}: the objective is {side} {objective.bound:.1%}. By the interval "
+        f"pooled over the last windows, it is {str(objective.state).replace('_', ' ')}. Last window:"
         f"{_estimates(one, objective.metric)}."
     )
 

@@ -98,8 +98,8 @@ def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:
         "metric": "accuracy",
     }
     assert breached.text == (
-        "accuracy of model erm, task toxicity: the objective is at least 90.0%, by the interval pooled over "
-        "the last windows it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%)."
+        "accuracy of model erm, task toxicity: the objective is at least 90.0%. By the interval pooled over "
+        "the last windows, it is breached. Last window: average_confidence 91.3% (88.8% to 93.6%)."
     )
 
 

@@ -52,9 +52,9 @@ CASES = [
         "BlindsightObjectiveBreached",
         "critical",
         WHO,
-        "accuracy of model erm, task toxicity is on the wrong side of its objective (90%) with its whole "
-        "interval, pooled over the last windows. Estimates of the last window: average_confidence 85.1% "
-        "realised 84.2%.",
+        "accuracy of model erm, task toxicity: the whole interval, pooled over the last windows, is on the "
+        "wrong side of the objective (90%). Estimates of the last window: average_confidence 85.1% realised "
+        "84.2%.",
         states("blindsight_objective_state", ACCURACY, "met", "breached", "at_risk") | IN_CONTROL | OBJECTIVE,
         healthy=60,
         fires=31,
@@ -67,8 +67,8 @@ CASES = [
         "BlindsightObjectiveAtRisk",
         "warning",
         WHO,
-        "accuracy of model erm, task toxicity may be on the wrong side of its objective (90%): the interval, "
-        "pooled over the last windows, reaches there.",
+        "accuracy of model erm, task toxicity: the interval, pooled over the last windows, reaches the wrong "
+        "side of the objective (90%).",
         states("blindsight_objective_state", ACCURACY, "met", "at_risk", "breached") | IN_CONTROL | OBJECTIVE,
         healthy=60,
         fires=31,
@@ -81,8 +81,8 @@ CASES = [
         "BlindsightObjectiveAtRisk",
         "warning",
         {**WHO, "group": "region=eu"},
-        "accuracy of model erm, task toxicity, group region=eu may be on the wrong side of its objective "
-        "(90%): the interval, pooled over the last windows, reaches there.",
+        "accuracy of model erm, task toxicity, group region=eu: the interval, pooled over the last windows, "
+        "reaches the wrong side of the objective (90%).",
         states("blindsight_group_objective_state", f'{EU},metric="accuracy"', "met", "breached", "at_risk")
         | states("blindsight_group_state", EU, "in_control", "in_control", "warming_up", "silent")
         | OBJECTIVE,
@@ -97,8 +97,8 @@ CASES = [
         "BlindsightOutOfControl",
         "warning",
         {**WHO, "rule": "we1"},
-        "accuracy of model erm, task toxicity is out of control by rule we1, which about 31 windows of the "
-        "last 1d broke. The alarm is latched until eight windows in a row are in control.",
+        "accuracy of model erm, task toxicity is out of control: about 31 windows of the last 1d broke rule "
+        "we1. The alarm stays until eight windows in a row are in control.",
         {
             f"blindsight_out_of_control{{{ACCURACY}}}": gauge(0, 1),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we1"}}': counter(0, 1),
@@ -115,8 +115,8 @@ CASES = [
         "BlindsightOutOfControl",
         "warning",
         {**WHO, "rule": "we1", "group": "region=eu"},
-        "accuracy of model erm, task toxicity, group region=eu is out of control by rule we1, which about 31 "
-        "windows of the last 1d broke. The alarm is latched until eight windows in a row are in control.",
+        "accuracy of model erm, task toxicity, group region=eu is out of control: about 31 windows of the last "
+        "1d broke rule we1. The alarm stays until eight windows in a row are in control.",
         {
             f'blindsight_group_out_of_control{{{EU},metric="accuracy"}}': gauge(0, 1),
             f'blindsight_group_control_violations_total{{{EU},metric="accuracy",rule="we1"}}': counter(0, 1),
@@ -132,9 +132,9 @@ CASES = [
         "BlindsightEstimateUntrusted",
         "warning",
         WHO,
-        "accuracy of model erm, task toxicity is not what the estimate says: the share of labelled answers "
-        "that were right, less what was promised for them: -5.2%. Go by the realised values until it is "
-        "calibrated anew.",
+        "accuracy of model erm, task toxicity: labels contradict the estimate. The accuracy of labelled "
+        "answers minus their estimated accuracy is -5.2%. Use the realised values until the model is "
+        "recalibrated.",
         {
             f"blindsight_estimate_trusted{{{ACCURACY}}}": gauge(1, 0),
             f"blindsight_estimate_bias_ratio{{{ACCURACY}}}": gauge(None, -0.052),
@@ -151,8 +151,8 @@ CASES = [
         "BlindsightAgentDown",
         "critical",
         {},
-        "No agent of job blindsight could be scraped for five minutes: nobody watches its models, and what "
-        "their alerts say is old.",
+        "Prometheus could scrape no agent of job blindsight for five minutes. The models are not monitored, "
+        "and their alerts are out of date.",
         {f"up{{{AGENT}}}": gauge(1, 0)},
         healthy=30,
         fires=6,
@@ -166,7 +166,7 @@ CASES = [
         "BlindsightAgentDown",
         "warning",
         {"instance": "agent:9109"},
-        "agent:9109 of job blindsight could not be scraped for five minutes.",
+        "Prometheus could not scrape agent:9109 of job blindsight for five minutes.",
         {f"up{{{AGENT}}}": gauge(1, 0), 'up{job="blindsight",instance="other:9109"}': gauge(1, 1)},
         healthy=30,
         fires=6,
@@ -180,8 +180,8 @@ CASES = [
         "BlindsightNoWindowClosed",
         "warning",
         {"task": "toxicity", "model": "erm"},
-        "Model erm, task toxicity: no window has closed for twice as long as one takes at most. What is "
-        "shown is old.",
+        "Model erm, task toxicity: no window has closed for twice the longest time that a window takes. The "
+        "figures shown are old.",
         {f"blindsight_windows_closed_total{{{MODEL}}}": counter(1, 0)},
         healthy=90,
         fires=35,
@@ -194,7 +194,8 @@ CASES = [
         "BlindsightNoWindowClosed",
         "warning",
         {},
-        "Any model: no window has closed for twice as long as one takes at most. What is shown is old.",
+        "All models: no window has closed for twice the longest time that a window takes. The figures shown "
+        "are old.",
         {
             f'blindsight_build_info{{{AGENT},version="1"}}': gauge(1, 1),
             f"blindsight_windows_closed_total{{{MODEL}}}": only_healthy(counter(1, 1)),
@@ -210,7 +211,7 @@ CASES = [
         "BlindsightLagGrowing",
         "warning",
         {"instance": "agent:9109", "source": "answers"},
-        "Source answers of agent:9109: 6.05k records wait, more than half an hour ago.",
+        "Source answers of agent:9109: 6.05k records wait; fewer waited half an hour ago.",
         {f"blindsight_source_lag_records{{{FEED}}}": piling(50, 500)},
         healthy=60,
         fires=22,
@@ -223,8 +224,8 @@ CASES = [
         "BlindsightLabelJoinCollapsed",
         "warning",
         {"task": "toxicity"},
-        "Task toxicity: 23.33% of the last hour's labels found their prediction, less than half of what did "
-        "the day before.",
+        "Task toxicity: 23.33% of the last hour's labels found their prediction, less than half of the "
+        "share of the day before.",
         {
             f'blindsight_labels_total{{{LABELS},outcome="matched"}}': counter(2, 0),
             f'blindsight_labels_total{{{LABELS},outcome="expired"}}': counter(0, 0),
@@ -241,8 +242,8 @@ CASES = [
         "BlindsightAnswersRejected",
         "warning",
         {"source": "answers"},
-        "Source answers: 5% of the last ten minutes' answers were rejected; the rejects sink and the log say "
-        "why.",
+        "Source answers: the agent rejected 5% of the answers of the last ten minutes. The rejects file or "
+        "topic and the log give the reasons.",
         {
             f'blindsight_rejected_total{{{FEED},reason="malformed"}}': counter(0, 3),
             f'blindsight_rejected_total{{{FEED},reason="logits"}}': counter(0, 2),
@@ -259,7 +260,7 @@ CASES = [
         "BlindsightAnswersShed",
         "warning",
         {"source": "answers"},
-        "Source answers: about 15 answers or labels were dropped within five minutes, because there was no "
+        "Source answers: the agent dropped about 15 answers or labels within five minutes, because it had no "
         "room for them.",
         {f"blindsight_shed_total{{{FEED}}}": counter(0, 3)},
         healthy=60,
@@ -273,7 +274,7 @@ CASES = [
         "BlindsightAnswersShed",
         "warning",
         {"task": "toxicity"},
-        "Task toxicity: about 15 answers or labels were dropped within five minutes, because there was no "
+        "Task toxicity: the agent dropped about 15 answers or labels within five minutes, because it had no "
         "room for them.",
         {f'blindsight_labels_total{{{LABELS},outcome="shed"}}': counter(0, 3)},
         healthy=60,
@@ -287,8 +288,8 @@ CASES = [
         "BlindsightRefitFailing",
         "warning",
         {"task": "toxicity"},
-        "Task toxicity: about 15 refits failed and none brought anything to publish. The last good one "
-        "holds, and grows old.",
+        "Task toxicity: about 15 refits failed and none succeeded. The last good fit stays in use and gets "
+        "old.",
         {
             f"blindsight_refit_failures_total{{{LABELS}}}": counter(0, 1 / 60),
             f"blindsight_refit_last_success_timestamp_seconds{{{LABELS}}}": stopped_clock,
@@ -304,8 +305,8 @@ CASES = [
         "BlindsightAccountingBroken",
         "warning",
         {"instance": "agent:9109"},
-        "agent:9109: 1 more answers or labels were received than were used, kept, or counted as not used. "
-        "That is a fault of the agent.",
+        "agent:9109: the agent received 1 more answers or labels than it used, keeps, or counted as not "
+        "used. This is a bug of the agent.",
         balance(1000, gauge(1000, 999)),
         healthy=60,
         fires=11,
@@ -318,8 +319,8 @@ CASES = [
         "BlindsightAccountingBroken",
         "warning",
         {"instance": "agent:9109"},
-        "agent:9109: 3 more answers or labels were received than were used, kept, or counted as not used. "
-        "That is a fault of the agent.",
+        "agent:9109: the agent received 3 more answers or labels than it used, keeps, or counted as not "
+        "used. This is a bug of the agent.",
         balance(1030, gauge(1000, 1000))
         | {
             f"blindsight_comparisons_total{{{LABELS}}}": gauge(20, 17),
@@ -337,8 +338,8 @@ CASES = [
         "BlindsightAccountingBroken",
         "warning",
         {"instance": "agent:9109"},
-        "agent:9109: 2 more answers or labels were received than were used, kept, or counted as not used. "
-        "That is a fault of the agent.",
+        "agent:9109: the agent received 2 more answers or labels than it used, keeps, or counted as not "
+        "used. This is a bug of the agent.",
         {
             f"blindsight_labels_received_total{{{FEED}}}": gauge(50, 50),
             f'blindsight_labels_total{{{LABELS},outcome="matched"}}': gauge(40, 40),

@@ -15,8 +15,8 @@ ARENA_CASES = [
         "BlindsightModelUnranked",
         "warning",
         {"task": "chat", "model": "alpha"},
-        "Model alpha of arena chat had a coefficient within the last 1d and has none any more; "
-        "blindsight_arena_unknown says why.",
+        "Model alpha of arena chat had a coefficient within the last 1d and has none now. The label reason "
+        "of blindsight_arena_unknown says why.",
         {
             f"blindsight_arena_coefficient{{{_ALPHA}}}": only_healthy(gauge(0.3, 0.3)),
             f"blindsight_arena_unknown{{{_ALPHA},{_REASON}}}": gauge(None, 1),
@@ -32,8 +32,8 @@ ARENA_CASES = [
         "BlindsightNoWindowClosed",
         "warning",
         {"task": "chat"},
-        "Any model, task chat: no window has closed for twice as long as one takes at most. What is shown is "
-        "old.",
+        "All models, task chat: no window has closed for twice the longest time that a window takes. The "
+        "figures shown are old.",
         {f"blindsight_arena_windows_closed_total{{{_CHAT}}}": counter(1, 0)},
         healthy=90,
         fires=35,
@@ -46,8 +46,8 @@ ARENA_CASES = [
         "BlindsightAccountingBroken",
         "warning",
         {"instance": "agent:9109"},
-        "agent:9109: 3 more answers or labels were received than were used, kept, or counted as not used. "
-        "That is a fault of the agent.",
+        "agent:9109: the agent received 3 more answers or labels than it used, keeps, or counted as not "
+        "used. This is a bug of the agent.",
         {
             f"blindsight_answers_received_total{{{_FEED}}}": gauge(30, 30),
             f'blindsight_rejected_total{{{_FEED},reason="malformed"}}': gauge(0, 0),

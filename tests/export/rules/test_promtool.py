@@ -97,7 +97,7 @@ def _other_severity(case: Case) -> list[dict[str, object]]:
     identity = {"severity": "warning", "job": "blindsight", "instance": "agent:9109"}
     said = {
         "summary": "A Blindsight agent does not answer.",
-        "description": "agent:9109 of job blindsight could not be scraped for five minutes.",
+        "description": "Prometheus could not scrape agent:9109 of job blindsight for five minutes.",
         "runbook_url": "deploy/runbooks/BlindsightAgentDown.md",
     }
     return [{"exp_labels": identity, "exp_annotations": said}]
