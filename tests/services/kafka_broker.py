@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +23,12 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 from tests.services.process import (
+    CACHE,
     PATIENCE_SECONDS,
-    SHORT_LIVED_JAVA,
     ServiceUnavailable,
     answers,
     free_ports,
+    java_words,
     locked,
     started,
     stop,
@@ -55,7 +56,7 @@ def kafka_libs() -> Path:
     if shutil.which("java") is None:
         raise ServiceUnavailable("a Kafka broker needs `java` 17: run .ci/install-services.sh")
     named = os.environ.get("BLINDSIGHT_KAFKA_LIBS")
-    folder = Path(named) if named else Path.home() / ".cache" / "blindsight-test" / f"kafka-{kafka_version()}"
+    folder = Path(named) if named else CACHE / f"kafka-{kafka_version()}"
     if list(folder.glob("kafka_2.13-*.jar")):
         return folder
     if named:
@@ -99,10 +100,17 @@ def _download(pom: Path, folder: Path) -> Path:
 
 
 class KafkaBroker:
-    """One broker. A context manager: it answers inside, and is gone with its data outside."""
+    """One broker. A context manager: it answers inside, and is gone with its data outside.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    told : sequence of str, optional
+        What its Java is told.
+    """
+
+    def __init__(self, told: Sequence[str] | None = None) -> None:
         self._libs = kafka_libs()
+        self._told = java_words(f"kafka-{kafka_version()}", self._libs, _use) if told is None else told
         self.port, self._controller_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -286,7 +294,7 @@ class KafkaBroker:
         return [
             "java",
             "-Xmx512m",
-            *SHORT_LIVED_JAVA,
+            *self._told,
             "-cp",
             f"{self._libs}/*",
             main,
@@ -335,3 +343,16 @@ class KafkaBroker:
         )
         if done.returncode != 0:
             raise AssertionError(f"Kafka's StorageTool failed: {done.stdout[-800:]}{done.stderr[-800:]}")
+
+
+def _use(told: Sequence[str]) -> None:
+    """A broker's work in small, told these words."""
+    with KafkaBroker(told) as broker:
+        broker.create_topic("used", 2)
+        broker.produce("used", [b"1", b"2"])
+        with broker.transaction() as producer:
+            producer.send("used", b"3")
+        broker.committed("users", "used", 2)
+        assert broker._process is not None
+        broker._process.terminate()
+        broker._process.wait(PATIENCE_SECONDS)

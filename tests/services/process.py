@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +20,12 @@ _PORTS = Path(tempfile.gettempdir(), f"blindsight-test-ports-{os.getuid()}")
 _handed_out: set[int] = set()
 SHORT_LIVED_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """What a Java is told that works for seconds: the second compiler would take longer than it ever saves."""
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+"""An archive that does not fit is as good as none, and what Java prints may be read."""
 
+
+CACHE = Path.home() / ".cache" / "blindsight-test"
+"""What is made or fetched once a machine."""
 
 PATIENCE_SECONDS = 300.0
 """How long a test waits for what takes a moment on an idle machine: it may be the last of many in line."""
@@ -57,6 +64,35 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise ServiceUnavailable(f"no {count} free ports between 20000 and 32000 on 127.0.0.1")
+
+
+@cache
+def java_words(name: str, jars: Path, use: Callable[[Sequence[str]], object]) -> tuple[str, ...]:
+    """What a Java that works for seconds is told: `SHORT_LIVED_JAVA`, and where its classes are.
+
+    They lie in an archive (class data sharing), from which a Java has them in half of the time. The first
+    who asks on a machine makes it; where that cannot be done, Java is told nothing of it.
+
+    Parameters
+    ----------
+    name : str
+        Of the jars, with their version.
+    jars : Path
+        Their folder.
+    use : callable
+        Runs such a Java to its end, told these words; what it has loaded then is in the archive.
+    """
+    java = Path(shutil.which("java") or "java").resolve()
+    of = "".join(f"{path} {path.stat().st_mtime_ns}\n" for path in (java, jars))
+    archive = CACHE / f"{name}-{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(archive.with_suffix(".lock")), suppress(AssertionError, OSError, subprocess.SubprocessError):
+        if not archive.exists():
+            unfinished = archive.with_suffix(".unfinished")
+            use([*SHORT_LIVED_JAVA, *_QUIET, f"-XX:ArchiveClassesAtExit={unfinished}"])
+            unfinished.rename(archive)
+    known = (*_QUIET, f"-XX:SharedArchiveFile={archive}") if archive.exists() else ()
+    return SHORT_LIVED_JAVA + known
 
 
 @contextmanager

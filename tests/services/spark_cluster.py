@@ -17,10 +17,12 @@ from xml.etree import ElementTree
 
 from tests.services.kafka_broker import fetched
 from tests.services.process import (
-    SHORT_LIVED_JAVA,
+    CACHE,
+    PATIENCE_SECONDS,
     ServiceUnavailable,
     answers,
     free_ports,
+    java_words,
     started,
     stop,
     tail,
@@ -40,10 +42,43 @@ def check_spark() -> None:
 
 
 def short_lived() -> dict[str, str]:
-    """The environment in which the Javas of a Spark that is started are told `SHORT_LIVED_JAVA`."""
-    words = " ".join(SHORT_LIVED_JAVA)
-    executors = f'-Dspark.executor.extraJavaOptions="{words}"'
-    return {"SPARK_SUBMIT_OPTS": f"{words} {executors}", "SPARK_DAEMON_JAVA_OPTS": words}
+    """The environment in which the Javas of a Spark that is started are told that they work for seconds."""
+    import pyspark
+
+    jars = Path(str(pyspark.__file__)).parent / "jars"
+    return _told(java_words(f"spark-{pyspark.__version__}", jars, _use))
+
+
+def _told(words: Sequence[str]) -> dict[str, str]:
+    text = " ".join(words)
+    executors = f'-Dspark.executor.extraJavaOptions="{text}"'
+    return {"SPARK_SUBMIT_OPTS": f"{text} {executors}", "SPARK_DAEMON_JAVA_OPTS": text}
+
+
+_USE = """
+import sys
+from connectors.spark.session import started
+
+with started("local[1]", {}, "used") as session:
+    rows = session.range(100).selectExpr("id", "id % 3 as k")
+    rows = rows.mapInArrow(lambda given: given, "id long, k long")
+    rows.repartition(2, "k").sortWithinPartitions("id").write.parquet(sys.argv[1])
+    stream = session.readStream.schema("id long, k long").parquet(sys.argv[1])
+    batches = stream.writeStream.foreachBatch(lambda rows, number: rows.collect())
+    batches.trigger(availableNow=True).start().awaitTermination()
+"""
+
+
+def _use(told: Sequence[str]) -> None:
+    """A little of all that the tests do with Spark, its driver's Java told these words."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [sys.executable, "-c", _USE, f"{folder}/table"],
+            env={**os.environ, "SPARK_SUBMIT_OPTS": " ".join(told)},
+            capture_output=True,
+            check=True,
+            timeout=PATIENCE_SECONDS,
+        )
 
 
 _LACKING = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
@@ -58,7 +93,7 @@ def kafka_jars() -> str:
         Maven is missing, or they cannot be fetched.
     """
     version = ElementTree.parse(KAFKA_POM).findtext("{*}properties/{*}spark.version")
-    folder = fetched(KAFKA_POM, Path.home() / ".cache" / "blindsight-test" / f"spark-kafka-{version}")
+    folder = fetched(KAFKA_POM, CACHE / f"spark-kafka-{version}")
     return ",".join(str(path) for path in sorted(folder.iterdir()) if path.name.startswith(_LACKING))
 
 

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from tests.services.process import PATIENCE_SECONDS, ServiceUnavailable, free_ports
+from tests.services import process
+from tests.services.process import (
+    PATIENCE_SECONDS,
+    SHORT_LIVED_JAVA,
+    ServiceUnavailable,
+    free_ports,
+    java_words,
+)
 from tests.services.prometheus_server import PrometheusServer, binary, promtool_check_metrics
 
 Prometheus = Callable[[Sequence[str]], PrometheusServer]
@@ -73,3 +80,31 @@ def test_a_missing_service_skips_here_and_fails_in_ci(
     assert done.returncode == status, done.stdout
     assert word in done.stdout
     assert "`promtool` is missing: run .ci/install-services.sh" in done.stdout
+
+
+def test_an_archive_of_classes_is_made_once_and_done_without_where_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java, jars = tmp_path / "java", tmp_path / "jars"
+    java.touch(0o755)
+    jars.mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(process, "CACHE", tmp_path / "cache")
+    told: list[Sequence[str]] = []
+
+    def made(words: Sequence[str]) -> None:
+        told.append(words)
+        Path(words[-1].removeprefix("-XX:ArchiveClassesAtExit=")).write_text("classes")
+
+    def failed(words: Sequence[str]) -> None:
+        raise AssertionError("it did not start")
+
+    known = java_words.__wrapped__("jars-1", jars, made)
+    assert known == java_words.__wrapped__("jars-1", jars, made)
+    assert len(told) == 1
+    assert known[: len(SHORT_LIVED_JAVA)] == SHORT_LIVED_JAVA
+    assert Path(known[-1].removeprefix("-XX:SharedArchiveFile=")).read_text() == "classes"
+    assert java_words.__wrapped__("jars-2", jars, failed) == SHORT_LIVED_JAVA
+    os.utime(java, (1, 1))
+    java_words.__wrapped__("jars-1", jars, made)
+    assert len(told) == 2, "for another Java another one"
