@@ -112,17 +112,6 @@ def classify(old: Config, new: Config) -> ReloadPlan:
     )
 
 
-def restart_needed(old: Config, new: Config) -> list[str]:
-    """The changed keys that a running agent cannot take over.
-
-    Examples
-    --------
-    >>> restart_needed(Config(tasks={"t": {}}), Config(tasks={"t": {}}, export={"listen": "127.0.0.1:0"}))
-    ['export.listen']
-    """
-    return list(classify(old, new).restart)
-
-
 def consequence(path: tuple[str, ...]) -> Consequence:
     """What a change of the key at this path takes.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -91,45 +90,6 @@ class ObjectiveVerdict:
     upper: float | None
     windows: int
     rows: int
-
-
-def pooled_interval(items: Sequence[Poolable], level: float) -> tuple[float, float]:
-    """Interval of a metric over several windows together.
-
-    Counts: the windows' distributions are convolved, which is exact for independent windows, and the
-    central quantiles of the total are divided by its rows. Draws: the size-weighted mean of the
-    windows' draws, draw by draw, and its central quantiles; for a metric that is no mean of rows (an
-    `ece`) this is the mean of the windows' values, not the value of all rows at once.
-
-    It is of chance alone. A calibration that is off is off alike in all windows: `ObjectiveLogic.update`
-    puts that on top, where it is known.
-
-    Parameters
-    ----------
-    items : sequence of CountPmf, or of BootstrapDraws
-        At least one; all of one kind.
-    level : float
-        Share of the distribution inside, 0 to 1.
-
-    Returns
-    -------
-    lower, upper : float
-
-    Raises
-    ------
-    ValueError
-        No items, both kinds, or draws of different numbers.
-
-    Examples
-    --------
-    >>> window = TrimmedPmf(offset=0, mass=np.array([0.25, 0.5, 0.25]), n=2)
-    >>> pooled_interval([window], 0.8), pooled_interval([window, window], 0.8)
-    ((0.0, 1.0), (0.25, 0.75))
-    """
-    total = reduce(_joined, items, None)
-    if total is None:
-        raise ValueError("items must hold one window or more, got none")
-    return _interval(total, level)
 
 
 def judge(bound: Bound, lower: float, upper: float) -> ObjectiveState:
@@ -346,7 +306,12 @@ class _Pool:
 
 
 def _joined(one: Poolable | None, other: Poolable | None) -> Poolable | None:
-    """Two windows as one; None adds nothing."""
+    """Two windows as one; None adds nothing.
+
+    Counts: the windows' distributions are convolved, which is exact for independent windows. Draws: the
+    size-weighted mean of the windows' draws, draw by draw; for a metric that is no mean of rows (an `ece`)
+    this is the mean of the windows' values, not the value of all rows at once. It is of chance alone.
+    """
     if one is None or other is None:
         return one if other is None else other
     if isinstance(one, BootstrapDraws) and isinstance(other, BootstrapDraws):

@@ -3,7 +3,7 @@
 import pytest
 
 from monitor.config.file import schema
-from monitor.config.reload import CONSEQUENCES, Consequence, ReloadPlan, classify, consequence, restart_needed
+from monitor.config.reload import CONSEQUENCES, Consequence, ReloadPlan, classify, consequence
 from monitor.config.root import Config
 
 TASK = {"classes": ["a", "b"], "models": {"erm.v1": {"answers_per_day": 5}}}
@@ -87,7 +87,6 @@ def test_a_task_whose_name_holds_dots_is_named_whole():
 )
 def test_what_needs_a_restart(new, paths):
     assert classify(config(), new) == ReloadPlan((), (), tuple(paths))
-    assert restart_needed(config(), new) == paths
 
 
 def test_a_plan_sorts_what_changed_together():
@@ -103,7 +102,7 @@ def test_a_plan_sorts_what_changed_together():
 def test_a_part_of_a_source_that_changed_names_the_sources():
     old = config(sources=[{"kind": "file", "path": "a"}], reports={"path": "w"})
     new = config(sources=[{"kind": "file", "path": "a", "follow": True}], reports={"path": "v"})
-    assert restart_needed(old, new) == ["sources", "reports.path"]
+    assert classify(old, new).restart == ("sources", "reports.path")
 
 
 def keys(node, path=()):

@@ -11,9 +11,10 @@ from monitor import CountRatio, classification_details, classification_estimates
 from monitor.base.records import Floats
 from monitor.base.results import Estimate
 from monitor.config.root import Bound, Metric
-from monitor.engine.objective import Objective, pooled_interval
+from monitor.engine.objective import Objective
 from monitor.reports.views import ObjectiveState
 from tests.engine.test_engine import reference
+from tests.engine.test_objective import pooled_interval
 from tests.nearly import nearly
 from tests.streams import CLASSES, Record, Rig, answers, lines, task
 

@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 from monitor import CHARTS, Baseline, LimitChart
 from monitor.stats.charts.detectors import CusumDetector, Detector, EwmaDetector, RunRules
 from monitor.stats.charts.latch import LatchedLogic
-from monitor.stats.charts.limits import chosen_limits, max_arl0
+from monitor.stats.charts.limits import chosen_limits
 from monitor.stats.charts.rules import NELSON, RULES, WESTERN_ELECTRIC
 from tests.fidelity.arl import autocorrelated, rule_alarms
 from tests.harness import run
+from tests.stats.charts.run_lengths import max_arl0
 
 Floats = NDArray[np.float64]
 SIZE, MEAN = 500, 0.9

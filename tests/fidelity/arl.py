@@ -22,12 +22,12 @@ from scipy.stats import beta, binom
 
 from monitor import CHARTS, Baseline
 from monitor.stats.charts.detectors import RunRules
-from monitor.stats.charts.fleet import in_control_rate
 from monitor.stats.charts.latch import LatchedLogic
-from monitor.stats.charts.limits import limit_multiplier, limits, max_arl0
-from monitor.stats.charts.rules import MEMORY, broken_rules
+from monitor.stats.charts.limits import limits
+from monitor.stats.charts.rules import MEMORY
 from tests.fidelity.simulated import ALPHA, BETA, ORIGINAL, SHIFTED
 from tests.harness import run
+from tests.stats.charts.run_lengths import broken_rules, in_control_rate, limit_multiplier, max_arl0
 
 Floats = NDArray[np.float64]
 ALL_RULES = ("we1", "we2", "we3", "we4")

@@ -29,12 +29,12 @@ from functools import cache
 from math import sqrt
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import logit, ndtri
 
 from monitor.base.records import Floats
 from monitor.stats.labelled.powered import powered_share
 from monitor.stats.labelled.ppi import prediction_powered
-from monitor.stats.labelled.shift import shift_weights
+from monitor.stats.labelled.shift import ratio
 from tests.fidelity.ssme.civilcomments import DATA
 from tests.harness import run
 
@@ -135,6 +135,12 @@ class Shift:
     ratio: float
     oracle: float
     above: float
+
+
+def shift_weights(scores: Floats, scores_unlabelled: Floats) -> Floats:
+    """(n,) density ratio dP/dQ at the labelled rows (Q), by the scores' logits and their squares."""
+    lines = [logit(np.clip(score, 1e-6, 1 - 1e-6)) for score in (scores, scores_unlabelled)]
+    return ratio(*(np.stack([line, line * line], axis=1) for line in lines))
 
 
 @cache

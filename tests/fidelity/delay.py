@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from monitor.stats.charts.rules import broken_rules
 from tests.fidelity.arl import ALL_RULES, charts_of, confidence_process, first_alarm, standardised, tails
 from tests.harness import run
+from tests.stats.charts.run_lengths import broken_rules
 
 Floats = NDArray[np.float64]
 STEP = 0.05

@@ -157,7 +157,7 @@ _BEST_WEIGHTS = (0.05, 0.05, 0.09, 0.14, 0.25, 0.38, 0.54, 0.7, 0.9, 0.98)
 def best_weight(shift: float) -> float:
     """The λ of the EWMA chart that sees a shift soonest, at an ARL0 of 370 with known limits.
 
-    Read from a table of minima of `ewma_arl`, which `tests/stats/charts/test_smoothed.py` computes anew; the
+    Read from a table of minima of `ewma_arls`, which `tests/stats/charts/test_smoothed.py` computes anew; the
     optimum is flat, so that other ARL0 lose little by it.
 
     Examples

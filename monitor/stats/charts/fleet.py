@@ -11,7 +11,7 @@ import scipy
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import Floats
-from monitor.stats.charts.detectors import Detector, RunRules, Spread
+from monitor.stats.charts.detectors import Detector, Spread
 
 MIN_REFERENCE_WINDOWS = 5
 """Below this the reference says next to nothing of the variation between windows."""
@@ -36,42 +36,6 @@ class Limits:
 
     multiplier: float
     inflation: float
-
-
-def in_control_rate(
-    rules: tuple[str, ...] | Detector,
-    reference_windows: float,
-    chosen: Limits,
-    overdispersion: float = 1.0,
-    spread: Spread = Spread.REFERENCE,
-) -> float:
-    """False alarms a window of a fleet with these limits, each alarm starting the count anew.
-
-    The latch makes the true rate a little lower: no second alarm comes while one is on.
-
-    Parameters
-    ----------
-    rules : tuple of str or Detector
-    reference_windows : float
-        m, at least 5; or infinity.
-    chosen : Limits
-    overdispersion : float
-        φ, 1 or more: standard deviation between windows over that of independent rows.
-    spread : Spread
-        Where the chart's sigma comes from.
-
-    Examples
-    --------
-    >>> round(1 / in_control_rate(("we1",), 20, Limits(3.0, 1.0)))
-    403
-    >>> round(1 / in_control_rate(("we1",), 20, Limits(3.0, 1.0), overdispersion=2.0))
-    116
-    """
-    detector = RunRules(rules) if isinstance(rules, tuple) else rules
-    check_reference(reference_windows)
-    if not overdispersion >= 1:
-        raise ValueError(f"overdispersion must be 1 or more, got {overdispersion}")
-    return mean_rate(detector, reference_windows, chosen, overdispersion, spread)
 
 
 def check_reference(reference_windows: float) -> None:

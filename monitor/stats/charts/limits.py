@@ -151,47 +151,6 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
     return float(arl0)
 
 
-def limit_multiplier(
-    arl0: float,
-    rules: tuple[str, ...] | Detector,
-    reference_windows: float,
-    spread: Spread = Spread.REFERENCE,
-) -> float:
-    """The multiplier L of `limits`.
-
-    Examples
-    --------
-    >>> round(limit_multiplier(91.75, ("we1", "we2", "we3", "we4"), math.inf), 3)
-    3.0
-    """
-    return limits(arl0, rules, reference_windows, spread).multiplier
-
-
-def max_arl0(
-    rules: tuple[str, ...] | Detector, reference_windows: float, spread: Spread = Spread.REFERENCE
-) -> float:
-    """The largest ARL0, in windows, that can be promised.
-
-    Some rules set one: eight or nine windows on one side of the centre (`we4`, `nelson2`), a trend or a
-    zigzag (`nelson3`, `nelson4`) come by chance however far out the limits are, fifteen windows near the
-    centre (`nelson7`) the more often for it. A short reference sets one too, the lower the smaller the
-    shift that an EWMA or CUSUM chart is tuned to: its own error is a shift to such a chart.
-
-    Returns
-    -------
-    float
-        At most 1,000,000, the largest that may be asked for.
-
-    Examples
-    --------
-    >>> round(max_arl0(("we4",), math.inf)), round(max_arl0(("we1", "we4"), 20))
-    (255, 153)
-    """
-    detector = RunRules(rules) if isinstance(rules, tuple) else rules
-    check_reference(reference_windows)
-    return min(HIGHEST_ARL0, 1.0 / _rarest(detector, reference_windows, spread)[1])
-
-
 def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
     """The limits of a chart: from `arl0`, from `sigmas`, or from an ARL0 of 370 where neither is given."""
     check_reference(reference_windows)

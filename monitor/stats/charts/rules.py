@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.errors import ConfigError
-from monitor.base.records import Floats
 
 Bools = NDArray[np.bool_]
 
@@ -206,65 +205,3 @@ class RuleMemory:
 def _directions(values: Sequence[float]) -> list[int]:
     """1 where a value is above the one before, -1 below, 0 equal."""
     return [(b > a) - (b < a) for a, b in pairwise(values)]
-
-
-def broken_rules(z: Floats, multiplier: float | Floats, rules: Sequence[str] = RULES) -> Bools:
-    """Which windows of many series complete which rule: `RuleMemory` for whole arrays, for simulation.
-
-    Parameters
-    ----------
-    z : (..., t) float64
-        Standardised values in time order along the last axis.
-    multiplier : float or array that broadcasts against z
-        L, above 0.
-    rules : sequence of str
-
-    Returns
-    -------
-    (len(rules), ..., t) bool
-
-    Examples
-    --------
-    >>> broken_rules(np.array([0.4, 2.1, -0.3, 2.2, -3.4]), 3.0, ("we1", "we2")).astype(int)
-    array([[0, 0, 0, 0, 1],
-           [0, 0, 0, 1, 0]])
-    """
-    check_rules(rules)
-    z = np.asarray(z, dtype=np.float64)
-    out = np.zeros((len(rules), *z.shape), dtype=np.bool_)
-    for row, rule in zip(out, rules, strict=True):
-        if rule not in _PATTERNS:
-            row[...] = _broken_two_sided(z, multiplier, rule)
-            continue
-        needed, span, share = _PATTERNS[rule]
-        bound = np.asarray(multiplier) * share
-        for beyond in (z > bound, z < -bound):
-            row |= beyond & (_so_many(beyond, span) >= needed)
-    return out
-
-
-def _broken_two_sided(z: Floats, multiplier: float | Floats, rule: str) -> Bools:
-    third = np.asarray(multiplier) / 3
-    if rule == "nelson7":
-        return _all_of((np.abs(z) > 0) & (np.abs(z) <= third), _QUIET)
-    if rule == "nelson8":
-        return _all_of(np.abs(z) > third, _MIXED)
-    steps = np.zeros_like(z)
-    steps[..., 1:] = np.sign(np.diff(z, axis=-1))
-    if rule == "nelson3":
-        return _all_of(steps > 0, _TREND - 1) | _all_of(steps < 0, _TREND - 1)
-    turns = np.zeros(z.shape, dtype=np.bool_)
-    turns[..., 1:] = steps[..., 1:] * steps[..., :-1] < 0
-    return _all_of(turns, _ZIGZAG - 2)
-
-
-def _all_of(flags: Bools, span: int) -> Bools:
-    return np.asarray(_so_many(flags, span) == span)
-
-
-def _so_many(flags: Bools, span: int) -> NDArray[np.int64]:
-    """How many of the last `span` windows are flagged, the present one included."""
-    total = np.cumsum(flags, axis=-1, dtype=np.int64)
-    found = total.copy()
-    found[..., span:] -= total[..., :-span]
-    return found

@@ -155,49 +155,6 @@ def _chain(rules: frozenset[str]) -> _Chain:
     return _Chain(states, cells // states, cells % states, identity, entries)
 
 
-def conditional_arl(rules: tuple[str, ...], error: float, width: float) -> float:
-    """Mean windows until the first alarm, of independent normal windows, counted from a fresh start.
-
-    Solves ``(I - Q) a = 1``, where Q holds the probabilities of moving between the chain's states
-    without an alarm. Up to rounding this is exact for known limits (error 0): 370.4 for ``we1`` at
-    width 3, and 91.75 for all four rules.
-
-    Parameters
-    ----------
-    rules : tuple of str
-        Of `monitor.stats.charts.rules.RULES`.
-    error : float
-        By how much the chart's centre lies off the process mean, in the process's standard deviations.
-    width : float
-        Half width of the limits in the same unit, above 0.
-
-    Returns
-    -------
-    float
-        Windows, at least 1. Above about 1e11 rounding takes over.
-
-    References
-    ----------
-    Champ, Woodall: Exact results for Shewhart control charts with supplementary runs rules.
-    Technometrics 29 (1987), 393-399: the chain, and table 1 for the figures above.
-
-    Examples
-    --------
-    >>> round(conditional_arl(("we1",), 0.0, 3.0), 1)
-    370.4
-    >>> round(conditional_arl(("we1", "we2", "we3", "we4"), 0.0, 3.0), 2)
-    91.75
-    """
-    check_rules(rules)
-    if not width > 0:
-        raise ValueError(f"width must be above 0, got {width}")
-    zones, order = _split(rules)
-    if not zones:
-        return 1 / order
-    found = float(_arls(_chain(zones), np.array([error]), np.array([width]))[0])
-    return 1 / (1 / found + order) if order else found
-
-
 def widens(rules: tuple[str, ...]) -> bool:
     """Whether some of these rules are broken less often the wider the limits."""
     return bool(_split(rules)[0] - {"we4", "nelson2", "nelson7"})
@@ -210,7 +167,17 @@ def _split(rules: tuple[str, ...]) -> tuple[frozenset[str], float]:
 
 
 def _arls(chain: _Chain, error: Floats, width: Floats) -> Floats:
-    """(g,) mean run lengths for (g,) errors and widths."""
+    """(g,) mean windows until the first alarm, of independent normal windows, counted from a fresh start.
+
+    Solves ``(I - Q) a = 1``, where Q holds the probabilities of moving between the chain's states
+    without an alarm. Up to rounding this is exact for known limits (error 0): 370.4 for ``we1`` at
+    width 3, and 91.75 for all four rules. Above about 1e11 rounding takes over.
+
+    References
+    ----------
+    Champ, Woodall: Exact results for Shewhart control charts with supplementary runs rules.
+    Technometrics 29 (1987), 393-399: the chain, and table 1 for the figures above.
+    """
     entries = chain.identity - _zone_probabilities(error, width) @ chain.moves.T
     ones = np.ones(chain.states)
     shape = (chain.states, chain.states)
@@ -262,8 +229,10 @@ def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
     Parameters
     ----------
     rules : tuple of str
-    error, width : (g,) float64
-        As in `conditional_arl`. Widths outside 0.05 to 7.25 are taken as the nearer end.
+    error : (g,) float64
+        By how much the chart's centre lies off the process mean, in the process's standard deviations.
+    width : (g,) float64
+        Half width of the limits in the same unit. Widths outside 0.05 to 7.25 are taken as the nearer end.
 
     Returns
     -------

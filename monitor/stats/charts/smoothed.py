@@ -35,8 +35,8 @@ LONGEST = 1e9
 """Windows. Above it rounding in the linear systems shows, and an asymptotic formula takes over."""
 
 
-def ewma_arl(weight: float, error: float, width: float) -> float:
-    """Mean windows until the first alarm of a two-sided EWMA chart, started at its centre.
+def ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
+    """Mean windows until the first alarm of two-sided EWMA charts, started at their centre.
 
     The statistic ``z ← (1 - λ)z + λy`` takes independent normal windows y of variance 1 whose mean lies
     `error` off the chart's centre; the alarm comes where it leaves ``±width·√(λ/(2 - λ))``, the limits
@@ -46,14 +46,12 @@ def ewma_arl(weight: float, error: float, width: float) -> float:
     ----------
     weight : float
         λ, above 0 and up to 1, which is the Shewhart chart.
-    error : float
-        In the windows' standard deviations.
-    width : float
-        L, the half width of the limits in the statistic's own standard deviations, above 0.
+    error, width : (g,) float64
+        In the windows' standard deviations; and L, in the statistic's own, above 0.
 
     Returns
     -------
-    float
+    (g,) float64
         Windows, at least 1. Above 1e9 rounding shows.
 
     References
@@ -65,14 +63,9 @@ def ewma_arl(weight: float, error: float, width: float) -> float:
 
     Examples
     --------
-    >>> round(ewma_arl(0.1, 0.0, 2.814), 1), round(ewma_arl(0.1, 1.0, 2.814), 1)
-    (499.6, 10.3)
+    >>> ewma_arls(0.1, np.array([0.0, 1.0]), np.array([2.814, 2.814])).round(1)
+    array([499.6,  10.3])
     """
-    return float(_ewma_arls(weight, np.array([error]), np.array([width]))[0])
-
-
-def _ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
-    """(g,) mean run lengths for (g,) errors and widths."""
     half = width * math.sqrt(weight / (2 - weight))
     between, mass = _quadrature()
     nodes = half[:, None] * between  # (g, k)
@@ -86,7 +79,7 @@ def _ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
 
 @lru_cache(maxsize=32)
 def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
-    rows = np.array([-np.log(_long(_ewma_arls(weight, np.full(len(_WIDTHS), e), _WIDTHS))) for e in _ERRORS])
+    rows = np.array([-np.log(_long(ewma_arls(weight, np.full(len(_WIDTHS), e), _WIDTHS))) for e in _ERRORS])
     errors = np.concatenate([-_ERRORS[:0:-1], _ERRORS])
     return scipy.interpolate.RectBivariateSpline(
         errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0
@@ -94,7 +87,7 @@ def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
 
 
 def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
-    """Alarms a window, 1/`ewma_arl`, for many errors and widths at once, from a table of exact solutions.
+    """Alarms a window, 1/`ewma_arls`, for many errors and widths at once, from a table of exact solutions.
 
     Widths outside 0.05 to 7.25 are taken as the nearer end.
 
@@ -107,22 +100,21 @@ def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
     return np.asarray(np.exp(_ewma_table(weight).ev(np.minimum(np.abs(error), _ERRORS[-1]), clipped)))
 
 
-def cusum_arl(slope: float, interval: float) -> float:
-    """Mean windows until the first alarm of a one-sided CUSUM chart, started at 0.
+def cusum_arls(slope: Floats, interval: Floats) -> Floats:
+    """Mean windows until the first alarm of one-sided CUSUM charts, started at 0.
 
     The sum ``S ← max(0, S + y - slope)`` takes independent standard normal windows y, and alarms
     above `interval`.
 
     Parameters
     ----------
-    slope : float
-        k, less by how much the windows' mean lies on the sum's side; may be negative.
-    interval : float
-        h, above 0. Both in the windows' standard deviations.
+    slope, interval : (g,) float64
+        k, less by how much the windows' mean lies on the sum's side, may be negative; and h, above 0.
+        Both in the windows' standard deviations.
 
     Returns
     -------
-    float
+    (g,) float64
         Windows, at least 1. Above 1e9 Siegmund's approximation, within about 3 %.
 
     References
@@ -135,14 +127,9 @@ def cusum_arl(slope: float, interval: float) -> float:
 
     Examples
     --------
-    >>> round(cusum_arl(0.5, 4.0) / 2), round(1 / (1 / cusum_arl(-0.5, 4.0) + 1 / cusum_arl(1.5, 4.0)), 2)
-    (168, 8.38)
+    >>> (1 / cusum_arls(np.array([0.5, -0.5, 1.5]), np.full(3, 4.0))).round(4)
+    array([0.003 , 0.1193, 0.    ])
     """
-    return float(_cusum_arls(np.array([slope]), np.array([interval]))[0])
-
-
-def _cusum_arls(slope: Floats, interval: Floats) -> Floats:
-    """(g,) mean run lengths for (g,) slopes and intervals."""
     between, mass = _quadrature()
     nodes = interval[:, None] * (between + 1) / 2
     mass = interval[:, None] * mass / 2
@@ -165,7 +152,7 @@ def _siegmund(slope: Floats, interval: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def _cusum_table() -> scipy.interpolate.RectBivariateSpline:
-    rows = np.array([-np.log(_cusum_arls(np.full(len(_INTERVALS), k), _INTERVALS)) for k in _SLOPES])
+    rows = np.array([-np.log(cusum_arls(np.full(len(_INTERVALS), k), _INTERVALS)) for k in _SLOPES])
     return scipy.interpolate.RectBivariateSpline(_SLOPES, np.sqrt(_INTERVALS), rows, kx=3, ky=3, s=0)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats, Ints
@@ -11,8 +10,6 @@ from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.estimate.proportion import wilson_interval
 from monitor.stats.labelled.base import Fitted, LabelEstimator
 from monitor.stats.labelled.inputs import Bools, LabelledScores, mean_of_models
-
-_ROUNDING = 1e-12
 
 
 def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | None = None) -> Floats:
@@ -89,64 +86,6 @@ def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float
     chance = np.asarray(posterior, dtype=np.float64)
     wrong = 1.0 - chance[np.arange(len(chance)), np.asarray(predicted)]
     return _mixed(wrong, uniform)
-
-
-def weighted_disagreement(posteriors: ArrayLike, predicted: ArrayLike, *, uniform: float = 0.1) -> Floats:
-    """Chances to be drawn next by XWED: disagreement of the surrogates, weighted by the loss (2022).
-
-    Parameters
-    ----------
-    posteriors : (draws, n, K) array of float
-        Class probabilities under several surrogates, draws of one posterior or members of an ensemble.
-    predicted : (n,) array of int
-        Class that the model acted on; the loss is 1 for every other.
-    uniform : float
-        As in `expected_error`.
-
-    Returns
-    -------
-    (n,) float64
-        Sums to 1; uniform where no surrogates disagree.
-
-    References
-    ----------
-    J. Kossen, S. Farquhar, Y. Gal, T. Rainforth, *Active Surrogate Estimators*, NeurIPS 2022, section 4.
-
-    Examples
-    --------
-    >>> sure, torn = [[0.9, 0.1], [0.9, 0.1]], [[0.9, 0.1], [0.1, 0.9]]
-    >>> chances = weighted_disagreement(np.swapaxes([sure, torn], 0, 1), [0, 0], uniform=0.0)
-    >>> chances.round(3).tolist()
-    [0.0, 1.0]
-    """
-    drawn = np.asarray(posteriors, dtype=np.float64)
-    loss = np.ones(drawn.shape[1:])
-    loss[np.arange(drawn.shape[1]), np.asarray(predicted)] = 0.0
-    middle = drawn.mean(axis=0)
-    together = -(loss * scipy.special.xlogy(middle, middle)).sum(axis=1)
-    alone = -(loss * scipy.special.xlogy(drawn, drawn)).sum(axis=2).mean(axis=0)
-    return _mixed(np.where(together - alone > _ROUNDING, together - alone, 0.0), uniform)
-
-
-def surrogate_mean(posterior: ArrayLike, predicted: ArrayLike) -> float:
-    """Accuracy as a surrogate alone expects it on all rows: the 2022 paper's estimator (ASE).
-
-    It has no sampling noise of labels, and the whole bias of the surrogate; `ssme` is such a surrogate
-    with an interval, `rectified` takes its bias off.
-
-    Parameters
-    ----------
-    posterior : (n, K) array of float
-        Fitted on the labels drawn so far.
-    predicted : (n,) array of int
-
-    Examples
-    --------
-    >>> round(surrogate_mean([[0.9, 0.1], [0.6, 0.4]], [0, 0]), 2)
-    0.75
-    """
-    chance = np.asarray(posterior, dtype=np.float64)
-    return float(chance[np.arange(len(chance)), np.asarray(predicted)].mean())
 
 
 def _mixed(score: Floats, uniform: float) -> Floats:

@@ -17,52 +17,7 @@ LARGEST_IMBALANCE = 0.5
 the rows has no label like it, whatever that weighs."""
 
 _LABELS_PER_COLUMN = 3  # fewer, and the regression would find a shift in the models' noise
-_EDGE = 1e-6  # scores of 0 and 1 have no logit
 _RIDGE = 1.0  # a normal prior of variance 1 on the slopes of standardised columns
-
-
-def shift_weights(scores: ArrayLike, scores_unlabelled: ArrayLike) -> Floats:
-    """Density ratio dP/dQ on the labelled rows, estimated from scores by logistic regression.
-
-    The regression tells unlabelled rows (P) from labelled ones (Q) by the logits of the scores and their
-    squares; its odds are the ratio, up to a factor. It is right where whatever decided on labelling is seen
-    in the scores and is about that smooth; a shift that the scores do not show stays.
-
-    Parameters
-    ----------
-    scores : (n,) or (n, M) array of float
-        Probabilities on the labelled rows, a column a model.
-    scores_unlabelled : (N,) or (N, M) array of float
-        The same on rows of the population of interest.
-
-    Returns
-    -------
-    (n,) float64
-        Positive, with the mean 1.
-
-    Raises
-    ------
-    ValueError
-        One is empty, or the columns differ.
-
-    References
-    ----------
-    Boyeau et al., *AutoEval Done Right*, appendix B, for the use; M. Sugiyama, T. Suzuki, T. Kanamori,
-    *Density Ratio Estimation in Machine Learning* (2012), chapter 4, for the estimate.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> weight = shift_weights(rng.beta(4, 2, 400), rng.beta(2, 4, 4000))
-    >>> weight.shape, round(float(weight.mean()), 6)
-    ((400,), 1.0)
-    """
-    own, fresh = _features(scores), _features(scores_unlabelled)
-    if not len(own) or not len(fresh) or own.shape[1] != fresh.shape[1]:
-        raise ValueError(
-            "scores and scores_unlabelled must each have at least one row, and as many columns as each other"
-        )
-    return _ratio(own, fresh)
 
 
 def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
@@ -112,7 +67,7 @@ def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
     if 0 < len(own) < len(known):
         columns = _columns(table, len(own))
         rest = columns[~known]
-        weight[own] += len(rest) / len(own) * _ratio(columns[own], rest)
+        weight[own] += len(rest) / len(own) * ratio(columns[own], rest)
     return weight
 
 
@@ -160,8 +115,11 @@ def _by_rank(columns: Floats) -> Floats:
     return np.concatenate([rank, rank * rank], axis=1)
 
 
-def _ratio(own: Floats, fresh: Floats) -> Floats:
-    """(n,) density of fresh rows over that of own ones, at the own ones, with the mean 1."""
+def ratio(own: Floats, fresh: Floats) -> Floats:
+    """(n,) density of fresh rows over that of own ones, at the own ones, with the mean 1: by regression.
+
+    M. Sugiyama, T. Suzuki, T. Kanamori, *Density Ratio Estimation in Machine Learning* (2012), chapter 4.
+    """
     both = np.concatenate([own, fresh])
     center, scale = both.mean(axis=0), both.std(axis=0)
     x = (both - center) / np.where(scale > 0, scale, 1.0)
@@ -179,10 +137,3 @@ def _ratio(own: Floats, fresh: Floats) -> Floats:
     weight = np.exp(line - line.max())
     found: Floats = weight / weight.mean()
     return found
-
-
-def _features(scores: ArrayLike) -> Floats:
-    table = np.asarray(scores, dtype=np.float64)
-    columns = table[:, None] if table.ndim == 1 else table
-    line: Floats = scipy.special.logit(np.clip(columns, _EDGE, 1 - _EDGE))
-    return np.concatenate([line, line * line], axis=1)

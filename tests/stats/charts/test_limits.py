@@ -12,16 +12,10 @@ from scipy.stats import chi2, norm, t
 from monitor import Shewhart, ShewhartP
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.detectors import RunRules, Spread
-from monitor.stats.charts.fleet import Limits, in_control_rate
-from monitor.stats.charts.limits import (
-    HIGHEST_ARL0,
-    check_settings,
-    false_alarm_rate,
-    limit_multiplier,
-    limits,
-    max_arl0,
-)
+from monitor.stats.charts.fleet import Limits
+from monitor.stats.charts.limits import HIGHEST_ARL0, check_settings, false_alarm_rate, limits
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
+from tests.stats.charts.run_lengths import in_control_rate, limit_multiplier, max_arl0
 
 INF = math.inf
 
@@ -203,8 +197,3 @@ def test_the_p_chart_takes_its_sigma_as_known() -> None:
     exact = 2 * norm.sf(3.0 / math.sqrt(1 + 1 / 20))  # the centre's error is all there is
     assert false_alarm_rate(config, 20) == pytest.approx(exact, rel=1e-6)
     assert false_alarm_rate(ShewhartP(), 20) == pytest.approx(1 / 370, rel=1e-6)
-
-
-def test_an_overdispersion_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"overdispersion must be 1 or more, got 0.5"):
-        in_control_rate(("we1",), 20, Limits(3.0, 1.0), overdispersion=0.5)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from monitor.base.errors import ConfigError
-from monitor.stats.charts.rules import FAR, MEMORY, RULES, RuleMemory, broken_rules, check_rules
+from monitor.stats.charts.rules import FAR, MEMORY, RULES, RuleMemory, check_rules
+from tests.stats.charts.run_lengths import broken_rules
 
 
 def by_hand(z: list[float], limit: float) -> list[tuple[str, ...]]:

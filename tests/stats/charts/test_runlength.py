@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from monitor.stats.charts.rules import NELSON, WESTERN_ELECTRIC, broken_rules
-from monitor.stats.charts.runlength import NARROWEST, WIDEST, alarm_rate, conditional_arl
+from monitor.stats.charts.rules import NELSON, WESTERN_ELECTRIC
+from monitor.stats.charts.runlength import NARROWEST, WIDEST, alarm_rate
 from tests.nearly import nearly
 from tests.stats.charts.order_rates import run_length
+from tests.stats.charts.run_lengths import broken_rules, conditional_arl
 
 
 @pytest.mark.parametrize(
@@ -76,11 +77,6 @@ def test_the_rate_falls_with_the_width_and_rises_with_the_error() -> None:
 def test_widths_past_the_ends_are_the_ends() -> None:
     ends = alarm_rate(WESTERN_ELECTRIC, np.zeros(2), np.array([NARROWEST, WIDEST]))
     np.testing.assert_array_equal(alarm_rate(WESTERN_ELECTRIC, np.zeros(2), np.array([0.001, 50.0])), ends)
-
-
-def test_a_width_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"width must be above 0, got 0"):
-        conditional_arl(("we1",), 0.0, 0.0)
 
 
 def test_nine_in_a_row_fifteen_within_and_eight_beyond_are_coin_tosses_too() -> None:

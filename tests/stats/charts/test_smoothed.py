@@ -11,7 +11,8 @@ from scipy.stats import norm
 from monitor.stats.charts.detectors import CusumDetector, EwmaDetector, Spread, best_weight
 from monitor.stats.charts.fleet import mean_rate
 from monitor.stats.charts.limits import Limits, limits
-from monitor.stats.charts.smoothed import cusum_arl, cusum_rate, ewma_arl, ewma_rate
+from monitor.stats.charts.smoothed import cusum_rate, ewma_rate
+from tests.stats.charts.run_lengths import cusum_arl, ewma_arl
 
 
 def both_sides(k: float, shift: float, h: float) -> float:

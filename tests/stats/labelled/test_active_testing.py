@@ -1,4 +1,4 @@
-"""LURE weights against enumeration and simulation, the acquisitions, and covariate-shift weights."""
+"""LURE weights against enumeration and simulation, and the acquisition."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from monitor.stats.labelled.active_testing import (
     ActiveTesting,
     expected_error,
     lure_weights,
-    surrogate_mean,
-    weighted_disagreement,
 )
-from monitor.stats.labelled.shift import shift_weights
 
 
 def test_the_weighted_mean_is_unbiased_over_all_orders_of_draws() -> None:
@@ -87,30 +84,11 @@ def test_rows_that_are_all_right_are_all_right_whatever_they_weigh() -> None:
 
 def test_acquisitions_are_chances_and_know_what_the_surrogate_does_not() -> None:
     rng = np.random.default_rng(0)
-    drawn = rng.dirichlet([1.0, 1.0], size=(4, 30))
+    drawn = rng.dirichlet([1.0, 1.0], size=30)
     acted = rng.integers(0, 2, 30)
-    for chances in (expected_error(drawn[0], acted), weighted_disagreement(drawn, acted)):
-        assert chances.sum() == pytest.approx(1.0)
-        assert chances.min() >= 0.1 / 30
-    np.testing.assert_allclose(weighted_disagreement(drawn[:1].repeat(3, axis=0), acted), 1 / 30)
+    chances = expected_error(drawn, acted)
+    assert chances.sum() == pytest.approx(1.0)
+    assert chances.min() >= 0.1 / 30
     np.testing.assert_allclose(expected_error(np.eye(2)[acted], acted), 1 / 30)
-    assert surrogate_mean(np.eye(2)[acted], acted) == 1.0
     with pytest.raises(ValueError, match="uniform must be a share from 0 to 1, got 2"):
-        expected_error(drawn[0], acted, uniform=2)
-
-
-def test_estimated_shift_weights_follow_the_known_ratio() -> None:
-    rng = np.random.default_rng(2)
-    own, fresh = rng.beta(4, 2, 3000), rng.beta(2, 4, 6000)
-    known = ((1 - own) / own) ** 2
-    weight = shift_weights(own, fresh)
-    inner = (own > 0.2) & (own < 0.9)
-    assert np.corrcoef(np.log(weight[inner]), np.log(known[inner]))[0, 1] > 0.99
-    assert float((weight * own).mean()) == pytest.approx(1 / 3, abs=0.03)
-
-
-def test_shift_weights_need_rows_on_both_sides() -> None:
-    with pytest.raises(ValueError, match="must each have at least one row, and as many columns"):
-        shift_weights([], [0.5])
-    with pytest.raises(ValueError, match="must each have at least one row, and as many columns"):
-        shift_weights([[0.5, 0.5]], [0.5])
+        expected_error(drawn, acted, uniform=2)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import logit
 
 from monitor import AutoEval, LabelEstimator, Labelled
 from monitor.base.records import Floats, Ints
@@ -15,13 +16,23 @@ from monitor.base.results import Estimate, Reason, Unknown
 from monitor.config.root import Config
 from monitor.engine.refit.fit import refit
 from monitor.stats.labelled.inputs import effective_number
-from monitor.stats.labelled.shift import FEWEST_EFFECTIVE, LARGEST_IMBALANCE, chance_weights, imbalance
+from monitor.stats.labelled.shift import FEWEST_EFFECTIVE, LARGEST_IMBALANCE, chance_weights, imbalance, ratio
 from tests.engine.refit.jobs import job
 from tests.nearly import nearly
 from tests.streams import CLASSES
 
 ROWS = 2000
 Chance = Callable[[Floats, Floats], Floats]
+
+
+def test_the_ratio_of_densities_follows_the_known_one() -> None:
+    rng = np.random.default_rng(2)
+    own, fresh = rng.beta(4, 2, 3000), rng.beta(2, 4, 6000)
+    columns = [np.stack([logit(score), logit(score) ** 2], axis=1) for score in (own, fresh)]
+    known, weight = ((1 - own) / own) ** 2, ratio(*columns)
+    inner = (own > 0.2) & (own < 0.9)
+    assert np.corrcoef(np.log(weight[inner]), np.log(known[inner]))[0, 1] > 0.99
+    assert float((weight * own).mean()) == pytest.approx(1 / 3, abs=0.03)
 
 
 def by_score(score: Floats, right: Floats) -> Floats:
