@@ -239,7 +239,7 @@ def begins(stretches: Sequence[Segment], times_of: Callable[[int], tuple[Ints, F
     for number, stretch in enumerate(stretches):
         exact = None
         if stretch.leaps or (now > -np.inf and stretch.first > now + LEAP_SECONDS):
-            clock = EventClock({"now": now, "last": last})
+            clock = EventClock(now, last)
             places, times = times_of(number)
             marks = clock.advance(times)
             moved = np.flatnonzero(np.diff(marks, prepend=now))

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from monitor.base.records import Keys
+from monitor.base.records import Ints, Keys
 
 _BEYOND_EVERY_ROW = 1 << 62
 ARENA_RINGS = {"answers": "comparisons", "labels": "verdicts"}
@@ -22,6 +24,25 @@ POOL = "pool"
 """Kind of the ring that holds the labelled rows of a task's refits."""
 DRAWS = "draws"
 """Kind of the ring that holds how such rows were drawn for labelling."""
+
+
+class RingRows(msgspec.Struct, frozen=True):
+    """Rows of a bounded ring: the key of each, and what it carries beside that, by name."""
+
+    keys: Keys
+    columns: dict[str, NDArray[Any]]
+
+
+class ChangedRows(RingRows, frozen=True):
+    """Rows that changed after they were saved; `rows` are their absolute numbers."""
+
+    rows: Ints
+
+
+class RingState(RingRows, frozen=True):
+    """A whole ring, oldest rows first; `first` is the absolute number of the oldest."""
+
+    first: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +55,10 @@ class RingChange:
         ``answers/toxicity``.
     first : int
         Absolute number of the first row added.
-    added : mapping
-        Keys and columns of the rows added, as in a snapshot of the ring; empty arrays for none.
-    changed : mapping or None
-        Absolute numbers (`rows`), keys and columns of older rows that changed; None for none.
+    added : RingRows
+        Empty arrays for none.
+    changed : ChangedRows or None
+        Of older rows; None for none.
     oldest : int
         Absolute number of the oldest row still there: what lies before may be dropped.
     wiped : (n,) uint64 or None
@@ -46,15 +67,15 @@ class RingChange:
 
     name: str
     first: int
-    added: Mapping[str, Any]
-    changed: Mapping[str, Any] | None
+    added: RingRows
+    changed: ChangedRows | None
     oldest: int
     wiped: Keys | None = None
 
     @classmethod
     def nothing_left(cls, name: str) -> RingChange:
         """Every row of a ring goes."""
-        empty: dict[str, Any] = {"keys": np.zeros(0, dtype=np.uint64), "columns": {}}
+        empty = RingRows(np.zeros(0, dtype=np.uint64), {})
         return cls(name, first=0, added=empty, changed=None, oldest=_BEYOND_EVERY_ROW)
 
 
@@ -73,8 +94,8 @@ class Changes:
     rings: Sequence[RingChange] = ()
 
 
-def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The engine's snapshot from its saved pieces; None where nothing was saved.
+def assembled(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, Any] | None:
+    """The values of the engine's snapshot from its saved pieces; None where nothing was saved.
 
     Examples
     --------
@@ -101,7 +122,7 @@ def assembled(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, A
     return {**parts["engine"], "tasks": tasks, "arenas": _arenas(parts, rings)}
 
 
-def _arenas(parts: Mapping[str, Any], rings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _arenas(parts: Mapping[str, Any], rings: Mapping[str, RingState]) -> dict[str, dict[str, Any]]:
     """The arenas' snapshots: the rings of their joins have names of their own in the store."""
     found = {}
     for name, state in parts.items():

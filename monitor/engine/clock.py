@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+import msgspec
 import numpy as np
 
 from monitor.base.records import Floats
@@ -13,13 +11,20 @@ LEAP_SECONDS = 7 * 86_400.0
 """A record may move the time on by so much; by more only when the next record confirms it."""
 
 
-class EventClock:
+class EventClock(msgspec.Struct):
     """Reads the time off records as they come.
 
     The time at a record is the largest of the records' times up to it. One that is more than
     `LEAP_SECONDS` ahead of that (a clock that was wrong, a typing error) moves it only once the record
     after it agrees; else every window would be old and every waiting label late from there on. The very
     first record is believed.
+
+    Parameters
+    ----------
+    now : float
+        The time at the last record; -inf before the first.
+    last : float
+        The last record's own time.
 
     Examples
     --------
@@ -30,39 +35,29 @@ class EventClock:
     [13.0, 4000000001.0, 4000000001.0]
     """
 
-    def __init__(self, resume: Mapping[str, Any] | None = None) -> None:
-        self._now: float = resume["now"] if resume else -np.inf
-        self._last: float = resume["last"] if resume else -np.inf
-
-    @property
-    def now(self) -> float:
-        """The time at the last record; -inf before the first."""
-        return self._now
+    now: float = -np.inf
+    last: float = -np.inf
 
     def advance(self, times: Floats) -> Floats:
         """The time at each of these records, (n,); NaN is a record that has none."""
         if not len(times):
             return times
         known = np.where(np.isnan(times), -np.inf, times)
-        marks: Floats = np.maximum.accumulate(np.maximum(known, self._now))
-        before = np.concatenate([[self._now], marks[:-1]])
+        marks: Floats = np.maximum.accumulate(np.maximum(known, self.now))
+        before = np.concatenate([[self.now], marks[:-1]])
         if np.any((marks > before + LEAP_SECONDS) & (before > -np.inf)):
             marks = self._one_by_one(known)
-        self._now = float(marks[-1])
-        self._last = float(known[-1])
+        self.now = float(marks[-1])
+        self.last = float(known[-1])
         return marks
 
     def follow(self, now: float) -> None:
         """Take over the time of another clock, which reads records that this one does not see."""
-        self._now = now
-
-    def snapshot(self) -> dict[str, Any]:
-        """The time, and that of the last record."""
-        return {"now": self._now, "last": self._last}
+        self.now = now
 
     def _one_by_one(self, times: Floats) -> Floats:
         marks = np.empty_like(times)
-        now, last = self._now, self._last
+        now, last = self.now, self.last
         for i, time in enumerate(times.tolist()):
             believed = now == -np.inf or time <= now + LEAP_SECONDS or last >= time - LEAP_SECONDS
             now, last = (max(now, time) if believed else now), time

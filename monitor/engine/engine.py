@@ -14,17 +14,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from monitor.base.codec import restored
 from monitor.base.records import Chunk, Ints, Keys
 from monitor.base.results import Outcome
 from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts as layouts
 from monitor.config.root import Arena, Task
 from monitor.engine.arena.arenas import Arenas
+from monitor.engine.arena.engine import ArenaState
 from monitor.engine.chunks import Closes, cut, timed
 from monitor.engine.clock import EventClock
 from monitor.engine.inline_refits import InlineRefits
@@ -37,8 +41,7 @@ from monitor.engine.refit.wire import Job, JobResult
 from monitor.engine.report_order import OrderedReport, Phase, StreamPosition
 from monitor.engine.reporting import reports_of
 from monitor.engine.series import Series
-from monitor.engine.snapshot import without_baseline
-from monitor.engine.task import TaskSettings
+from monitor.engine.task import TaskSettings, TaskState
 from monitor.engine.windows import LAST
 from monitor.reports.views import EngineView, LabelOutcome
 from monitor.reports.window_report import WindowReport
@@ -74,8 +77,8 @@ class EngineSettings:
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
     arenas: Mapping[str, Arena] = field(default_factory=dict)
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> Engine:
-        """The engine, from the start or from where a snapshot left it.
+    def build(self, resume: EngineState | Mapping[str, Any] | None = None) -> Engine:
+        """The engine, from the start or from where a snapshot left it: as it was, or its plain values.
 
         Raises
         ------
@@ -85,44 +88,64 @@ class EngineSettings:
         return Engine(self, resume)
 
 
+class EngineState(msgspec.Struct, frozen=True):
+    """Everything that an engine needs to go on from where it was, but its settings.
+
+    Counts stand by source, those of rejected labels by task; an older version did not say whence labels came.
+    """
+
+    format: int = SNAPSHOT_FORMAT
+    sequence: int = 0
+    clock: EventClock = msgspec.field(default_factory=EventClock)
+    positions: dict[str, dict[str, Any]] = {}
+    received: dict[str, int] = {}
+    labels_received: dict[str, int] | None = None
+    shed: dict[str, int] = {}
+    rejected: list[tuple[str, str, int]] = []
+    labels_rejected: dict[str, int] = {}
+    answered: dict[str, tuple[bool, str]] = {}
+    tasks: dict[str, TaskState] = {}
+    arenas: dict[str, ArenaState] = {}
+
+    @classmethod
+    def read(cls, resume: EngineState | Mapping[str, Any]) -> EngineState:
+        """A snapshot, or its plain values; `ValueError` where these are of another format."""
+        got = resume.get("format") if isinstance(resume, Mapping) else resume.format
+        if got != SNAPSHOT_FORMAT:
+            raise ValueError(f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {got!r}")
+        return restored(resume, cls)
+
+
 class Engine:
     """The engine at work. Used by one thread at a time."""
 
-    def __init__(self, settings: EngineSettings, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
-        if resume is not None and state.get("format") != SNAPSHOT_FORMAT:
-            raise ValueError(
-                f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {state.get('format')!r}"
-            )
+    def __init__(
+        self, settings: EngineSettings, resume: EngineState | Mapping[str, Any] | None = None
+    ) -> None:
+        state = EngineState() if resume is None else EngineState.read(resume)
         self._event_time = settings.event_time
         self._inline = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf
         self._tasks = {
-            name: TaskSettings(name, task, settings.references.get(name, {})).build(
-                state.get("tasks", {}).get(name)
-            )
+            name: TaskSettings(name, task, settings.references.get(name, {})).build(state.tasks.get(name))
             for name, task in settings.tasks.items()
         }
-        self._arenas = Arenas(settings.arenas, state.get("arenas"))
-        self._sequence: int = state.get("sequence", 0)
-        self._clock = EventClock(state.get("clock"))
+        self._arenas = Arenas(settings.arenas, state.arenas)
+        self._sequence = state.sequence
+        self._clock = copy(state.clock)
         self._positions: dict[str, dict[str, object]] = {
-            source: dict(positions) for source, positions in state.get("positions", {}).items()
+            source: dict(positions) for source, positions in state.positions.items()
         }
-        self._received: Counter[str] = Counter(state.get("received", {}))
-        self._shed: Counter[str] = Counter(state.get("shed", {}))
-        self._rejected: Counter[tuple[str, str]] = Counter(
-            {(source, reason): count for source, reason, count in state.get("rejected", ())}
-        )
-        self._labels_rejected: Counter[str] = Counter(state.get("labels_rejected", {}))
-        self._labels_received: Counter[str] = Counter(state.get("labels_received", {}))
-        if resume is not None and "labels_received" not in state:
+        self._received = Counter(state.received)
+        self._shed = Counter(state.shed)
+        self._rejected = Counter({(source, reason): count for source, reason, count in state.rejected})
+        self._labels_rejected = Counter(state.labels_rejected)
+        self._labels_received = Counter(state.labels_received or {})
+        if resume is not None and state.labels_received is None:
             # An older state does not say whence; where there was one source there is no question.
             source = next(iter(self._received)) if len(self._received) == 1 else ""
             self._labels_received[source] = self._labels_accounted()
-        self.answered: dict[str, Outcome] = {
-            number: Outcome(*answer) for number, answer in state.get("answered", {}).items()
-        }
+        self.answered = {number: Outcome(*answer) for number, answer in state.answered.items()}
         """By id, requests that were acted on and whose files may still be there, with their answers."""
 
     @property
@@ -272,15 +295,14 @@ class Engine:
         forgotten = [each.forget(ids) for name, each in self._tasks.items() if task in ("", name)]
         return sum([*forgotten, *self._arenas.forget(ids, task)], Forgotten())
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> EngineState:
         """The whole state with the positions that it has absorbed: plain values and numpy arrays.
 
         It shares nothing with the engine, which may go on at once.
         """
-        return self._counts() | {
-            "tasks": {name: task.snapshot() for name, task in self._tasks.items()},
-            "arenas": self._arenas.snapshot(),
-        }
+        tasks = {name: task.snapshot() for name, task in self._tasks.items()}
+        arenas = {name: arena.snapshot() for name, arena in self._arenas.items()}
+        return msgspec.structs.replace(self._counts(), tasks=tasks, arenas=arenas)
 
     def changes(self) -> Changes:
         """What changed since the last call, to be saved in one transaction with the reports since then.
@@ -308,20 +330,19 @@ class Engine:
             task.retract()
         self._arenas.retract()
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self) -> EngineState:
         """The snapshot without the tasks."""
-        return {
-            "format": SNAPSHOT_FORMAT,
-            "sequence": self._sequence,
-            "clock": self._clock.snapshot(),
-            "positions": {source: dict(positions) for source, positions in self._positions.items()},
-            "received": dict(self._received),
-            "labels_received": dict(self._labels_received),
-            "shed": dict(self._shed),
-            "rejected": [[source, reason, count] for (source, reason), count in self._rejected.items()],
-            "labels_rejected": dict(self._labels_rejected),
-            "answered": {number: [answer.done, answer.text] for number, answer in self.answered.items()},
-        }
+        return EngineState(
+            sequence=self._sequence,
+            clock=copy(self._clock),
+            positions={source: dict(positions) for source, positions in self._positions.items()},
+            received=dict(self._received),
+            labels_received=dict(self._labels_received),
+            shed=dict(self._shed),
+            rejected=[(source, reason, count) for (source, reason), count in self._rejected.items()],
+            labels_rejected=dict(self._labels_rejected),
+            answered={number: (answer.done, answer.text) for number, answer in self.answered.items()},
+        )
 
     def reconfigured(
         self, settings: EngineSettings, fresh: Collection[str]
@@ -350,7 +371,7 @@ class Engine:
     def _renewed(self, settings: EngineSettings, fresh: Collection[str]) -> Engine:
         state = self.snapshot()
         for name in set(fresh) & self._tasks.keys():
-            state["tasks"][name] = without_baseline(state["tasks"][name])
+            state.tasks[name] = state.tasks[name].without_baseline()
         return settings.build(state)
 
     def labelled(self) -> dict[tuple[str, str, str], dict[int, WeightedCounts]]:

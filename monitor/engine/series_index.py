@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,30 +20,24 @@ class SeriesIndex:
     ----------
     most : int
         Models, and as many groups.
-    resume : mapping, optional
-        What `snapshot` gave.
-
-    Attributes
-    ----------
+    names : iterable of (str, str)
+        Models and groups that found no place.
     dropped : int
-        Names that found no place.
+        How many; beyond some thousands their names are not kept.
     """
 
-    def __init__(self, most: int, resume: Mapping[str, Any] | None = None) -> None:
-        state = resume or {}
+    def __init__(self, most: int, names: Iterable[tuple[str, str]] = (), dropped: int = 0) -> None:
         self._most = most
         self._index: dict[tuple[str, str], int] = {}
         self._new: list[tuple[str, str]] = []
         self._groups = 0
-        self._names: set[tuple[str, str]] = {(model, group) for model, group in state.get("dropped", ())}
-        self.dropped: int = state.get("dropped_count", 0)
+        self._names = set(names)
+        self.dropped = dropped
 
-    def snapshot(self) -> dict[str, Any]:
-        """The names that found no place, and how many."""
-        return {
-            "dropped": sorted([model, group] for model, group in self._names),
-            "dropped_count": self.dropped,
-        }
+    @property
+    def dropped_names(self) -> list[tuple[str, str]]:
+        """The names that found no place, sorted."""
+        return sorted(self._names)
 
     def add(self, model: str, group: str) -> int:
         """Number a series, which is to be made next."""

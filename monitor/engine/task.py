@@ -6,21 +6,21 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from monitor.base.codec import restored
 from monitor.base.places import by_code
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import DRAWS, POOL, RingChange
 from monitor.config.root import Task
 from monitor.engine.chunks import TimedBatch, first_closing
 from monitor.engine.evaluate import EstimationRequest, Evaluation
-from monitor.engine.labels.ageing import Ageing
+from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.columns import Forgotten, model_code
-from monitor.engine.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
+from monitor.engine.labels.join import Answers, JoinState, LabelJoin, LabelJoinLogic, Matches
 from monitor.engine.labels.matching import labels_along, match_directly, merged
-from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic
+from monitor.engine.labels.revisions import FEWEST_KEPT, Revisions, RevisionsLogic, RevisionsState
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.labels.tally import Cell, Cells
 from monitor.engine.reference import Reference
@@ -30,8 +30,8 @@ from monitor.engine.refit.wire import JobResult
 from monitor.engine.report_order import StreamPosition
 from monitor.engine.series import Series, SeriesSettings, SeriesSnapshot
 from monitor.engine.series_index import SeriesIndex
-from monitor.engine.task_recalibrations import TaskRecalibrations
-from monitor.engine.task_refits import TaskRefits
+from monitor.engine.task_recalibrations import RecalibrationsState, TaskRecalibrations
+from monitor.engine.task_refits import RefitsState, TaskRefits
 from monitor.engine.windows import AnswerRows, ClosedWindow
 from monitor.reports.views import LabelOutcome
 from monitor.reports.window_report import WindowReport
@@ -63,9 +63,32 @@ class TaskSettings:
         each = SeriesSettings(self.name, "", "", task).windows_tallied - 2
         return Revisions(max(FEWEST_KEPT, filled), each, task.labels.horizon_seconds, task.level)
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> TaskEngine:
+    def build(self, resume: TaskState | None = None) -> TaskEngine:
         """The engine, from the start or from where a snapshot left it."""
         return TaskEngine(self, resume)
+
+
+class TaskState(msgspec.Struct, frozen=True):
+    """Everything that a task needs to go on from where it was, but its settings.
+
+    Series stand with their model and group. Rings, revisions and series are saved by themselves, and left
+    out beside them.
+    """
+
+    join: JoinState = JoinState()
+    dropped: list[tuple[str, str]] = []
+    dropped_count: int = 0
+    refits: RefitsState | msgspec.UnsetType = msgspec.UNSET
+    recalibrations: RecalibrationsState | None = None
+    ageing: Marks | None = None
+    revisions: RevisionsState | None = None
+    series: list[tuple[str, str, SeriesSnapshot]] = []
+
+    def without_baseline(self) -> TaskState:
+        """Without what was learnt from a baseline: calibrations, charts, objectives, checks."""
+        series = [(model, group, saved.without_baseline()) for model, group, saved in self.series]
+        refits = self.refits and self.refits.due_anew()
+        return msgspec.structs.replace(self, series=series, refits=refits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +113,10 @@ class TaskOutput:
 class TaskEngine:
     """One task at work: chunks go in, closed windows come out, and `close` makes each window's reports."""
 
-    def __init__(self, settings: TaskSettings, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: TaskSettings, resume: TaskState | None = None) -> None:
         self._settings = settings
         task = settings.task
-        state: Mapping[str, Any] = resume or {}
+        state = resume or TaskState()
         join = LabelJoin(
             horizon_days=task.labels.horizon_days,
             max_answers=task.labels.max_answers,
@@ -102,45 +125,49 @@ class TaskEngine:
             series_per_answer=1 + len(task.groups),
             scored=task.scored,
         )
-        self.join: LabelJoinLogic = join.build(state.get("join"))
+        self.join: LabelJoinLogic = join.build(state.join)
         self.refits: TaskRefits | None = None
-        self._old_pool = "refits" in state and not task.refits  # saved, and of no use any more
+        self._old_pool = bool(state.refits) and not task.refits  # saved, and of no use any more
+        shared = settings.name, task, self.join.rings["answers"], settings.references
         if task.refits:
-            answers = self.join.rings["answers"]
-            self.refits = TaskRefits(settings.name, task, answers, settings.references, state.get("refits"))
+            self.refits = TaskRefits(*shared, state.refits or None)
         self.recalibrations: TaskRecalibrations | None = None
         if task.recalibrates:
-            answers, saved = self.join.rings["answers"], state.get("recalibrations")
-            self.recalibrations = TaskRecalibrations(settings.name, task, answers, settings.references, saved)
-        self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.get("ageing"))
-        self.revisions: RevisionsLogic = settings.revisions.build(state.get("revisions"))
+            self.recalibrations = TaskRecalibrations(*shared, state.recalibrations)
+        self._ageing = Ageing(self._rings, task.labels.horizon_seconds, state.ageing)
+        self.revisions: RevisionsLogic = settings.revisions.build(state.revisions)
         self.series: list[Series] = []
-        self._index = SeriesIndex(task.max_series, state)
+        self._index = SeriesIndex(task.max_series, state.dropped, state.dropped_count)
         self._given: list[int] = []
         self._gave_revisions = False
-        for model, group, saved in state.get("series", ()):
+        for model, group, saved in state.series:
             self._index.add(model, group)
-            self._add_series(model, group, restored(saved, SeriesSnapshot))
+            self._add_series(model, group, saved)
         self._index.take_new()
         for model in task.models:
             self._index.series_of(model, "")  # one that never answers must show, as silent
         self._add_new_series()
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> TaskState:
         """Everything that the task needs to go on from here, but its settings."""
-        pool = {} if self.refits is None else {kind: r.snapshot() for kind, r in self.refits.rings.items()}
-        return {
-            "join": self.join.snapshot(),
-            "revisions": self.revisions.snapshot(),
-            "series": [[s.settings.model, s.settings.group, s.snapshot()] for s in self.series],
-            **self._counts(),
-        } | ({} if self.refits is None else {"refits": self.refits.snapshot() | pool})
+        return msgspec.structs.replace(
+            self._counts(),
+            join=self.join.snapshot(),
+            refits=msgspec.UNSET if self.refits is None else self.refits.snapshot(),
+            revisions=self.revisions.snapshot(),
+            series=[(s.settings.model, s.settings.group, s.snapshot()) for s in self.series],
+        )
 
-    def _counts(self) -> dict[str, Any]:
-        refits = {} if self.refits is None else {"refits": self.refits.snapshot()}
-        if self.recalibrations is not None:
-            refits["recalibrations"] = self.recalibrations.snapshot()
-        return {**self._index.snapshot(), **refits, "ageing": self._ageing.snapshot()}
+    def _counts(self) -> TaskState:
+        """The snapshot without rings, revisions and series."""
+        return TaskState(
+            self.join.counts(),
+            self._index.dropped_names,
+            self._index.dropped,
+            msgspec.UNSET if self.refits is None else self.refits.counts(),
+            None if self.recalibrations is None else self.recalibrations.snapshot(),
+            self._ageing.snapshot(),
+        )
 
     @property
     def dropped(self) -> int:
@@ -162,19 +189,14 @@ class TaskEngine:
         for i in changed:
             series = self.series[i]
             series.changed = False
-            parts[f"series/{i}/{name}"] = [
-                series.settings.model,
-                series.settings.group,
-                series.snapshot(),
-            ]
+            parts[f"series/{i}/{name}"] = series.settings.model, series.settings.group, series.snapshot()
         self._given = changed
         self._gave_revisions = self.revisions.changed
         if self.revisions.changed:
             self.revisions.changed = False
-            parts[f"revisions/{name}"] = self.revisions.counts() | {
-                "names": [[*self.names(i)[1:]] for i in range(len(self.series))]
-            }
-        parts[f"task/{name}"] = {"join": self.join.counts(), **self._counts()}
+            names = [(one.settings.model, one.settings.group) for one in self.series]
+            parts[f"revisions/{name}"] = msgspec.structs.replace(self.revisions.counts(), names=names)
+        parts[f"task/{name}"] = self._counts()
         rings = [ring.changes(f"{kind}/{name}") for kind, ring in self._rings.items()]
         if self._old_pool:
             rings += [RingChange.nothing_left(f"{kind}/{name}") for kind in (POOL, DRAWS)]

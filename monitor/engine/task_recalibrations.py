@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.base.records import NO_ID, Ints
@@ -31,6 +32,12 @@ REFERENCE_ROWS = 5000
 fits on all of a large one would take seconds, and beside fresh labels it hardly ever counts in full."""
 
 
+class RecalibrationsState(msgspec.Struct, frozen=True):
+    """How many recalibrations of a task there were; the rest is each series' own."""
+
+    number: int = 0
+
+
 class TaskRecalibrations:
     """The recalibrations of a task at work: one at a time, models in the order in which they came due.
 
@@ -46,8 +53,7 @@ class TaskRecalibrations:
         Of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
-    resume : mapping, optional
-        What `snapshot` gave.
+    resume : RecalibrationsState, optional
     """
 
     def __init__(
@@ -56,13 +62,13 @@ class TaskRecalibrations:
         task: Task,
         answers: BoundedTable,
         references: Mapping[str, Reference],
-        resume: Mapping[str, Any] | None = None,
+        resume: RecalibrationsState | None = None,
     ) -> None:
         self._name = name
         self._task = task
         self._answers = answers
         self._references = references
-        self._number: int = (resume or {}).get("number", 0)
+        self._number = resume.number if resume else 0
         self._under_way: int | None = None  # the series
         self._asked: RecalibrationJob | None = None
         self._due: dict[int, None] = {}  # in order
@@ -148,9 +154,9 @@ class TaskRecalibrations:
                 other.follow(series[code])
         return True
 
-    def snapshot(self) -> dict[str, Any]:
-        """How many there were; the rest is each series' own."""
-        return {"number": self._number}
+    def snapshot(self) -> RecalibrationsState:
+        """How many there were."""
+        return RecalibrationsState(self._number)
 
     def _read(self, snapshot: Mapping[str, Any]) -> Calibration:
         found, width = calibration_from_snapshot(snapshot), max(len(self._task.classes), 1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.base.records import NO_ID, Keys
-from monitor.base.state_changes import DRAWS, POOL
+from monitor.base.state_changes import DRAWS, POOL, RingState
 from monitor.config.root import Task
 from monitor.engine.labels.columns import Answers, Matches
 from monitor.engine.labels.draws import Draws, Round
@@ -17,7 +17,7 @@ from monitor.engine.labels.pool import PoolRows, ScorePool, ScorePoolSettings
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob, RefitResult
-from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic
+from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic, ScheduleState
 from monitor.reports.views import MetricEstimate, RefitView
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
@@ -49,6 +49,19 @@ class Published:
     rests_on: RestsOn | None = None
 
 
+class RefitsState(msgspec.Struct, frozen=True):
+    """What a task's refits keep; the rings are left out where they are saved row by row."""
+
+    schedule: ScheduleState = ScheduleState()
+    view: RefitView = RefitView()
+    pool: RingState | None = None
+    draws: RingState | None = None
+
+    def due_anew(self) -> RefitsState:
+        """With one due at once: what the last one brought is forgotten."""
+        return msgspec.structs.replace(self, schedule=msgspec.structs.replace(self.schedule, due=True))
+
+
 class TaskRefits:
     """The refits of a task at work.
 
@@ -61,8 +74,7 @@ class TaskRefits:
         Of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
-    resume : mapping, optional
-        What `snapshot` gave, with the rings under `POOL` and `DRAWS`.
+    resume : RefitsState, optional
     """
 
     def __init__(
@@ -71,9 +83,9 @@ class TaskRefits:
         task: Task,
         answers: BoundedTable,
         references: Mapping[str, Reference],
-        resume: Mapping[str, Any] | None = None,
+        resume: RefitsState | None = None,
     ) -> None:
-        state: Mapping[str, Any] = resume or {}
+        state = resume or RefitsState()
         self._name = name
         self._task = task
         ssme = task.ssme
@@ -85,12 +97,12 @@ class TaskRefits:
             max_labelled=ssme.max_labelled,
             horizon_days=task.labels.horizon_days,
         )
-        self.pool: ScorePool = pool.build(answers, state.get(POOL))
+        self.pool: ScorePool = pool.build(answers, state.pool)
         # Kept whether or not `active_testing` is asked for: one that is asked for later finds them.
-        self.draws = Draws(ssme.max_labelled, task.labels.horizon_days, state.get(DRAWS))
+        self.draws = Draws(ssme.max_labelled, task.labels.horizon_days, state.draws)
         schedule = RefitSchedule(ssme.every_windows, ssme.every_labels, ssme.every_seconds)
-        self.schedule: RefitScheduleLogic = schedule.build(state.get("schedule"))
-        self._view = _view_from(state.get("view", {}))
+        self.schedule: RefitScheduleLogic = schedule.build(state.schedule)
+        self._view = state.view
         self._pooled = np.zeros(0, dtype=np.int64)  # by series, which of the models it is; -1 for none
         self._closed = False
         self._asked: RefitJob | None = None  # what the answer is to rest on; a restart asks anew
@@ -216,14 +228,14 @@ class TaskRefits:
         """What the outside may see."""
         return replace(self._view, number=self.schedule.number, under_way=self.schedule.under_way)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Schedule and view; the ring is saved row by row."""
-        names = (name for name in RefitView.__slots__ if name not in ("number", "under_way"))
-        view = {name: getattr(self._view, name) for name in names}
-        return {
-            "schedule": self.schedule.snapshot(),
-            "view": view | {"prevalence": dict(self._view.prevalence)},
-        }
+    def counts(self) -> RefitsState:
+        """The snapshot without its rings."""
+        return RefitsState(self.schedule.snapshot(), self.view())
+
+    def snapshot(self) -> RefitsState:
+        """All that is kept."""
+        rings = {kind: ring.snapshot() for kind, ring in self.rings.items()}
+        return msgspec.structs.replace(self.counts(), **rings)
 
     def _after(self, result: RefitResult, now: float) -> RefitView:
         """What is to be seen of a good fit.
@@ -279,7 +291,3 @@ def _labelled_rows(job: RefitJob, model: str) -> RestsOn | None:
         return None
     scores, zeros = np.asarray(job.scores[own, m], dtype=np.float64), np.zeros(int(own.sum()))
     return rests_on(LabelledRows(scores, job.predicted[own, m], job.labels[own], zeros, job.weights[own]))
-
-
-def _view_from(state: Mapping[str, Any]) -> RefitView:
-    return RefitView(**{**state, "prevalence": dict(state.get("prevalence", {}))})

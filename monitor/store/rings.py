@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
-from monitor.base.codec import joined, pack, unpack
-from monitor.base.state_changes import RingChange
+from monitor.base.codec import joined, pack, restored, unpack
+from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
 from monitor.store.wipe import wipe_keys
 
 _LARGEST_PIECE = 16_384  # rows; a piece leaves the disk only once all of it is overwritten
@@ -39,8 +38,8 @@ class SavedRings:
         """Of every ring that has rows."""
         return [name for (name,) in self._run.execute("SELECT DISTINCT ring FROM ring_rows")]
 
-    def read(self, name: str) -> dict[str, Any]:
-        """A ring as its snapshot: `first`, `keys` and `columns`.
+    def read(self, name: str) -> RingState:
+        """A ring as its snapshot.
 
         Raises
         ------
@@ -48,37 +47,37 @@ class SavedRings:
             Rows are missing, or cannot be read.
         """
         query = "SELECT first, count, rows FROM ring_rows WHERE ring = ? ORDER BY first"
-        pieces: list[dict[str, Any]] = []
+        pieces: list[RingRows] = []
         first = stop = -1
         for start, count, blob in self._run.execute(query, (name,)):
-            rows = unpack(blob)
-            if len(rows["keys"]) != count or (pieces and start != stop):
+            rows = restored(unpack(blob), RingRows)
+            if len(rows.keys) != count or (pieces and start != stop):
                 raise ValueError(f"{name}: rows {stop} to {start} are missing, or there twice")
             first, stop = (first if pieces else start), start + count
             pieces.append(rows)
         whole = _joined(pieces)
         changes = self._run.execute("SELECT rows FROM ring_changes WHERE ring = ? ORDER BY id", (name,))
         for (blob,) in changes:
-            change = unpack(blob)
-            kept = change["rows"] >= first
-            place = change["rows"][kept] - first
-            whole["keys"][place] = change["keys"][kept]
-            for column, values in change["columns"].items():
-                if column in whole["columns"]:
-                    whole["columns"][column][place] = values[kept]
-        return {"first": first, **whole}
+            change = restored(unpack(blob), ChangedRows)
+            kept = change.rows >= first
+            place = change.rows[kept] - first
+            whole.keys[place] = change.keys[kept]
+            for column, values in change.columns.items():
+                if column in whole.columns:
+                    whole.columns[column][place] = values[kept]
+        return RingState(whole.keys, whole.columns, first)
 
     def write(self, ring: RingChange) -> None:
         """Save what happened to a ring, and drop what it has overwritten."""
         run, name = self._run, ring.name
         if ring.wiped is not None:  # first: what is added now may use such a key anew
             wipe_keys(run, name, ring.wiped)
-        count = len(ring.added["keys"])
+        count = len(ring.added.keys)
         if count:
             query = "REPLACE INTO ring_rows VALUES (?, ?, ?, ?)"
             run.execute(query, (name, ring.first, count, pack(ring.added)))
         if ring.changed is not None:
-            newest, blob = int(ring.changed["rows"].max()), pack(ring.changed)
+            newest, blob = int(ring.changed.rows.max()), pack(ring.changed)
             query = "INSERT INTO ring_changes (ring, newest, rows) VALUES (?, ?, ?)"
             run.execute(query, (name, newest, blob))
             self._since[name] += len(blob)
@@ -105,7 +104,7 @@ class SavedRings:
             return
         first = found[taken - 1][0]
         query = "SELECT rows FROM ring_rows WHERE ring = ? AND first >= ? ORDER BY first"
-        pieces = [unpack(blob) for (blob,) in self._run.execute(query, (name, first))]
+        pieces = [restored(unpack(blob), RingRows) for (blob,) in self._run.execute(query, (name, first))]
         self._run.execute("DELETE FROM ring_rows WHERE ring = ? AND first >= ?", (name, first))
         whole = pack(_joined(pieces))
         self._run.execute("INSERT INTO ring_rows VALUES (?, ?, ?, ?)", (name, first, rows, whole))
@@ -124,16 +123,16 @@ class SavedRings:
         whole = self.read(name)
         query = "SELECT first, count FROM ring_rows WHERE ring = ?"
         for first, count in self._run.execute(query, (name,)).fetchall():
-            place = slice(first - whole["first"], first - whole["first"] + count)
-            columns = {column: values[place] for column, values in whole["columns"].items()}
-            piece = pack({"keys": whole["keys"][place], "columns": columns})
+            place = slice(first - whole.first, first - whole.first + count)
+            columns = {column: values[place] for column, values in whole.columns.items()}
+            piece = pack(RingRows(whole.keys[place], columns))
             query = "UPDATE ring_rows SET rows = ? WHERE ring = ? AND first = ?"
             self._run.execute(query, (piece, name, first))
         self._run.execute("DELETE FROM ring_changes WHERE ring = ?", (name,))
 
 
-def _joined(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+def _joined(pieces: list[RingRows]) -> RingRows:
     """One piece of several in order, at least one."""
-    keys = [rows["keys"] for rows in pieces]
-    columns = joined([rows["columns"] for rows in pieces], [len(each) for each in keys])
-    return {"keys": np.concatenate(keys), "columns": columns}
+    keys = [rows.keys for rows in pieces]
+    columns = joined([rows.columns for rows in pieces], [len(each) for each in keys])
+    return RingRows(np.concatenate(keys), columns)

@@ -26,7 +26,7 @@ import msgspec
 
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import StoreError
-from monitor.base.state_changes import Changes
+from monitor.base.state_changes import Changes, RingState
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.store.lock import FolderLock
@@ -46,14 +46,13 @@ class Saved:
     Parameters
     ----------
     parts : mapping of str to state
-    rings : mapping of str to state
-        Each as a snapshot of the ring: `first`, `keys` and `columns`.
+    rings : mapping of str to RingState
     config : str
         The configuration that it was written under, as JSON; ``""`` in a new store.
     """
 
     parts: Mapping[str, Any]
-    rings: Mapping[str, Any]
+    rings: Mapping[str, RingState]
     config: str
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
 
 import numpy as np
 
-from monitor.base.codec import pack, unpack
+from monitor.base.codec import pack, restored, unpack
 from monitor.base.records import Ints, Keys
+from monitor.base.state_changes import ChangedRows, RingRows
 
 
 def wipe_keys(connection: sqlite3.Connection, ring: str, keys: Keys) -> None:
@@ -41,11 +41,11 @@ def _overwrite(connection: sqlite3.Connection, ring: str, first: int, keys: Keys
     """Places of the rows in this piece that had such a key."""
     where = "WHERE ring = ? AND first = ?"
     (blob,) = connection.execute(f"SELECT rows FROM ring_rows {where}", (ring, first)).fetchone()
-    rows = unpack(blob)
-    places: Ints = np.flatnonzero(np.isin(rows["keys"], keys))
+    rows = restored(unpack(blob), RingRows)
+    places: Ints = np.flatnonzero(np.isin(rows.keys, keys))
     if len(places):
-        rows["keys"][places] = 0
-        for column in rows["columns"].values():
+        rows.keys[places] = 0
+        for column in rows.columns.values():
             column[places] = column.dtype == np.bool_  # as `BoundedTable.wipe` leaves them
         connection.execute(f"UPDATE ring_rows SET rows = ? {where}", (pack(rows), ring, first))
     return places
@@ -54,17 +54,14 @@ def _overwrite(connection: sqlite3.Connection, ring: str, first: int, keys: Keys
 def _drop(connection: sqlite3.Connection, number: int, keys: Keys, gone: Ints) -> None:
     """Drop from one saved change what it holds of such keys, or of the rows that they had."""
     (blob,) = connection.execute("SELECT rows FROM ring_changes WHERE id = ?", (number,)).fetchone()
-    change: dict[str, Any] = unpack(blob)
-    kept = ~(np.isin(change["keys"], keys) | np.isin(change["rows"], gone))
+    change = restored(unpack(blob), ChangedRows)
+    kept = ~(np.isin(change.keys, keys) | np.isin(change.rows, gone))
     if kept.all():
         return
     if not kept.any():
         connection.execute("DELETE FROM ring_changes WHERE id = ?", (number,))
         return
-    rest = {
-        "rows": change["rows"][kept],
-        "keys": change["keys"][kept],
-        "columns": {name: column[kept] for name, column in change["columns"].items()},
-    }
+    columns = {name: column[kept] for name, column in change.columns.items()}
+    rest = ChangedRows(change.keys[kept], columns, change.rows[kept])
     query = "UPDATE ring_changes SET newest = ?, rows = ? WHERE id = ?"
-    connection.execute(query, (int(rest["rows"].max()), pack(rest), number))
+    connection.execute(query, (int(rest.rows.max()), pack(rest), number))

@@ -84,7 +84,7 @@ def test_other_metrics_and_models_and_objectives_stay() -> None:
     found, other = rig(**settings), rig(**settings)
     for each in (found, other):
         reference = each.engine.snapshot()
-        assert reference["tasks"]["t"]["series"] == []
+        assert reference.tasks["t"].series == []
         alarmed(each, ("erm", "irm"))
     ask(found.engine)
     reports, plain = more(found, 300), more(other, 300)
@@ -136,7 +136,7 @@ def test_what_was_asked_is_kept_with_the_series() -> None:
     alarmed(found)
     for i in range(22):
         ask(found.engine, reason=f"reason {i}")
-    [[_, _, series]] = found.engine.snapshot()["tasks"]["t"]["series"]
+    [(_, _, series)] = found.engine.snapshot().tasks["t"].series
     assert len(series.rebaselines) == 20
     assert series.rebaselines[-1] == {
         "metric": "accuracy", "reason": "reason 21", "time": 1.8e9, "window": 12,

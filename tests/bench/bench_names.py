@@ -39,10 +39,10 @@ def table(names: int = 1_000_000) -> Iterator[str]:
         rig.feed(named(start))
         done = start + CHUNK
         if done % (names // 10) == 0:
-            state = rig.engine.snapshot()["tasks"]["t"]
+            state = rig.engine.snapshot().tasks["t"]
             found.append(resident())
-            kept, dropped = len(state["dropped"]), rig.engine.view().series_dropped
-            yield f"{done:>10,} {found[-1] / 1e6:>5.1f} {len(state['series']):>8} {kept:>12,} {dropped:>20,}"
+            kept, dropped = len(state.dropped), rig.engine.view().series_dropped
+            yield f"{done:>10,} {found[-1] / 1e6:>5.1f} {len(state.series):>8} {kept:>12,} {dropped:>20,}"
     more = found[-1] / found[0] - 1
     yield f"last beside first {more:+.1%}  {'flat' if more <= FLAT else 'NOT FLAT'} (at most {FLAT:+.0%})"
 

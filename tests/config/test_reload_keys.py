@@ -200,7 +200,7 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
     ),
     "tasks.*.labels.max_waiting": (
         {"labels": {"max_waiting": 2000}}, {"labels": {"max_waiting": 1000}}, labels(1500), rows(10),
-        lambda _, found: len(found.engine.snapshot()["tasks"]["t"]["join"]["labels"]["keys"]),
+        lambda _, found: len(found.engine.snapshot().tasks["t"].join.labels.keys),
     ),
     "tasks.*.labels.max_bytes": (
         {"labels": {"max_answers": 1000}}, {"labels": {"max_answers": 1000, "max_bytes": 1_000_000}},

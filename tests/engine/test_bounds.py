@@ -85,8 +85,8 @@ def test_names_that_rotate_for_ever_cost_no_memory_beyond_a_bound():
         rig.feed(
             {"id": name, "time": 1.7e9, "model": name, "scores": [0.5, 0.5], "label": "ok"} for name in names
         )
-        state = rig.engine.snapshot()["tasks"]["t"]
-        sizes.append((len(state["series"]), len(state["dropped"]), len(state["join"]["answers"]["keys"])))
+        state = rig.engine.snapshot().tasks["t"]
+        sizes.append((len(state.series), len(state.dropped), len(state.join.answers.keys)))
     assert sizes[2:] == [sizes[2]] * 10
     assert sizes[-1][:2] == (5, 10_000)
     assert rig.engine.view().series_dropped == 60_000 - 4

@@ -93,7 +93,7 @@ def test_a_snapshot_shares_nothing_with_the_engine():
 
 def test_a_snapshot_of_another_format_is_refused():
     rig = Rig()
-    state = rig.engine.snapshot() | {"format": SNAPSHOT_FORMAT + 1}
+    state = msgspec.structs.replace(rig.engine.snapshot(), format=SNAPSHOT_FORMAT + 1)
     with pytest.raises(
         ValueError,
         match=f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {SNAPSHOT_FORMAT + 1}",

@@ -11,6 +11,7 @@ from monitor.engine.clock import LEAP_SECONDS, EventClock
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
 from monitor.stats.estimate.hajek import WeightedCounts
 from tests.engine.test_engine import reference
+from tests.plain_state import through_msgpack
 from tests.streams import CLASSES, Rig, answers, lines, task
 
 AGEING = {"size": 1000, "min_size": 20, "max_age_seconds": 60}
@@ -148,7 +149,7 @@ def test_the_event_clock_does_not_depend_on_the_cuts():
     pieces = []
     for part in np.array_split(times, 37):
         pieces.append(clock.advance(part))
-        clock = EventClock(clock.snapshot())
+        clock = through_msgpack(clock)
     assert np.array_equal(np.concatenate(pieces), whole)
 
 

@@ -187,12 +187,12 @@ class TestInTheDaemon:
         found_rig = rig(reference())
         found_rig.feed(answers(np.random.default_rng(2), 150))
         state = found_rig.engine.snapshot()
-        [series] = state["tasks"]["t"]["series"]
-        kept = series[2].calibration.predictive
-        older = msgspec.structs.replace(series[2].calibration, predictive=None)
-        series[2] = msgspec.structs.replace(series[2], calibration=older)
+        [(model, group, series)] = state.tasks["t"].series
+        kept = series.calibration.predictive
+        older = msgspec.structs.replace(series.calibration, predictive=None)
+        state.tasks["t"].series[:] = [(model, group, msgspec.structs.replace(series, calibration=older))]
         again = found_rig.settings.build(state)
-        [[_, _, now]] = again.snapshot()["tasks"]["t"]["series"]
+        [(_, _, now)] = again.snapshot().tasks["t"].series
         assert same(now.calibration.predictive, kept)
 
     def test_another_calibration_keeps_them_unless_its_rows_tell_its_error(self):

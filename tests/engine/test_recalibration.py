@@ -13,7 +13,6 @@ import pytest
 
 from monitor.config.root import Task
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult, recalibrate
-from monitor.engine.snapshot import without_baseline
 from monitor.reports.views import SeriesState
 from monitor.reports.window_report import WindowReport, to_json
 from tests.engine.labels.test_audit import labels_of
@@ -241,7 +240,7 @@ def test_another_version_of_the_model_drops_it_and_is_not_fitted_on_rows_before(
 def test_a_new_reference_is_not_joined_by_rows_that_it_may_hold() -> None:
     found, _ = due_rig()
     state = found.engine.snapshot()
-    state["tasks"]["t"] = without_baseline(state["tasks"]["t"])
+    state.tasks["t"] = state.tasks["t"].without_baseline()
     found.engine = found.settings.build(state)
     assert found.engine.refits() == []
     found.feed(stream(300, start=1.7e9 + 9000))

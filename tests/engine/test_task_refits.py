@@ -307,9 +307,9 @@ def test_what_is_forgotten_by_id_is_in_no_later_fit(tmp_path: Any) -> None:
     saved = store.load()
     store.close()
     for engine in (found.engine, found.settings.build(assembled(saved.parts, saved.rings))):
-        pool = engine.snapshot()["tasks"]["t"]["refits"]["pool"]
-        assert len(pool["keys"]) == 150
-        assert not np.isin(gone, pool["keys"]).any()
+        pool = engine.snapshot().tasks["t"].refits.pool
+        assert len(pool.keys) == 150
+        assert not np.isin(gone, pool.keys).any()
         [job] = engine.refits()
         assert (len(job.labels), int((job.labels >= 0).sum())) == (198, 149)
 

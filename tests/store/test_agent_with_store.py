@@ -154,7 +154,7 @@ def test_a_state_of_another_format_is_refused_with_what_to_do(tmp_path):
     store = Store(tmp_path)
     rig.feed(answers(np.random.default_rng(0), 10))
     changes = rig.engine.changes()
-    changes.parts["engine"]["format"] = 99
+    changes.parts["engine"] = msgspec.structs.replace(changes.parts["engine"], format=99)
     store.commit(changes, config=tasks_as_json(dict(rig.settings.tasks)))
     with pytest.raises(StoreError, match=r"cannot be read by this version .*; move the store away"):
         resume(rig.settings, store.load())

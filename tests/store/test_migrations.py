@@ -93,12 +93,16 @@ def test_every_piece_of_a_store_from_before_state_had_types_is_taken_over(tmp_pa
     store.close()
     resumed = resume(rig.settings, saved)
     assert (resumed.reports, resumed.forgotten) == ([], [])
-    found, expected = unpack(pack(resumed.engine.snapshot())), assembled(saved.parts, saved.rings)
-    for task in expected["tasks"].values():
-        del task["revisions"]["names"]  # by them the store has found the windows' lines
+    states = resumed.engine.snapshot(), assembled(saved.parts, saved.rings)
+    found, expected = (unpack(pack(state)) for state in states)
+    for name, task in expected["tasks"].items():
+        del task["revisions"]["names"], found["tasks"][name]["revisions"]["names"]  # to find lines in a store
         for _, _, series in task["series"]:
             (series["recalibration"] or {}).pop("tried", None)  # each loss of trust is noticed now
-    draws = found["tasks"]["pooled"]["refits"].pop("draws")
+    refits = found["tasks"]["pooled"]["refits"]
+    view = refits["view"]
+    assert (view.pop("number"), view.pop("under_way")) == (refits["schedule"]["number"], False)
+    draws = refits.pop("draws")
     assert (len(draws["keys"]), expected["tasks"]["pooled"]["refits"].pop("draws")) == (0, None)
     np.testing.assert_equal(known(found), known(expected))
 

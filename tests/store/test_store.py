@@ -85,7 +85,7 @@ def test_only_what_changed_is_written(tmp_path):
     rig.feed(answers(np.random.default_rng(2), 10, "b", start=1.71e9))
     changes = rig.engine.changes()
     assert set(changes.parts) == {"engine", "task/t", "series/1/t"}
-    assert {ring.name: len(ring.added["keys"]) for ring in changes.rings} == {"answers/t": 10}
+    assert {ring.name: len(ring.added.keys) for ring in changes.rings} == {"answers/t": 10}
 
 
 def test_the_disk_is_bounded_by_the_rings_and_by_keep_reports(tmp_path):

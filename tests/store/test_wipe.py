@@ -90,8 +90,8 @@ def test_an_earlier_use_of_an_id_goes_too(tmp_path: Path) -> None:
     store.commit(rig.engine.changes())
     assert not on_disk(tmp_path, "again")
     pieces = store.load().rings["answers/t"]
-    assert not pieces["keys"].any()
-    assert not pieces["columns"]["time"].any()
+    assert not pieces.keys.any()
+    assert not pieces.columns["time"].any()
     store.close()
 
 
@@ -104,7 +104,7 @@ def test_nothing_to_forget_changes_nothing(tmp_path: Path) -> None:
     assert rig.engine.forget(id_keys(["absent"])).answers == 0
     store.commit(Changes({}, rig.engine.changes().rings))
     after = store.load()
-    assert before.rings["answers/t"]["keys"].tolist() == after.rings["answers/t"]["keys"].tolist()
+    assert before.rings["answers/t"].keys.tolist() == after.rings["answers/t"].keys.tolist()
     with pytest.raises(KeyError):
         rig.engine.forget(id_keys(["absent"]), "no such task")
     store.close()

@@ -8,7 +8,7 @@ from typing import Any
 from monitor.base.records import Chunk, Ints, Keys, LabelBatch
 from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
-from monitor.engine.arena.engine import ArenaEngine, ArenaSettings
+from monitor.engine.arena.engine import ArenaEngine, ArenaSettings, ArenaState
 from monitor.engine.chunks import TimedBatch
 from monitor.engine.labels.columns import Forgotten
 from monitor.engine.labels.table import BoundedTable
@@ -21,11 +21,11 @@ class Arenas(Mapping[str, ArenaEngine]):
     Parameters
     ----------
     settings : mapping of str to Arena
-    resume : mapping of str to mapping, optional
-        What `snapshot` gave; of arenas that are not configured any more it is passed over.
+    resume : mapping of str to ArenaState, optional
+        Of arenas that are not configured any more it is passed over.
     """
 
-    def __init__(self, settings: Mapping[str, Arena], resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Arena], resume: Mapping[str, ArenaState] | None = None) -> None:
         saved = resume or {}
         self._arenas = {
             name: ArenaSettings(name, arena).build(saved.get(name)) for name, arena in settings.items()
@@ -70,10 +70,6 @@ class Arenas(Mapping[str, ArenaEngine]):
     def forget(self, ids: Keys, task: str) -> list[Forgotten]:
         """Let go of all that is known by these ids, in one arena or, for ``""``, in all."""
         return [arena.forget(ids) for name, arena in self.items() if task in ("", name)]
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything that they need to go on from here, but their settings."""
-        return {name: arena.snapshot() for name, arena in self.items()}
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
         """What changed since the last call; see `Engine.changes`."""

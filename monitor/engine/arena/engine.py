@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from monitor.base.codec import restored
-from monitor.base.records import Batch, Floats, Ints, LabelBatch
+from monitor.base.records import Batch, Floats, Ints, Keys, LabelBatch
 from monitor.base.state_changes import RingChange
 from monitor.config.arena import Arena
 from monitor.engine.arena.join import ComparisonJoin
 from monitor.engine.chunks import TimedBatch
+from monitor.engine.labels.ageing import Marks
 from monitor.engine.labels.columns import Forgotten
+from monitor.engine.labels.join import JoinState
 from monitor.engine.report_order import OrderedReport, StreamPosition
 from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
 from monitor.reports.arena_report import ArenaReport
@@ -38,9 +40,24 @@ class ArenaSettings:
     name: str
     arena: Arena
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> ArenaEngine:
+    def build(self, resume: ArenaState | None = None) -> ArenaEngine:
         """The engine, from the start or from where a snapshot left it."""
         return ArenaEngine(self, resume)
+
+
+class ArenaState(msgspec.Struct, frozen=True):
+    """Everything that an arena needs to go on from where it was, but its settings.
+
+    `names` are the models by number, `beyond` those beyond the cap, `last` is the line of the last report.
+    """
+
+    join: JoinState = JoinState()
+    ageing: Marks | None = None
+    names: list[str] = []
+    beyond: list[str] = []
+    count: dict[str, int] = {}
+    window: WindowState | None = None
+    last: bytes = b""
 
 
 class ArenaEngine:
@@ -52,24 +69,20 @@ class ArenaEngine:
         Models beyond the cap, counted once each.
     """
 
-    def __init__(self, settings: ArenaSettings, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, settings: ArenaSettings, resume: ArenaState | None = None) -> None:
+        state = resume or ArenaState()
         self.settings = settings
-        self.join = ComparisonJoin(settings.arena.labels, state)
-        self._names: list[str] = list(state.get("names", ()))
-        self._beyond: set[str] = set(state.get("beyond", ()))
-        self._count = {"used": 0, "duplicates": 0, "shed": 0} | dict(state.get("count", {}))
-        self._last: ArenaReport | None = None
-        if state.get("last"):
-            last = from_json(state["last"])
-            self._last = last if isinstance(last, ArenaReport) else None
+        self.join = ComparisonJoin(settings.arena.labels, state.join, state.ageing)
+        self._names, self._beyond = list(state.names), set(state.beyond)
+        self._count = {"used": 0, "duplicates": 0, "shed": 0} | state.count
+        last = from_json(state.last) if state.last else None
+        self._last = last if isinstance(last, ArenaReport) else None
         for name in settings.arena.models:  # one that never answers must show, as unknown
             self._number(name)
         size = settings.arena.window
         series = SeriesName(settings.name)
         window = CountWindow(size.size, size.min_size, size.max_age_seconds, series)
-        saved = state.get("window")
-        self._overdue, self._window = _resumed(window, saved and restored(saved, WindowState))
+        self._overdue, self._window = _resumed(window, state.window)
 
     @property
     def dropped(self) -> int:
@@ -151,26 +164,25 @@ class ArenaEngine:
         closed = self._window.close("end")
         return [*self._take_overdue(), *([self._report(closed)] if closed else [])]
 
-    def forget(self, ids: Any) -> Forgotten:
+    def forget(self, ids: Keys) -> Forgotten:
         """Let go of all that is known by these ids; what was reported of them stays."""
         return self.join.forget(ids)
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> ArenaState:
         """The snapshot without its rings."""
-        return {
-            **self.join.counts(),
-            "names": list(self._names),
-            "beyond": sorted(self._beyond),
-            "count": dict(self._count),
-            "window": self._window.snapshot(),
-            "last": self._last.line if self._last else b"",
-        }
+        return ArenaState(
+            self.join.logic.counts(),
+            self.join.ageing.snapshot(),
+            list(self._names),
+            sorted(self._beyond),
+            dict(self._count),
+            self._window.snapshot(),
+            self._last.line if self._last else b"",
+        )
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> ArenaState:
         """Everything that the arena needs to go on from here, but its settings."""
-        state = self.counts()
-        rings = {kind: ring.snapshot() for kind, ring in self.join.logic.rings.items()}
-        return state | {"join": state["join"] | rings}
+        return msgspec.structs.replace(self.counts(), join=self.join.logic.snapshot())
 
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
         """What changed since the last call; `confirm` or `retract` the rings' part."""

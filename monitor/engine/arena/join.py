@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +10,9 @@ from numpy.typing import NDArray
 from monitor.base.records import NO_ID, Batch, Floats, Ints, Keys, LabelBatch, mix
 from monitor.base.state_changes import ARENA_RINGS
 from monitor.config.labels import LabelsConfig
-from monitor.engine.labels.ageing import Ageing
+from monitor.engine.labels.ageing import Ageing, Marks
 from monitor.engine.labels.columns import Answers, Forgotten, weights
-from monitor.engine.labels.join import LabelJoin, LabelJoinLogic
+from monitor.engine.labels.join import JoinState, LabelJoin, LabelJoinLogic
 from monitor.engine.labels.matching import labels_along, merged
 from monitor.engine.labels.table import BoundedTable
 from monitor.stats.pairwise.standing import Comparisons
@@ -33,12 +31,14 @@ class ComparisonJoin:
     Parameters
     ----------
     labels : LabelsConfig
-    resume : mapping, optional
-        What `snapshot` gave.
+    resume : JoinState, optional
+    marks : Marks, optional
+        Of the rows' ages.
     """
 
-    def __init__(self, labels: LabelsConfig, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(
+        self, labels: LabelsConfig, resume: JoinState | None = None, marks: Marks | None = None
+    ) -> None:
         self._horizon_seconds = labels.horizon_seconds
         self.logic: LabelJoinLogic = LabelJoin(
             horizon_days=labels.horizon_days,
@@ -46,17 +46,13 @@ class ComparisonJoin:
             max_waiting=labels.max_waiting,
             max_bytes=labels.max_bytes,
             series_per_answer=2,
-        ).build(state.get("join"))
-        self._ageing = Ageing(self.rings, labels.horizon_seconds, state.get("ageing"))
+        ).build(resume)
+        self.ageing = Ageing(self.rings, labels.horizon_seconds, marks)
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by kind."""
         return {ARENA_RINGS[kind]: ring for kind, ring in self.logic.rings.items()}
-
-    def counts(self) -> dict[str, Any]:
-        """The snapshot without its rings."""
-        return {"join": self.logic.counts(), "ageing": self._ageing.snapshot()}
 
     def is_new(self, batch: Batch, sequence: Ints) -> tuple[Batch, NDArray[np.bool_]]:
         """The comparisons, each with a key, and which of them are no duplicates.
@@ -141,7 +137,7 @@ class ComparisonJoin:
 
     def tick(self, now: float) -> None:
         """Let go of rows that have come of age."""
-        self._ageing.step(now, lambda kind, rows: self.logic.expire(_KINDS[kind], rows))
+        self.ageing.step(now, lambda kind, rows: self.logic.expire(_KINDS[kind], rows))
 
 
 _KINDS = {ring: kind for kind, ring in ARENA_RINGS.items()}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from monitor.base.records import Ints
 from monitor.engine.labels.table import BoundedTable
@@ -14,6 +13,9 @@ HORIZONS_KEPT = 2
 Labels and repeated ids are told by the records' own times, and a record may arrive long after its time.
 With two horizons nothing changes for a feed, or an agent, that is up to one horizon behind.
 """
+
+Marks = list[tuple[float, dict[str, int]]]
+"""Times with how many rows of each ring had come by then; in a snapshot the last is how many are gone."""
 
 _MARKS = 20  # while one row is kept
 _ROWS_AT_ONCE = 1 << 16  # of a ring at one step: some ten milliseconds
@@ -28,7 +30,7 @@ class Ageing:
     ----------
     rings : mapping of str to BoundedTable
     horizon_seconds : float
-    resume : list of (float, dict), optional
+    resume : Marks, optional
         What `snapshot` gave.
 
     Examples
@@ -46,12 +48,12 @@ class Ageing:
     """
 
     def __init__(
-        self, rings: Mapping[str, BoundedTable], horizon_seconds: float, resume: Sequence[Any] | None = None
+        self, rings: Mapping[str, BoundedTable], horizon_seconds: float, resume: Marks | None = None
     ) -> None:
         self._rings = rings
         self._keep = HORIZONS_KEPT * horizon_seconds
         # A ring may have been begun anew since: what was noted of the one before says nothing of its rows.
-        self._marks: list[tuple[float, dict[str, int]]] = []
+        self._marks: Marks = []
         self._gone: dict[str, int] = {}
         if resume is not None:
             *marks, (_, gone) = resume
@@ -61,9 +63,9 @@ class Ageing:
     def _known(self, numbers: Mapping[str, int]) -> dict[str, int]:
         return {k: min(n, self._rings[k].span[1]) for k, n in numbers.items() if k in self._rings}
 
-    def snapshot(self) -> list[Any]:
-        """Pairs: the time of each mark with how many rows of each ring had come by then; last those gone."""
-        return [*([time, dict(numbers)] for time, numbers in self._marks), [0.0, dict(self._gone)]]
+    def snapshot(self) -> Marks:
+        """The marks, and last how many rows are gone."""
+        return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
     def step(self, now: float, before: Callable[[str, Ints], None] | None = None) -> None:
         """Wipe what has come of age, some of it at a time.

@@ -6,7 +6,6 @@ counts as drawn whatever becomes of its label, also where one had come before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from monitor.base.records import Floats, Ints, Keys, LabelBatch, mix
+from monitor.base.state_changes import RingState
 from monitor.engine.labels.columns import Horizon
 from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
@@ -74,8 +74,7 @@ class Draws:
         Kept at most, oldest out first.
     horizon_days : float
         A label further than this from its row's answer is of another use of the id.
-    resume : mapping, optional
-        A snapshot of the ring.
+    resume : RingState, optional
 
     Attributes
     ----------
@@ -94,7 +93,7 @@ class Draws:
     ([2, -1], 90, 1)
     """
 
-    def __init__(self, limit: int, horizon_days: float, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, limit: int, horizon_days: float, resume: RingState | None = None) -> None:
         self._horizon = Horizon(horizon_days * 86_400.0)
         self.ring = BoundedTable(_COLUMNS, limit, resume)
 

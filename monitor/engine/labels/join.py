@@ -18,10 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch
+from monitor.base.state_changes import RingState
 from monitor.engine.labels.bounds import rows_within
 from monitor.engine.labels.columns import (
     LABEL_COLUMNS,
@@ -100,9 +102,22 @@ class LabelJoin:
         within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored)
         return rows_within(self.max_bytes, *within)
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> LabelJoinLogic:
+    def build(self, resume: JoinState | None = None) -> LabelJoinLogic:
         """The logic, from the start or from where a snapshot left it."""
         return LabelJoinLogic(self, resume)
+
+
+class JoinState(msgspec.Struct, frozen=True):
+    """What a join keeps; its rings are left out where they are saved row by row."""
+
+    outcomes: dict[str, int] = {}
+    waiting: int = 0
+    forgotten: int = 0
+    named: bool = False
+    newest: float = -np.inf
+    lags: list[float] = []
+    answers: RingState | None = None
+    labels: RingState | None = None
 
 
 class LabelJoinLogic:
@@ -124,44 +139,39 @@ class LabelJoinLogic:
     out. An answer that comes later still, out of order, takes it all the same.
     """
 
-    def __init__(self, settings: LabelJoin, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, settings: LabelJoin, resume: JoinState | None = None) -> None:
+        state = resume or JoinState()
         self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
         most_answers, self._most_labels = settings.rows
         self._scored = settings.scored
         columns = answer_columns(settings.series_per_answer, settings.scored)
-        self._answers = BoundedTable(columns, most_answers, state.get("answers"))
-        self._labels = BoundedTable(LABEL_COLUMNS, self._most_labels, state.get("labels"))
+        self._answers = BoundedTable(columns, most_answers, state.answers)
+        self._labels = BoundedTable(LABEL_COLUMNS, self._most_labels, state.labels)
         self.outcomes: Counter[LabelOutcome] = Counter(
-            {LabelOutcome(name): count for name, count in state.get("outcomes", {}).items()}
+            {LabelOutcome(name): count for name, count in state.outcomes.items()}
         )
-        self.waiting: int = state.get("waiting", 0)
-        self.forgotten: int = state.get("forgotten", 0)
-        self._named: bool = state.get("named", False)  # whether any label ever named a model
-        self._newest: float = state.get("newest", -np.inf)
-        self._lags = deque[float](state.get("lags", ()), maxlen=_LAGS_KEPT)
+        self.waiting, self.forgotten = state.waiting, state.forgotten
+        self._named = state.named  # whether any label ever named a model
+        self._newest = state.newest
+        self._lags = deque(state.lags, maxlen=_LAGS_KEPT)
         self._looked_at = float(self._horizon.mark(self._newest))
         self._last = Clock(np.array([-1]), np.array([-np.inf]))
 
-    def snapshot(self) -> dict[str, Any]:
-        """All that is kept, as arrays and plain numbers. To be taken between two steps."""
-        return {**self.counts(), "answers": self._answers.snapshot(), "labels": self._labels.snapshot()}
+    def snapshot(self) -> JoinState:
+        """All that is kept. To be taken between two steps."""
+        rings = {kind: ring.snapshot() for kind, ring in self.rings.items()}
+        return msgspec.structs.replace(self.counts(), **rings)
 
     @property
     def rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by name."""
         return {"answers": self._answers, "labels": self._labels}
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> JoinState:
         """The snapshot without its rings."""
-        return {
-            "outcomes": {outcome.value: count for outcome, count in self.outcomes.items()},
-            "waiting": self.waiting,
-            "forgotten": self.forgotten,
-            "named": self._named,
-            "newest": self._newest,
-            "lags": list(self._lags),
-        }
+        outcomes = {outcome.value: count for outcome, count in self.outcomes.items()}
+        lags = list(self._lags)
+        return JoinState(outcomes, self.waiting, self.forgotten, self._named, self._newest, lags)
 
     @property
     def lag_seconds(self) -> float | None:

@@ -10,7 +10,6 @@ belong to them, and no label can reach them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from monitor.base.records import NO_ID, Floats, Ints, Keys
+from monitor.base.state_changes import RingState
 from monitor.engine.labels.columns import Horizon, Matches, answer_keys, model_code
 from monitor.engine.labels.matching import repeats
 from monitor.engine.labels.table import BoundedTable
@@ -103,7 +103,7 @@ class ScorePoolSettings:
             found[f"scores/{model}"] = np.dtype((np.float32, self.classes))
         return found
 
-    def build(self, answers: BoundedTable, resume: Mapping[str, Any] | None = None) -> ScorePool:
+    def build(self, answers: BoundedTable, resume: RingState | None = None) -> ScorePool:
         """The pool over a join's answers, from the start or from where a snapshot left it."""
         return ScorePool(self, answers, resume)
 
@@ -118,7 +118,7 @@ class ScorePool:
     """
 
     def __init__(
-        self, settings: ScorePoolSettings, answers: BoundedTable, resume: Mapping[str, Any] | None = None
+        self, settings: ScorePoolSettings, answers: BoundedTable, resume: RingState | None = None
     ) -> None:
         self._settings = settings
         self._answers = answers

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from monitor.base.names import REALISED
+from monitor.base.records import Floats, Ints
 from monitor.engine.labels.tally import Cell, Cells, Tally
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, revised, to_json
@@ -87,9 +89,27 @@ class Revisions:
         if not self.horizon_seconds > 0:
             raise ValueError(f"horizon_seconds must be above 0, got {self.horizon_seconds}")
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> RevisionsLogic:
+    def build(self, resume: RevisionsState | None = None) -> RevisionsLogic:
         """The revisions, from the start or from where a snapshot left them."""
         return RevisionsLogic(self, resume)
+
+
+class RevisionsState(msgspec.Struct, frozen=True):
+    """The closed windows that labels may still reach: columns, and the newest window by series.
+
+    A store has the `lines` in its reports and finds them by the series' `names`, model and group; None is one
+    that it has dropped, as it keeps too few.
+    """
+
+    series: Ints
+    window: Ints
+    revision: Ints
+    told: Ints
+    end_time: Floats
+    newest: list[tuple[int, int]]
+    missed: int
+    names: list[tuple[str, str]] = []
+    lines: list[str | None] = []
 
 
 class RevisionsLogic:
@@ -103,7 +123,7 @@ class RevisionsLogic:
         Whether there is something that no checkpoint has saved yet.
     """
 
-    def __init__(self, settings: Revisions, resume: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, settings: Revisions, resume: RevisionsState | None = None) -> None:
         self._settings = settings
         self._tallies: list[Tally] = []
         self._kept: OrderedDict[Cell, _Kept] = OrderedDict()  # in the order of closing
@@ -223,31 +243,31 @@ class RevisionsLogic:
             self._reports.pop(key, None)
         return found
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> RevisionsState:
         """The snapshot without its lines: they are in the reports, by series, window and revision."""
         kept = list(self._kept.values())
         keys = np.array(list(self._kept), dtype=np.int64).reshape(-1, 2)
-        return {
-            "series": keys[:, 0].astype(np.int32),
-            "window": keys[:, 1],
-            "revision": np.array([one.revision for one in kept], dtype=np.int32),
-            "told": np.array([one.told for one in kept], dtype=np.int64),
-            "end_time": np.array([one.end_time for one in kept], dtype=np.float64),
-            "newest": [[series, window] for series, window in self._newest.items()],
-            "missed": self.missed,
-        }
+        return RevisionsState(
+            series=keys[:, 0].astype(np.int32),
+            window=keys[:, 1],
+            revision=np.array([one.revision for one in kept], dtype=np.int32),
+            told=np.array([one.told for one in kept], dtype=np.int64),
+            end_time=np.array([one.end_time for one in kept], dtype=np.float64),
+            newest=list(self._newest.items()),
+            missed=self.missed,
+        )
 
-    def snapshot(self) -> dict[str, Any]:
-        """All that is kept, as arrays, text and plain numbers."""
-        return {**self.counts(), "lines": [kept.line.decode() for kept in self._kept.values()]}
+    def snapshot(self) -> RevisionsState:
+        """All that is kept."""
+        lines = [kept.line.decode() for kept in self._kept.values()]
+        return msgspec.structs.replace(self.counts(), lines=lines)
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        columns: Sequence[Sequence[Any]] = [
-            state[name].tolist() for name in ("series", "window", "revision", "told", "end_time")
-        ]
-        for series, window, revision, told, end_time, line in zip(*columns, state["lines"], strict=True):
-            if line is not None:  # a store that keeps too few reports has dropped it
+    def _restore(self, state: RevisionsState) -> None:
+        arrays = state.series, state.window, state.revision, state.told, state.end_time
+        columns = [array.tolist() for array in arrays]
+        for series, window, revision, told, end_time, line in zip(*columns, state.lines, strict=True):
+            if line is not None:
                 self._kept[series, window] = _Kept(line.encode(), revision, told, end_time)
                 self._of_series.setdefault(series, deque()).append(window)
-        self._newest = dict(state["newest"])
-        self.missed = state["missed"]
+        self._newest = dict(state.newest)
+        self.missed = state.missed

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from monitor.base.records import Ints, Keys
-from monitor.base.state_changes import RingChange
+from monitor.base.state_changes import ChangedRows, RingChange, RingRows, RingState
 
 _FIRST_CAPACITY = 1024
 _ENTRIES_PER_ROW = 4  # table entries for each ring row: at most 60 % of them fill up between rebuilds
@@ -54,7 +54,7 @@ class BoundedTable:
         What each row carries beside its key. The key 0 is reserved: it is never found.
     capacity : int
         Rows kept at most, oldest out first; memory grows up to there as rows come. At most 500 million.
-    resume : mapping, optional
+    resume : RingState, optional
         A snapshot; of more rows than `capacity` the newest are taken. A column that it lacks is all 0, and
         one that is no longer wanted is left out.
 
@@ -72,7 +72,7 @@ class BoundedTable:
         self,
         columns: Mapping[str, DTypeLike],
         capacity: int,
-        resume: Mapping[str, Any] | None = None,
+        resume: RingState | None = None,
     ) -> None:
         if not 1 <= capacity <= LARGEST:
             raise ValueError(f"capacity must be from 1 to {LARGEST:,}, got {capacity:,}")
@@ -253,10 +253,9 @@ class BoundedTable:
             return np.arange(self._added)
         return (self._added + np.arange(self._limit)) % self._limit
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> RingState:
         """Keys and columns, oldest first; it shares nothing with the ring."""
-        rows = self.live()
-        return {"first": self._oldest, **self._rows(rows)}
+        return RingState(*self._rows(self.live()), self._oldest)
 
     def changes(self, name: str) -> RingChange | None:
         """What was added and changed since the last call, to be saved; None for nothing.
@@ -271,7 +270,8 @@ class BoundedTable:
             return None
         self._given = (self._saved, self._touched, self._wiped)
         self._saved, self._touched, self._touches, self._wiped = self._added, [], 0, []
-        return RingChange(name, self._base + start, self._rows(added), changed, self._oldest, wiped)
+        rows = RingRows(*self._rows(added))
+        return RingChange(name, self._base + start, rows, changed, self._oldest, wiped)
 
     def confirm(self) -> None:
         """What `changes` gave is saved."""
@@ -286,7 +286,7 @@ class BoundedTable:
             self._wiped = [*wiped, *self._wiped]
             self._given = None
 
-    def _changed(self, start: int) -> dict[str, Any] | None:
+    def _changed(self, start: int) -> ChangedRows | None:
         """The rows touched that stood before `start` and still do."""
         if not self._touched or start == self._added - len(self):
             return None
@@ -295,25 +295,25 @@ class BoundedTable:
         rows = rows[number < start]
         if not len(rows):
             return None
-        return {"rows": self._base + number[number < start], **self._rows(rows)}
+        return ChangedRows(*self._rows(rows), self._base + number[number < start])
 
     @property
     def _oldest(self) -> int:
         """Absolute number of the oldest row."""
         return self._base + self._added - len(self)
 
-    def _rows(self, rows: Ints) -> dict[str, Any]:
-        columns = {name: column[rows] for name, column in self._columns.items()}
-        return {"keys": self._keys[rows], "columns": columns}
+    def _rows(self, rows: Ints) -> tuple[Keys, dict[str, NDArray[Any]]]:
+        """Keys and columns."""
+        return self._keys[rows], {name: column[rows] for name, column in self._columns.items()}
 
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        self._base = state["first"] + max(0, len(state["keys"]) - self._limit)
-        keys = state["keys"][-self._limit :]
+    def _restore(self, state: RingState) -> None:
+        self._base = state.first + max(0, len(state.keys) - self._limit)
+        keys = state.keys[-self._limit :]
         self._allocate(max(self._capacity, len(keys)))
         self._keys[: len(keys)] = keys
         for name, column in self._columns.items():
-            if name in state["columns"]:
-                column[: len(keys)] = state["columns"][name][-self._limit :]
+            if name in state.columns:
+                column[: len(keys)] = state.columns[name][-self._limit :]
         self._added = self._saved = len(keys)
         self._rebuild()
 

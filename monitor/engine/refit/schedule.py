@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 import numpy as np
 
 
@@ -53,9 +52,19 @@ class RefitSchedule:
         if self.every_seconds is not None and not self.every_seconds > 0:
             raise ValueError(f"every_seconds must be above 0 or None, got {self.every_seconds}")
 
-    def build(self, resume: Mapping[str, Any] | None = None) -> RefitScheduleLogic:
+    def build(self, resume: ScheduleState | None = None) -> RefitScheduleLogic:
         """The schedule, from the start or from where a snapshot left it."""
         return RefitScheduleLogic(self, resume)
+
+
+class ScheduleState(msgspec.Struct, frozen=True):
+    """What a schedule has counted; `since` is the time from which it counts."""
+
+    due: bool = False
+    number: int = 0
+    windows: int = 0
+    labels: int = 0
+    since: float = np.inf
 
 
 class RefitScheduleLogic:
@@ -72,15 +81,11 @@ class RefitScheduleLogic:
         One has begun and not ended. Not part of the snapshot: a restart loses it, so that it is due again.
     """
 
-    def __init__(self, settings: RefitSchedule, resume: Mapping[str, Any] | None = None) -> None:
-        state: Mapping[str, Any] = resume or {}
+    def __init__(self, settings: RefitSchedule, resume: ScheduleState | None = None) -> None:
+        state = resume or ScheduleState()
         self._settings = settings
-        self.due: bool = state.get("due", False)
-        self.number: int = state.get("number", 0)
-        self.under_way = False
-        self._windows: int = state.get("windows", 0)
-        self._labels: int = state.get("labels", 0)
-        self._since: float = state.get("since", np.inf)
+        self.due, self.number, self.under_way = state.due, state.number, False
+        self._windows, self._labels, self._since = state.windows, state.labels, state.since
 
     def labels_came(self, count: int) -> None:
         """So many rows have got their first label."""
@@ -113,12 +118,7 @@ class RefitScheduleLogic:
         """The refit under way has ended, however it did."""
         self.under_way = False
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> ScheduleState:
         """All that is counted."""
-        return {
-            "due": self.due or self.under_way,
-            "number": self.number,
-            "windows": self._windows,
-            "labels": self._labels,
-            "since": self._since,
-        }
+        due = self.due or self.under_way
+        return ScheduleState(due, self.number, self._windows, self._labels, self._since)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from monitor.base.codec import plain
-from monitor.base.state_changes import assembled
+from monitor.base.state_changes import RingState, assembled
 from monitor.engine.engine import Engine
 from monitor.engine.labels import ageing
 from monitor.engine.labels.ageing import Ageing
@@ -17,6 +18,7 @@ from monitor.engine.labels.table import BoundedTable
 from monitor.reports.views import AgentView
 from monitor.store import Store
 from tests.accounting import assert_adds_up
+from tests.plain_state import same
 from tests.streams import Record, Rig, answers, lines, task
 
 DAY = 86_400.0
@@ -39,14 +41,15 @@ def labels(of: list[Record], lag: float = 60.0) -> list[Record]:
     return [{"id": row["id"], "label": "ok", "time": row["time"] + lag} for row in of]
 
 
-def rings(engine: Engine) -> dict[str, dict[str, Any]]:
-    state = engine.snapshot()["tasks"]["t"]
-    return state["join"] | state.get("refits", {})
+def rings(engine: Engine) -> dict[str, RingState]:
+    state = engine.snapshot().tasks["t"]
+    kept = msgspec.structs.asdict(state.join) | (msgspec.structs.asdict(state.refits) if state.refits else {})
+    return {kind: kept[kind] for kind in RINGS if kind in kept}
 
 
 def alive(engine: Engine) -> dict[str, int]:
     """By ring, how many rows can be found."""
-    return {kind: int((ring["keys"] != 0).sum()) for kind, ring in rings(engine).items() if kind in RINGS}
+    return {kind: int((ring.keys != 0).sum()) for kind, ring in rings(engine).items()}
 
 
 def days(rig: Rig, start: float, stop: float) -> None:
@@ -65,7 +68,7 @@ def test_rows_go_two_horizons_after_they_came_and_nothing_of_them_stays():
     days(rig, START + 2 * HORIZON + DAY, START + 2.2 * HORIZON)
     assert alive(rig.engine) == {"answers": 0, "labels": 0, "pool": 0}
     for kind in RINGS:
-        for name, column in rings(rig.engine)[kind]["columns"].items():
+        for name, column in rings(rig.engine)[kind].columns.items():
             assert (column == (column.dtype == np.bool_)).all(), (kind, name)
 
 
@@ -78,7 +81,7 @@ def test_what_came_later_stays_its_own_time():
     # Of forty days twenty have passed the two horizons but for the step of a day in which they are noted.
     assert 19 * 100 <= alive(rig.engine)["answers"] <= 22 * 100
     kept = rings(rig.engine)["answers"]
-    assert kept["columns"]["time"][kept["keys"] != 0].min() >= START + 18 * DAY
+    assert kept.columns["time"][kept.keys != 0].min() >= START + 18 * DAY
 
 
 def test_a_label_that_waited_till_then_is_expired_and_everything_adds_up():
@@ -204,20 +207,18 @@ def test_they_go_from_the_file_too(tmp_path: Path, every: int) -> None:
         if step % every == 0:
             store.commit(rig.engine.changes(), reports)
             rig.engine.confirm()
-        written = written or rings(rig.engine)["answers"]["keys"][:1].tobytes()
+        written = written or rings(rig.engine)["answers"].keys[:1].tobytes()
     store.commit(rig.engine.changes())
     rig.engine.confirm()
     saved = store.load()
     again = rig.settings.build(assembled(saved.parts, saved.rings))
     assert alive(again) == alive(rig.engine)
     assert alive(again)["answers"] < 60 * 40
-    np.testing.assert_equal(
-        again.snapshot()["tasks"]["t"]["join"], rig.engine.snapshot()["tasks"]["t"]["join"]
-    )
+    assert same(again.snapshot().tasks["t"].join, rig.engine.snapshot().tasks["t"].join)
     store.close()
     rest = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert written not in rest, "the hash of the first id"
-    assert rings(rig.engine)["answers"]["keys"][-1:].tobytes() in rest
+    assert rings(rig.engine)["answers"].keys[-1:].tobytes() in rest
 
 
 def test_without_a_store_nothing_is_kept_of_what_went():

@@ -14,7 +14,6 @@ from monitor.base.results import Estimate
 from monitor.config.root import Bound
 from monitor.engine.labels.follow import BiasFollower, BiasState
 from monitor.engine.objective import Objective
-from monitor.engine.snapshot import without_baseline
 from monitor.engine.task_refits import Published
 from monitor.reports.reader import from_json
 from monitor.reports.views import ObjectiveState
@@ -230,7 +229,7 @@ def test_what_labels_said_of_another_baseline_is_forgotten() -> None:
     found = rig()
     found.feed(stream())
     state = found.engine.snapshot()
-    state["tasks"]["t"] = without_baseline(state["tasks"]["t"])
+    state.tasks["t"] = state.tasks["t"].without_baseline()
     found.engine = found.settings.build(state)
     (series,) = found.engine.series["t"]
     assert series.checks.bias.labelled == 0

@@ -191,8 +191,8 @@ def test_an_id_that_is_used_again_is_drawn_no_more_and_a_wiped_one_neither() -> 
     rig.engine.forget(id_keys([labels[7]["id"]]))
     done = refit(job_of(rig))
     assert (done.drawn, done.missing_draws) == (38, 2)
-    left = rig.engine.snapshot()["tasks"]["t"]["refits"]["draws"]
-    assert id_keys([labels[7]["id"]])[0] not in left["columns"]["id"]
+    left = rig.engine.snapshot().tasks["t"].refits.draws
+    assert id_keys([labels[7]["id"]])[0] not in left.columns["id"]
 
 
 def test_draws_in_turn_have_the_chances_that_one_draw_after_another_has() -> None:

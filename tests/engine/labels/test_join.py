@@ -239,7 +239,7 @@ def test_answers_without_an_id_are_always_new_and_no_label_reaches_them() -> Non
     assert join.is_new(key_of(["", "", "x"]), np.array([0, 0, 0]), np.zeros(3)).tolist() == [True] * 3
     step(join, [(0, Answer("", 0, 0.0)), (1, Answer("", 0, 0.0))])
     state = join.snapshot()
-    assert (len(state["answers"]["keys"]), state["newest"]) == (0, -math.inf)
+    assert (len(state.answers.keys), state.newest) == (0, -math.inf)
 
 
 def test_answers_of_a_model_that_is_not_watched_hide_no_others() -> None:

@@ -68,8 +68,8 @@ def test_every_label_is_accounted_for_while_both_rings_overflow(seed: int) -> No
         step(join, records)
         assert received == sum(join.outcomes.values()) + join.waiting
         state = join.snapshot()
-        assert (len(state["answers"]["keys"]) <= 50, len(state["labels"]["keys"]) <= 1000) == (True, True)
-        assert join.waiting == int((~state["labels"]["columns"]["settled"]).sum())
+        assert (len(state.answers.keys) <= 50, len(state.labels.keys) <= 1000) == (True, True)
+        assert join.waiting == int((~state.labels.columns["settled"]).sum())
     assert min(join.outcomes[one] for one in LabelOutcome if one not in ("rejected", "shed")) > 0
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monitor.base.codec import plain
 from monitor.config.root import Task
 from monitor.engine.engine import Engine
 from monitor.engine.refit.fit import refit
@@ -134,7 +135,7 @@ def test_bounds_keep_the_newest_labels_and_the_newest_answers(pieces: int) -> No
     ]  # fmt: skip
     rig = Rig(pooled(max_rows=120, max_labelled=150))
     rig.feed_in_pieces(records, range(0, 1000, 1000 // pieces))
-    keys = rig.engine.snapshot()["tasks"]["t"]["refits"]["pool"]["keys"]
+    keys = rig.engine.snapshot().tasks["t"].refits.pool.keys
     [job] = rig.engine.refits()
     assert (len(keys), int((job.labels >= 0).sum()), int((job.labels < 0).sum())) == (150, 150, 120)
     assert (job.time, job.sequence) == (1.7e9 + 999, 2999)
@@ -195,9 +196,9 @@ def test_a_model_that_joins_or_leaves_the_list_leaves_the_others_labelled_rows()
 def test_the_pool_takes_nothing_where_nothing_is_refitted() -> None:
     rig = Rig(task(calibration=FOR_GOOD))
     rig.feed(stream(1))
-    state = rig.engine.snapshot()["tasks"]["t"]
-    assert "refits" not in state
-    assert not {"id", "scores"} & set(state["join"]["answers"]["columns"])
+    state = rig.engine.snapshot().tasks["t"]
+    assert "refits" not in plain(state)
+    assert not {"id", "scores"} & set(state.join.answers.columns)
     assert rig.engine.refits() == []
     assert rig.engine.view().refits == {}
 

@@ -285,7 +285,7 @@ def test_a_store_holds_each_line_once_and_gives_the_newest_back(tmp_path):
     rig, records, first = rig_with_a_window()
     saved_and_resumed(rig, first + rig.feed([label(r) for r in records[:2]]), tmp_path)
     changes = rig.engine.changes()
-    assert "lines" not in changes.parts["revisions/t"]
+    assert not changes.parts["revisions/t"].lines
     rig.engine.retract()
     later = rig.feed([label(r) for r in records[2:4]])
     assert shown(later) == [(0, 3, 4)]

@@ -69,7 +69,7 @@ class RingBesideDict(RuleBasedStateMachine):
         out = self.ring.overwritten_by(len(numbers)).tolist()
         due = max(0, len(self.slots) + len(numbers) - self.capacity)
         oldest = list(self.slots.values())[:due]
-        keys = self.ring.snapshot()["keys"][: len(out)].tolist()
+        keys = self.ring.snapshot().keys[: len(out)].tolist()
         assert keys == [slot[0] if slot else 0 for slot in oldest]
         rows = add(self.ring, numbers, self.inserted)
         assert all(row >= 0 for row in rows[-self.capacity :])
@@ -191,8 +191,8 @@ def test_a_snapshot_lists_rows_from_the_oldest_and_shares_nothing() -> None:
     ring = BoundedTable(COLUMNS, capacity=3)
     add(ring, [1, 2, 3, 4], 10)
     snapshot = ring.snapshot()
-    assert snapshot["keys"].tolist() == [2, 3, 4]
-    assert snapshot["columns"]["value"].tolist() == [11, 12, 13]
+    assert snapshot.keys.tolist() == [2, 3, 4]
+    assert snapshot.columns["value"].tolist() == [11, 12, 13]
     before = through_msgpack(snapshot)
     add(ring, [5], 14)
     ring.forget(ring.find(keys_of([4])))
@@ -221,13 +221,13 @@ def test_changes_to_rows_that_nobody_saves_are_not_remembered() -> None:
     change = ring.changes("r")
     assert change is not None
     assert change.changed is not None
-    assert change.changed["rows"].tolist() == list(range(50))
+    assert change.changed.rows.tolist() == list(range(50))
     ring.retract()
     ring.put("value", rows[60:61], 9)
     again = ring.changes("r")
     assert again is not None
     assert again.changed is not None
-    assert again.changed["rows"].tolist() == [*range(50), 60]
+    assert again.changed.rows.tolist() == [*range(50), 60]
 
 
 def test_while_the_table_is_moved_into_a_larger_one_every_row_is_found_and_no_forgotten_one() -> None:

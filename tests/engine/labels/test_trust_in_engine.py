@@ -11,7 +11,6 @@ import pytest
 
 from monitor.cli.journal import Journal
 from monitor.engine.labels.trust import ALARM, TrustState
-from monitor.engine.snapshot import without_baseline
 from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
 from monitor.reports.reader import from_json
@@ -152,8 +151,8 @@ def test_a_state_from_before_the_test_takes_it_up_with_what_its_reference_excuse
     found = rig()
     found.feed(stream(100))
     state = found.engine.snapshot()
-    for series in state["tasks"]["t"]["series"]:
-        series[2] = msgspec.structs.replace(series[2], trust=TrustState())
+    saved = state.tasks["t"].series
+    saved[:] = [(*names, msgspec.structs.replace(series, trust=TrustState())) for *names, series in saved]
     (series,) = found.settings.build(state).series["t"]
     assert series.checks.snapshot().trust.epsilon > 0.1
     assert series.view().trust is None
@@ -162,7 +161,7 @@ def test_a_state_from_before_the_test_takes_it_up_with_what_its_reference_excuse
 def test_a_new_baseline_keeps_lost_trust_until_the_fresh_test_is_passed():
     found = rig()
     found.feed(stream())
-    saved = without_baseline(found.engine.snapshot()["tasks"]["t"])["series"][0][2]
+    saved = found.engine.snapshot().tasks["t"].without_baseline().series[0][2]
     assert saved.trust.epsilon is msgspec.UNSET
     found.engine, _ = found.engine.reconfigured(found.settings, fresh=("t",))
     (one,) = found.engine.view().series

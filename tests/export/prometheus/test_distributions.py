@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monitor.engine.snapshot import without_baseline
 from monitor.stats.histograms import BIN_ENDS, BIN_NAMES, CalibrationCurve, ConfidenceHistogram, Distributions
 from tests.streams import CLASSES, Record, Rig, answers, task
 
@@ -118,8 +117,8 @@ def test_another_version_begins_the_current_curve_anew_and_counts_on_in_the_whol
 
 
 def test_another_baseline_keeps_what_was_counted(whole: Rig) -> None:
-    snapshot = whole.engine.snapshot()
-    state = {**snapshot, "tasks": {"t": without_baseline(snapshot["tasks"]["t"])}}
+    state = whole.engine.snapshot()
+    state.tasks["t"] = state.tasks["t"].without_baseline()
     (one,) = whole.settings.build(state).view().series
     assert one.distributions == replace(found_in(whole), current=CalibrationCurve())
 
