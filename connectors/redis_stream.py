@@ -12,7 +12,6 @@ from typing import Any
 
 from redis import Redis, exceptions
 
-from monitor.base.errors import SourceError
 from monitor.base.files import read_secret
 from monitor.base.source import Raw, RawMessages, Source, SourceCounts
 from monitor.config.redis import RedisSourceConfig
@@ -22,17 +21,11 @@ log = logging.getLogger(__name__)
 READ_BYTES, MOST_ENTRIES, MOST_CLAIMED, MOST_IN_FLIGHT = 4 << 20, 5000, 1000, 1_000_000
 ANSWER_SECONDS, POLL_SECONDS, FIRST_PAUSE, LONGEST_PAUSE = 5.0, 0.05, 0.1, 5.0
 _START, _END = b"0-0", b"%d-0" % (2**64 - 1)
+_ERRORS = (exceptions.RedisError, OSError)
 _PASSING = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError, OSError)
-_HINTS = {
-    "AuthenticationError": "check username and password_file",
-    "NoPermissionError": "allow the user +@stream, +@transaction, +@connection and the key of the stream",
-    "WRONGTYPE": "name the key of a stream",
-    "CERTIFICATE_VERIFY_FAILED": "see tls.ca",
-    "No such file": "see the files of tls, or the path of the socket",
-    "Timeout connecting": "see that it can be reached; without TLS its address begins with redis://",
-    "closed by server": "with TLS its address begins with rediss://",
-    "reset by peer": "with TLS its address begins with rediss://",
-}
+_AWAY = "source %s: %s; trying again"
+_GAP = "source %s: %d entries were deleted before they were read; keep more (MAXLEN), or read faster"
+_ENDS = "source %s: the stream ends at %s, before our %s: it was made anew, or has lost entries"
 Entry = tuple[bytes, dict[bytes, bytes] | None]  # an id and fields, none where it was deleted
 Position = dict[str, Any]
 
@@ -46,20 +39,12 @@ def connected(settings: RedisSourceConfig) -> Any:
     return client
 
 
-def explained(settings: RedisSourceConfig, error: Exception) -> SourceError:
-    """Redis' error as ours: a sentence that says what to do."""
-    hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in f"{type(error)} {error}"), "")
-    return SourceError(f"Redis at {settings.url}, stream {settings.stream}: {str(error).rstrip('.')}{hint}")
-
-
-def messages(
-    settings: RedisSourceConfig, entries: Sequence[Entry], after: Position | None = None
-) -> RawMessages:
+def messages(settings: RedisSourceConfig, entries: Sequence[Entry], after: Any = None) -> RawMessages:
     """Entries as messages; the last six digits of a place are what stands behind the hyphen of an id."""
     key, found = settings.field.encode(), [fields or {} for _, fields in entries]
     values = [each.get(key, b"no field %s among %s" % (key, b", ".join(each))) for each in found]
-    orders = [_order(entry) for entry, _ in entries]
-    places = [min(ms * 10**6 + min(number, 10**6 - 1), 2**63 - 1) for ms, number in orders]
+    ids = [_order(entry) for entry, _ in entries]
+    places = [min(ms * 10**6 + min(number, 10**6 - 1), 2**63 - 1) for ms, number in ids]
     events = settings.mapping is not None and settings.mapping.format is not None
     beside = [[(k.decode("utf-8", "replace"), v) for k, v in each.items() if k != key] for each in found]
     return RawMessages(values, settings.stream, places, headers=beside if events else None, after=after)
@@ -85,7 +70,8 @@ class RedisStream(Source[Position]):
         self._read, self._history, self._drift, self._most = b"", b"", 0, MOST_ENTRIES
         self._in_flight: deque[bytes] = deque()
         self._claimed: list[bytes] = []  # by a second consumer of ours, +claims: they come in no order
-        self._said_away, self._next_try, self._next_claim, self._pause = False, 0.0, 0.0, FIRST_PAUSE
+        self._said_away, self._said_name, self._pause = False, False, FIRST_PAUSE
+        self._next_try = self._next_claim = 0.0
 
     def open(self, positions: Mapping[str, Position]) -> None:
         if (position := positions.get(self._stream)) is not None:
@@ -101,6 +87,15 @@ class RedisStream(Source[Position]):
 
     def keep_alive(self) -> None:
         self._try(self._settle)
+
+    @classmethod
+    def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        try:
+            with connected(settings) as client:
+                entries = client.xrevrange(settings.stream, count=records)
+        except _ERRORS as error:
+            raise settings.explained(error) from error
+        return [messages(settings, entries[::-1])] if entries else []
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
         self._saved = positions.get(self._stream, self._saved)
@@ -126,15 +121,15 @@ class RedisStream(Source[Position]):
             found = step()
             self.up, self._said_away, self._pause = True, False, FIRST_PAUSE
             return found
-        except (exceptions.RedisError, OSError) as error:
+        except _ERRORS as error:
             self._drop()
             self._next_try, self._pause = time.monotonic() + self._pause, min(2 * self._pause, LONGEST_PAUSE)
-            told = explained(self._settings, error)
+            told = self._settings.explained(error)
             gone = "NOGROUP" in str(error) or "no such key" in str(error)  # `_begin` makes it anew
             if not (gone or isinstance(error, _PASSING)) or isinstance(error, exceptions.AuthenticationError):
                 raise told from error
-            level, self._said_away = logging.DEBUG if self._said_away else logging.WARNING, True
-            log.log(level, "source %s: %s; trying again", self.name, told)
+            log.log(logging.DEBUG if self._said_away else logging.WARNING, _AWAY, self.name, told)
+            self._said_away = True
             return None
 
     def _begin(self) -> None:
@@ -151,8 +146,7 @@ class RedisStream(Source[Position]):
             raise exceptions.InvalidResponse("this server is older than version 7, which is needed")
         last = info["last-generated-id"]
         if self._read and _order(self._read) > _order(last):
-            text = "source %s: the stream ends at %s, before our %s: it was made anew, or has lost entries"
-            log.warning(text, self.name, last.decode(), self._read.decode())
+            log.warning(_ENDS, self.name, last.decode(), self._read.decode())
             self._client.xgroup_setid(self._stream, self._group, last)
             self._read = last
         self._read = self._read or self._passed(self._client.xinfo_groups(self._stream))[0]
@@ -173,6 +167,9 @@ class RedisStream(Source[Position]):
     def _next(self) -> RawMessages | None:
         """What the group gave before and was not used; then what the dead held; then what is new."""
         self._settle()
+        if self._saved is None:  # killed before our name is kept, we would not know what of the group is ours
+            said, self._said_name = self._said_name, True
+            return None if said else messages(self._settings, [], self._after())
         if len(self._in_flight) >= MOST_IN_FLIGHT:
             return None
         if self._history:
@@ -210,9 +207,8 @@ class RedisStream(Source[Position]):
         (start, was), (_, now) = self._passed(before), self._passed(after)
         added, missed, passed = info["entries-added"], 0, (now or 0) + self._drift
         if given and given[0][0] == info["first-entry"][0]:
-            passed = added - info["length"]
-            missed = 0 if was is None or start == _START else passed - was - self._drift
-            passed += len(given)
+            passed = added - info["length"] + len(given)
+            missed = 0 if was is None or start == _START else passed - len(given) - was - self._drift
         passed = added if len(given) < self._most else passed
         self._drift = passed - now if now is not None else self._drift  # it is None after an XDEL
         self.lag = max(min(added - passed, info["length"]), 0)
@@ -230,18 +226,17 @@ class RedisStream(Source[Position]):
         here = [each for each in new if each[1]]
         missed = max(missed, 0) + len(new) - len(here)
         if missed:
-            text = (
-                "source %s: %d entries were deleted before they were read; keep more (MAXLEN), or read faster"
-            )
-            log.warning(text, self.name, missed)
+            log.warning(_GAP, self.name, missed)
         gap, overlap = self.counts.gap_records + missed, self.counts.overlap_records + claimed * len(here)
         self.counts = SourceCounts(gap_records=gap, overlap_records=overlap)
         if not here:
             return None
-        after = {"after": self._read, "drift": self._drift, "consumer": self._name, "claimed": self._claimed}
-        raw = messages(self._settings, here, after)
+        raw = messages(self._settings, here, self._after())
         self._most = max(1, min(MOST_ENTRIES, READ_BYTES * len(here) // max(sum(map(len, raw.values)), 1)))
         return raw
+
+    def _after(self) -> Position:
+        return {"after": self._read, "drift": self._drift, "consumer": self._name, "claimed": self._claimed}
 
     def _given(self, consumer: str, after: bytes, count: int) -> list[Entry]:
         reply = self._client.xreadgroup(self._group, consumer, {self._stream: after}, count=count)

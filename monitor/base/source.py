@@ -239,6 +239,28 @@ class Source(ABC, Generic[Position]):
         """
         return cls(settings)  # type: ignore[call-arg]
 
+    @classmethod
+    def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        """Some records of the feed that a section describes; none of them is taken from whoever reads it.
+
+        Parameters
+        ----------
+        settings : monitor.config.sources.SourceSection
+        records : int
+            At most so many, and at least one a partition that holds any.
+
+        Returns
+        -------
+        list of Raw, or str
+            Nothing in the list where nothing is there; or why the feed cannot be looked at.
+
+        Raises
+        ------
+        SourceError
+            As for `open`; and where the feed is away.
+        """
+        return f"not looked at: a source of kind {settings.kind} can be read by its agent alone"
+
     @abstractmethod
     def open(self, positions: Mapping[str, Position]) -> None:
         """Get ready to read, from these positions where there are any, by partition.

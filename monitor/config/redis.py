@@ -8,12 +8,24 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from monitor.base.errors import SourceError
 from monitor.config.alertmanager import ClientTls
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.section import Problem, demand, sane
 from monitor.config.sources import SourceSection
 
 _URL = re.compile(r"(rediss?://[^\s/@?#]+(/\d+)?|unix:///[^\s@?#]+)")
+_HINTS = {
+    "AuthenticationError": "check username and password_file",
+    "NoPermissionError": "allow the user +@stream, +@transaction, +@connection and the key of the stream",
+    "WRONGTYPE": "name the key of a stream",
+    "CERTIFICATE_VERIFY_FAILED": "see tls.ca",
+    "No such file": "see the files of tls, or the path of the socket",
+    "Timeout connecting": "see that it can be reached; without TLS its address begins with redis://",
+    "closed by server": "with TLS its address begins with rediss://",
+    "reset by peer": "with TLS its address begins with rediss://",
+}
+"""What to do, by a part of what the client says."""
 
 
 class RedisSourceConfig(SourceSection):
@@ -65,6 +77,11 @@ class RedisSourceConfig(SourceSection):
             else {"ca_certs": self.tls.ca, "certfile": self.tls.cert, "keyfile": self.tls.key}
         )
         return {"username": self.username, **{f"ssl_{key}": value for key, value in tls.items()}}
+
+    def explained(self, error: Exception) -> SourceError:
+        """Redis' error as ours: a sentence that says what to do."""
+        hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in f"{type(error)} {error}"), "")
+        return SourceError(f"Redis at {self.url}, stream {self.stream}: {str(error).rstrip('.')}{hint}")
 
     @model_validator(mode="after")
     def _fits(self) -> RedisSourceConfig:

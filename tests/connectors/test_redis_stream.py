@@ -60,6 +60,16 @@ class Reader:
         self.source.keep_alive()
 
 
+def named(source: RedisStream) -> bool:
+    """Keep the name that a source takes before it reads anything; False where the server is away."""
+    for raw in source.read(0.0):
+        assert isinstance(raw, RawMessages)
+        assert not raw.values
+        source.acknowledge({raw.partition: raw.after})
+        return True
+    return False
+
+
 @pytest.fixture
 def stream(request: pytest.FixtureRequest) -> str:
     return f"{request.node.name}-{token_hex(4)}"
@@ -79,6 +89,8 @@ def new(redis_server: RedisServer, stream: str) -> Iterator[New]:
             stack.callback(source.close)
             if at is not None:
                 source.open(at)
+            if at == NOTHING:
+                named(source)
             return source
 
         yield make
@@ -199,6 +211,22 @@ def test_what_the_store_has_used_is_left_out_and_what_it_has_not_comes_first(
             for each in client.xinfo_consumers(stream, "blindsight")
         }
     assert names == {again.source._name} == {killed.source._name}, "it goes on under its name"
+
+
+def test_nothing_is_read_before_the_name_of_the_consumer_is_kept(
+    redis_server: RedisServer, stream: str, new: New
+) -> None:
+    """Killed earlier than that, it would come back under another name, and wait for its own entries."""
+    fill(redis_server, stream, *range(10))
+    source = new(None)
+    source.open({})
+    [raw] = source.read(5)
+    assert isinstance(raw, RawMessages)
+    assert (list(raw.values), source.read(0.2), source.up) == ([], [], True)
+    assert pending(redis_server, stream) == 0
+    killed = Reader(new({stream: raw.after}))
+    killed.until(10)  # and killed before any of it is saved
+    assert Reader(new({stream: raw.after})).until(10) == numbers(0, 10)
 
 
 def test_without_a_position_the_group_knows_what_was_acknowledged(
@@ -414,6 +442,7 @@ def test_a_server_that_comes_later_is_waited_for(new_redis_server: Servers, stre
     reader = Reader(new(server=server))
     assert (reader.once(), reader.source.up) == (0, False)
     server.start()
+    wait_until(lambda: named(reader.source), "it is there")
     fill(server, stream, *range(3))
     assert reader.until(3) == numbers(0, 3)
 

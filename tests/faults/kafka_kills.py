@@ -15,10 +15,10 @@ import random
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from kafka import KafkaProducer
@@ -45,6 +45,25 @@ class Result:
 
     kills: int
     account: Account
+
+
+TASK: dict[str, Any] = {
+    "classes": ["ok", "bad"],
+    "window": {"size": 100, "min_size": 50, "max_age_seconds": 1_000_000},
+    "groups": ["region"],
+    "objective": {"accuracy": {"min": 0.8}},
+    # A fit on labels is taken over whenever the worker has it ready: not the same bytes twice.
+    "calibration": {"refit_labels": None},
+}
+
+
+class Feed(Protocol):
+    """What was sent, and whether a store has used all of it."""
+
+    @property
+    def sent(self) -> Mapping[str, Sequence[Answer | None]]: ...
+
+    def used_up(self, store: Path) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +103,12 @@ class Topic:
             sources=[source | {"options": JOIN_FAST | member | options}],
             reports={"path": f"{name}.ndjson"},
             store={"path": name, "every_seconds": every_seconds},
-            task={
-                "classes": ["ok", "bad"],
-                "window": {"size": 100, "min_size": 50, "max_age_seconds": 1_000_000},
-                "groups": ["region"],
-                "objective": {"accuracy": {"min": 0.8}},
-                # A fit on labels is taken over whenever the worker has it ready: not the same bytes twice.
-                "calibration": {"refit_labels": None},
-            },
+            task=TASK,
         )
+
+    def used_up(self, store: Path) -> bool:
+        """Whether the last checkpoint holds the end of every partition."""
+        return saved_positions(store) == {name: len(rows) for name, rows in self.sent.items()}
 
 
 def fill(broker: KafkaBroker, name: str, partitions: int, lines: Iterator[str], keyed: bool) -> Topic:
@@ -104,11 +120,11 @@ def fill(broker: KafkaBroker, name: str, partitions: int, lines: Iterator[str], 
     producer = KafkaProducer(bootstrap_servers=broker.address, acks="all", linger_ms=20, batch_size=1 << 18)
     try:
         for line in lines:
-            record = _decoded(line)
+            record = decoded(line)
             key = zlib.crc32(str(record.get("id")).encode()) if keyed else anywhere.randrange(partitions)
             rows = topic.sent[f"{name}-{key % partitions}"]
             places.append((producer.send(name, line.encode(), partition=key % partitions), len(rows)))
-            rows.append(_answer(record))
+            rows.append(answer_of(record))
         producer.flush(timeout=PATIENCE_SECONDS)
         assert all(sent.get(1).offset == place for sent, place in places), "a message was sent twice"
     finally:
@@ -116,37 +132,32 @@ def fill(broker: KafkaBroker, name: str, partitions: int, lines: Iterator[str], 
     return topic
 
 
-def _decoded(line: str) -> dict[str, Any]:
+def decoded(line: str) -> dict[str, Any]:
     try:
         return dict(msgspec.json.decode(line))
     except msgspec.DecodeError:
         return {}
 
 
-def _answer(record: dict[str, Any]) -> Answer | None:
+def answer_of(record: dict[str, Any]) -> Answer | None:
     if "model" not in record:
         return None
     model = record["model"]
     return Answer(record["id"], ((model, ""), (model, f"region={record['groups']['region']}")))
 
 
-def saved_positions(store: Path) -> dict[str, int]:
+def saved_positions(store: Path) -> dict[str, Any]:
     """By partition, up to where the last checkpoint of a store has used it."""
     saved = parts_of(store).get("engine", {"positions": {}})["positions"]
     return {name: position for found in saved.values() for name, position in found.items()}
 
 
-def used_up(store: Path, topic: Topic) -> bool:
-    """Whether the last checkpoint holds the end of every partition."""
-    return saved_positions(store) == {name: len(rows) for name, rows in topic.sent.items()}
-
-
-def finish(folder: Path, config: dict[str, Any], topic: Topic) -> None:
+def finish(folder: Path, config: dict[str, Any], topic: Feed) -> None:
     """Run the daemon until the topic is used up and saved, and stop it."""
     store = folder / config["store"]["path"]
     with DaemonProcess(folder, config) as daemon:
         try:
-            wait_until(lambda: used_up(store, topic), "all is used", pause=0.2)
+            wait_until(lambda: topic.used_up(store), "all is used", pause=0.2)
         except AssertionError as error:
             sent = {name: len(rows) for name, rows in topic.sent.items()}
             feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}
@@ -157,11 +168,11 @@ def finish(folder: Path, config: dict[str, Any], topic: Topic) -> None:
     assert code == 0, daemon.log
 
 
-def killed(folder: Path, config: dict[str, Any], topic: Topic, kills: int, moments: random.Random) -> int:
+def killed(folder: Path, config: dict[str, Any], topic: Feed, kills: int, moments: random.Random) -> int:
     """Kill and start again until the topic is used up; how often it was killed before that."""
     store = folder / config["store"]["path"]
     count = 0
-    while count < kills and not used_up(store, topic):
+    while count < kills and not topic.used_up(store):
         with DaemonProcess(folder, config) as daemon:  # leaving it kills it
             if moments.random() < WHILE_IT_WORKS:
                 daemon.until(lambda daemon=daemon: "Running" in daemon.log, "it runs")  # type: ignore[misc]
@@ -171,7 +182,7 @@ def killed(folder: Path, config: dict[str, Any], topic: Topic, kills: int, momen
     return count
 
 
-def exact(folder: Path, topic: Topic) -> Account:
+def exact(folder: Path, topic: Feed) -> Account:
     """What became of the answers; AssertionError unless each is in exactly one window."""
     found = account(topic.sent, windows_of("killed", folder / "killed.ndjson", folder / "killed"))
     assert found.exact, found

@@ -1,0 +1,133 @@
+"""Kills a real daemon that reads a stream of a real Redis, at random moments, and counts what came of it.
+
+    python -m tests.faults.redis_kills [--kills 200] [--records 100000] [--seed 0]
+
+The stream is that of `tests.faults.kills`. The reports must equal, byte for byte, those of a daemon in a
+group of its own that was left alone, and every answer must be in exactly one window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.daemon import configuration
+from tests.faults.kafka_kills import (
+    CHECKPOINTS,
+    TASK,
+    Result,
+    answer_of,
+    decoded,
+    exact,
+    finish,
+    killed,
+    saved_positions,
+)
+from tests.faults.kills import stream
+from tests.faults.ranges import Answer
+from tests.services.redis_server import RedisServer
+
+
+@dataclass(frozen=True, slots=True)
+class RedisFeed:
+    """A stream that was filled, and what each of its entries holds.
+
+    Parameters
+    ----------
+    server : RedisServer
+    name : str
+        The key of the stream.
+    rows : sequence
+        By place: the id of entry n is ``0-n``, so that its place is n; at place 0 there is none.
+    """
+
+    server: RedisServer
+    name: str
+    rows: Sequence[Answer | None]
+
+    @property
+    def sent(self) -> dict[str, Sequence[Answer | None]]:
+        return {self.name: self.rows}
+
+    def config(self, name: str, every_seconds: float, **more: Any) -> dict[str, Any]:
+        """The configuration of a daemon in a group of its own, with its own store and reports file."""
+        source = {"kind": "redis", "url": self.server.url, "stream": self.name, "group": name, **more}
+        return configuration(
+            sources=[source],
+            reports={"path": f"{name}.ndjson"},
+            store={"path": name, "every_seconds": every_seconds},
+            task=TASK,
+        )
+
+    def used_up(self, store: Path) -> bool:
+        """Whether the last checkpoint holds the end of the stream."""
+        return self.saved(store).get("after") == b"0-%d" % (len(self.rows) - 1)
+
+    def saved(self, store: Path) -> dict[str, Any]:
+        """The position of the last checkpoint; empty before the first."""
+        return dict(saved_positions(store).get(self.name, {}))
+
+
+def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
+    """Make a stream of these records, an entry each."""
+    rows: list[Answer | None] = [None]
+    with server.client() as client, client.pipeline(transaction=False) as pipe:
+        client.delete(name)  # of a test that is tried again
+        for line in lines:
+            pipe.xadd(name, {"value": line}, id=f"0-{len(rows)}")
+            rows.append(answer_of(decoded(line)))
+            if len(pipe) == 5_000:
+                pipe.execute()
+        pipe.execute()
+    return RedisFeed(server, name, rows)
+
+
+def compare(server: RedisServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
+    """Kills over one stream; the reports are compared with those of a daemon that was left alone.
+
+    Raises
+    ------
+    AssertionError
+        They differ, an answer is not in exactly one window, or an entry stays pending.
+    """
+    feed = fill(server, name, stream(records, seed))
+    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
+    finish(folder, feed.config("alone", every), feed)
+    count = killed(folder, feed.config("killed", every), feed, kills, random.Random(seed))
+    expected, found = ((folder / f"{group}.ndjson").read_bytes() for group in ("alone", "killed"))
+    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    with server.client() as client:
+        assert client.xpending(name, "killed")["pending"] == 0, "what is saved is acknowledged"
+    return Result(count, exact(folder, feed))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--kills-a-stream", type=int, default=100)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    began = time.monotonic()
+    results: list[Result] = []
+    with RedisServer() as server:
+        while (done := sum(result.kills for result in results)) < options.kills:
+            seed = options.seed + len(results)
+            kills = min(options.kills - done, options.kills_a_stream)
+            with tempfile.TemporaryDirectory() as folder:
+                results.append(compare(server, Path(folder), f"s{seed}", options.records, kills, seed))
+    windows = sum(result.account.windows for result in results)
+    answers = sum(result.account.answers for result in results)
+    print(f"{done} kills over {len(results)} streams of Redis, reports equal byte for byte")
+    print(f"{windows:,} windows; each of {answers:,} answers in exactly one, each window's line once")
+    print(f"in {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
