@@ -16,8 +16,26 @@ from monitor.export.sinks.destination import Destination, FollowedDestination
 from monitor.export.sinks.rejects import Rejected
 
 
+def source_class(settings: SourceConfig) -> type[Source[Any]]:
+    """What reads the source of a section. A client library is imported only where it is needed.
+
+    Raises
+    ------
+    MissingExtraError
+        The client library is an extra that is not installed.
+    """
+    entry = SOURCES[settings.kind]
+    try:
+        found: type[Source[Any]] = load(entry.path)
+    except ModuleNotFoundError as error:
+        if not entry.extra:
+            raise
+        raise MissingExtraError(f"A source of kind {settings.kind}", entry.extra) from error
+    return found
+
+
 def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[Any]:
-    """The source that a section describes. A client library is imported only where it is needed.
+    """The source that a section describes.
 
     Parameters
     ----------
@@ -30,14 +48,7 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
     MissingExtraError
         The client library is an extra that is not installed.
     """
-    entry = SOURCES[settings.kind]
-    try:
-        kind: type[Source[Any]] = load(entry.path)
-    except ModuleNotFoundError as error:
-        if not entry.extra:
-            raise
-        raise MissingExtraError(f"A source of kind {settings.kind}", entry.extra) from error
-    return kind.configured(settings, known)
+    return source_class(settings).configured(settings, known)
 
 
 def build_inputs(config: Config) -> list[Input]:

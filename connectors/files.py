@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +20,12 @@ from connectors.formats.files.line_cutter import LineCutter
 from connectors.formats.files.readers import FileReader, Following, Piped, Plain, Table, open_pipe
 from connectors.formats.files.tables import read_csv, read_parquet
 from connectors.formats.wires.choice import columns_of, wire_of
+from connectors.stdin import PIPE_NOT_LOOKED_AT
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
-from monitor.base.source import EndOfSource, Raw, RawDamaged, Source
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawDamaged, RawTable, Source
 
+_SAMPLE_SECONDS = 1.0
 _FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
 
 
@@ -52,6 +55,24 @@ def why_not_a_file(path: Path) -> str | None:
 def is_pipe(path: Path) -> bool:
     """Whether a path is read once, from its writer to us: a named pipe, ``/dev/stdin``, a terminal."""
     return path.is_fifo() or path.is_char_device()
+
+
+def _first(raws: Iterable[Raw], left: int) -> Iterator[Raw]:
+    """The first records of what was read."""
+    for raw in raws:
+        if left <= 0:
+            return
+        if isinstance(raw, RawBlock):
+            lines = raw.data.splitlines(keepends=True)[:left]
+            left -= len(lines)
+            yield replace(raw, data=b"".join(lines))
+        elif isinstance(raw, RawTable):
+            columns = {name: column[:left] for name, column in raw.columns.items()}
+            yield replace(raw, columns=columns, broken={k: v for k, v in raw.broken.items() if k < left})
+            left = 0
+        else:
+            left -= 1
+            yield raw
 
 
 class FileSource(Source[int]):
@@ -104,6 +125,26 @@ class FileSource(Source[int]):
         """The file of a section, which reads the columns that its mapping names."""
         mapped = columns_of(wire_of(settings))
         return cls(settings.path, follow=settings.follow, name=settings.label, mapped=mapped)
+
+    @classmethod
+    def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        """The first records of the file, read beside whoever follows it; nothing of a pipe."""
+        path = Path(settings.path)
+        if is_pipe(path):
+            return PIPE_NOT_LOOKED_AT
+        if settings.follow and why_not_a_file(path):
+            return "not there yet; it is waited for"
+        file = cls(path, mapped=columns_of(wire_of(settings)))
+        try:
+            file.open({})
+            return list(_first(file.read(_SAMPLE_SECONDS), records))
+        except EndOfSource:
+            return []
+        except SourceError as error:
+            # The columns that a mapping misses are the very thing that is asked for here.
+            raise SourceError(f"{error}; see docs/serving/mapping.md") from error
+        finally:
+            file.close()
 
     def __init__(
         self,

@@ -15,6 +15,10 @@ from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import EndOfSource, Raw, Source
 
+PIPE_NOT_LOOKED_AT = (
+    "not looked at: what is read of a pipe is gone; name a file with some of its records instead"
+)
+
 
 class StdinSource(Source[int]):
     """NDJSON that is piped in.
@@ -44,6 +48,11 @@ class StdinSource(Source[int]):
     def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
         """Standard input, under the name that a section gives it."""
         return cls(name=settings.label)
+
+    @classmethod
+    def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        """Why a pipe is not looked at."""
+        return PIPE_NOT_LOOKED_AT
 
     def __init__(
         self, name: str = "stdin", stream: BinaryIO | None = None, max_line_bytes: int = MAX_LINE_BYTES

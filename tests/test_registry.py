@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from connectors.formats.wires.mapped import MappedWire
 from monitor import CALIBRATIONS, CALIBRATORS, CHARTS, ESTIMATORS
 from monitor.base import registry
 from monitor.base.source import EndOfSource, Raw, RawBlock, Source
+from monitor.cli.doctor import examine_sources
 from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.sources import SourceSection
@@ -26,6 +28,7 @@ from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
 from monitor.stats.charts.shewhart import Shewhart
 from monitor.stats.labelled.ensemble import Ensemble
+from tests.daemon import write_configuration
 from tests.export.prometheus.scrape import samples, value
 from tests.pages import kinds_page, metrics_page
 from tests.streams import Record, Rig, answers, task
@@ -169,6 +172,17 @@ def test_a_source_and_a_wire_format(monkeypatch: pytest.MonkeyPatch) -> None:
     for named in ("| `tape` | a tape |", "| `mirrored` | mirrored |"):
         assert named in kinds_page()
     assert schema()["properties"]["sources"]["items"]["discriminator"]["mapping"]["tape"]
+
+
+def test_what_a_kind_of_source_does_not_sample_the_doctor_does_not_look_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = "tests.test_registry"
+    line = registry.SourceEntry(f"{own}:Tape", "a tape", section=f"{own}:TapeSource")
+    monkeypatch.setitem(registry.SOURCES, "tape", line)
+    config = {"tasks": {"t": {}}, "sources": [{"kind": "tape", "text": "{}"}]}
+    told = "tape (tape):\n  not looked at: a source of kind tape can be read by its agent alone"
+    assert examine_sources(str(write_configuration(tmp_path, config))) == (told, True)
 
 
 def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:

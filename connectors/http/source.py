@@ -66,6 +66,11 @@ class HttpSource(Source[int]):
         """The source of a section: it judges posts by the tasks."""
         return cls(settings, tasks)
 
+    @classmethod
+    def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        """Why posts are not looked at."""
+        return "not looked at: it holds what is posted while the agent runs, and answers say what is wrong"
+
     def __init__(self, settings: HttpSettings, layouts: Sequence[TaskLayout]) -> None:
         assert settings.spool is not None  # the section demands it
         self.name = settings.label

@@ -17,6 +17,7 @@ from monitor.cli.doctor import RECORDS, examine_sources
 from monitor.cli.proposal import propose
 from tests.daemon import command, write_configuration
 from tests.services.kafka_broker import KafkaBroker
+from tests.services.redis_server import RedisServer
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 Doctor = Callable[..., tuple[str, bool]]
@@ -252,3 +253,23 @@ def test_a_topic_is_looked_at_without_joining_the_group(
     assert not well
     assert f"with this mapping {RECORDS} can be used instead of 0" in text
     assert kafka_broker.committed("watch", "events", 2) == {}
+
+
+def test_a_stream_of_redis_is_looked_at_without_its_group(redis_server: RedisServer, tmp_path: Path) -> None:
+    source = {"kind": "redis", "url": redis_server.url, "stream": "looked-at"}
+    tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+    path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
+    with redis_server.client() as client:
+        client.delete("looked-at")
+        assert examine_sources(str(path)) == ("looked-at (redis):\n  nothing is there yet", True)
+        for row in theirs(300):
+            client.xadd("looked-at", {"value": json.dumps(row)})
+        text, well = examine_sources(str(path))
+        assert not well
+        assert f"with this mapping {RECORDS} can be used instead of 0" in text
+        assert client.xinfo_groups("looked-at") == []
+        client.delete("looked-at")
+        client.set("looked-at", "text")
+        text, well = examine_sources(str(path))
+        client.delete("looked-at")
+    assert (well, "WRONGTYPE" in text, "; name the key of a stream" in text) == (False, True, True)

@@ -87,6 +87,13 @@ class KafkaSource(Source[int]):
     ('kafka', False, None)
     """
 
+    @classmethod
+    def sample(cls, settings: Any, records: int) -> list[Raw] | str:
+        """The newest messages of the topics, read outside of the group."""
+        from connectors.kafka.drivers.peek import peek
+
+        return list(peek(settings, records))
+
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._options: dict[str, Any] = checked_options(settings)
