@@ -198,7 +198,7 @@ _JOINT = ("ensemble", "labelled", "realised_cohort")
 ESTIMATORS: dict[str, EstimatorEntry] = {
     "average_confidence": EstimatorEntry(
         f"{_STATS}.estimate.average_confidence:average_confidence",
-        "needs no labels",
+        "the mean of the calibrated confidences, without labels",
         "confidences",
         charted=True,
     ),
@@ -209,37 +209,39 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     ),
     "doc": EstimatorEntry(
         f"{_STATS}.estimate.doc:DoCFeat",
-        "the difference of confidences, fitted on the labels of the reference, of the accuracy alone",
+        "the difference of confidences, fitted on the labels of the reference; accuracy only",
         "reference",
         charted=True,
     ),
     "atc": EstimatorEntry(
         f"{_STATS}.estimate.atc:ATC",
-        "a threshold on confidences, fitted on the labels of the reference, of the accuracy alone",
+        "a threshold on confidences, fitted on the labels of the reference; accuracy only",
         "reference",
         charted=True,
     ),
     "realised": EstimatorEntry(
-        "monitor.engine.labels.tally:Tally.realised", "counts the labels of a window", "labels"
+        "monitor.engine.labels.tally:Tally.realised", "from the labels of each window", "labels"
     ),
     "realised_cohort": EstimatorEntry(
-        "monitor.engine.labels.tally:Tally.realised_cohort", "counts the newest 200 labels and more", "labels"
+        "monitor.engine.labels.tally:Tally.realised_cohort",
+        "from the newest windows with 200 labels together",
+        "labels",
     ),
     "realised_horizon": EstimatorEntry(
         "monitor.engine.labels.tally:Tally.realised_horizon",
-        "counts the labels of the last horizon_days",
+        "from the labels of the last horizon_days",
         "labels",
     ),
     "ssme": EstimatorEntry(
         f"{_STATS}.labelled.ssme:SSME",
-        "all models' scores and the labels together, several accounts weighed by the labels (it brings "
-        "ensemble, labelled and realised_cohort along, as ssme_paper does)",
+        "all models' scores and the labels together, several hypotheses weighed by the labels (also "
+        "reports ensemble, labelled and realised_cohort, as ssme_paper does)",
         "refit",
         brings=_JOINT,
     ),
     "ssme_paper": EstimatorEntry(
         f"{_STATS}.labelled.ssme_paper:SSMEPaper",
-        "SSME as its paper has it, kernel densities of all scores, by EM",
+        "SSME as published, kernel densities of all scores, by EM",
         "refit",
         brings=_JOINT,
     ),
@@ -250,17 +252,19 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         f"{_STATS}.labelled.labelled:Labelled", "the labelled rows alone", "refit", by_labels=True
     ),
     "pseudo_label": EstimatorEntry(
-        f"{_STATS}.labelled.pseudo_label:PseudoLabel", "a logistic regression of the labels", "refit"
+        f"{_STATS}.labelled.pseudo_label:PseudoLabel",
+        "a logistic regression of the labels on the scores",
+        "refit",
     ),
     "majority_vote": EstimatorEntry(
         f"{_STATS}.labelled.majority_vote:MajorityVote", "the models' vote, weighted by accuracy", "refit"
     ),
     "dawid_skene": EstimatorEntry(
-        f"{_STATS}.labelled.dawid_skene:DawidSkene", "a confusion matrix a model, by EM", "refit"
+        f"{_STATS}.labelled.dawid_skene:DawidSkene", "a confusion matrix for each model, by EM", "refit"
     ),
     "bayesian_calibration": EstimatorEntry(
         f"{_STATS}.labelled.bayesian_calibration:BayesianCalibration",
-        "a beta calibration a model, with a prior, for two classes",
+        "a beta calibration for each model, with a prior, for two classes",
         "refit",
     ),
     "rectified": EstimatorEntry(
@@ -271,13 +275,13 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
     ),
     "autoeval": EstimatorEntry(
         f"{_STATS}.labelled.autoeval:AutoEval",
-        "PPI++ with the models as annotators, of the accuracy alone",
+        "PPI++ with the models as annotators; accuracy only",
         "refit",
         by_labels=True,
     ),
     "active_testing": EstimatorEntry(
         f"{_STATS}.labelled.active_testing:ActiveTesting",
-        "labels drawn one after another with known chances, of the accuracy alone",
+        "labels drawn one after another with known probabilities; accuracy only",
         "refit",
     ),
     "ssme_flow": EstimatorEntry(
@@ -285,7 +289,7 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         "a normalizing flow of all scores (with the extra flow)",
         "refit",
     ),
-    "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities a model", "refit"),
+    "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities for each model", "refit"),
 }
 """Every estimator, in the order of reports."""
 REFITTED = TablePart(ESTIMATORS, lambda entry: entry.needs == "refit")
@@ -314,10 +318,10 @@ def computed(tags: Iterable[str], needs: str) -> tuple[str, ...]:
 
 
 CALIBRATIONS: dict[str, CalibrationEntry] = {
-    "none": CalibrationEntry(f"{_STATS}.calibration.none:NoCalibrator", "takes the scores as they are"),
+    "none": CalibrationEntry(f"{_STATS}.calibration.none:NoCalibrator", "uses the raw scores"),
     "auto": CalibrationEntry(
         f"{_STATS}.calibration.auto:AutoCalibrator",
-        "the one with the least log loss on rows outside its fit",
+        "the method with the least log loss on rows outside its fit",
         chooses=True,
     ),
     "isotonic": CalibrationEntry(f"{_STATS}.calibration.isotonic:IsotonicCalibrator", "any rising curve"),
@@ -327,12 +331,12 @@ CALIBRATIONS: dict[str, CalibrationEntry] = {
         f"{_STATS}.calibration.temperature:TemperatureCalibrator", "one number for all classes"
     ),
     "vector": CalibrationEntry(
-        f"{_STATS}.calibration.vector:VectorCalibrator", "all classes at once, two numbers a class"
+        f"{_STATS}.calibration.vector:VectorCalibrator", "all classes together, two numbers for each class"
     ),
     "ssme": CalibrationEntry(
         f"{_STATS}.calibration.ssme:SSMECalibration",
-        "refitted on the scores of all models and the labels as they come, and isotonic on the reference "
-        "until the first such fit",
+        "refitted on the scores of all models and the labels as they come; isotonic on the reference until "
+        "the first such fit",
         refitted=True,
     ),
 }
@@ -344,24 +348,24 @@ CHARTS: dict[str, ChartEntry] = {
     ),
     "shewhart_p": ChartEntry(
         f"{_STATS}.charts.shewhart_p:ShewhartP",
-        "the textbook's, of shares of successes, so of the accuracy only (other metrics keep shewhart)",
+        "the textbook's chart of shares of successes, for the accuracy only (other metrics use shewhart)",
         ("rules",),
     ),
     "shewhart_np": ChartEntry(
-        f"{_STATS}.charts.shewhart_p:ShewhartNp", "shewhart_p, of numbers of successes", ("rules",)
+        f"{_STATS}.charts.shewhart_p:ShewhartNp", "like shewhart_p, for numbers of successes", ("rules",)
     ),
     "laney": ChartEntry(
         f"{_STATS}.charts.laney:Laney",
-        "shewhart_p widened by the variation between windows",
+        "like shewhart_p, widened by the variation between windows",
         ("rules",),
     ),
     "ewma": ChartEntry(
         f"{_STATS}.charts.ewma:Ewma",
-        "a moving average, which sees small lasting shifts sooner",
+        "a moving average, which finds small lasting shifts sooner",
         ("shift", "weight"),
     ),
     "cusum": ChartEntry(
-        f"{_STATS}.charts.cusum:Cusum", "cumulative sums, which see small lasting shifts sooner", ("shift",)
+        f"{_STATS}.charts.cusum:Cusum", "cumulative sums, which find small lasting shifts sooner", ("shift",)
     ),
 }
 """Every kind of control chart."""
@@ -379,7 +383,7 @@ SOURCES: dict[str, SourceEntry] = {
     ),
     "redis": SourceEntry(
         "connectors.redis_stream:RedisStream",
-        "a stream of Redis",
+        "a Redis stream",
         "monitor.config.redis:RedisSourceConfig",
         extra="redis",
     ),
@@ -389,12 +393,12 @@ SOURCES: dict[str, SourceEntry] = {
 FORMATS: dict[str, FormatEntry] = {
     "kserve": FormatEntry(
         "connectors.formats.wires.kserve:KserveWire",
-        "what KServe's and Seldon's loggers write, an answer a row, in place of paths",
+        "events of KServe's and Seldon's loggers, one answer for each row; needs no paths",
         paths=False,
     ),
     "cloudevents": FormatEntry(
         "connectors.formats.wires.mapped:MappedWire",
-        "CloudEvents, whose paths are of the event as structured JSON (id, data.probs), binary mode too",
+        "CloudEvents in any mode; paths refer to the event as structured JSON (id, data.probs)",
     ),
 }
 """Every format of records that are not ours."""

@@ -22,8 +22,8 @@ class BasicAuth(Section):
 
     files = ("password_file",)
 
-    username: str = Field(min_length=1, description="Without a colon.")
-    password_file: str = Field(min_length=1, description="A file that holds it; read for each request.")
+    username: str = Field(min_length=1, description="The user name, without a colon.")
+    password_file: str = Field(min_length=1, description="A file with the password; read for each request.")
 
     @model_validator(mode="after")
     def _fits(self) -> BasicAuth:
@@ -38,11 +38,17 @@ class ClientTls(Section):
     files = ("ca", "cert", "key")
 
     ca: str | None = Field(
-        default=None, min_length=1, description="Of who signs the server's, PEM; the system's if absent."
+        default=None,
+        min_length=1,
+        description="Certificates of the trusted authorities, PEM; the system's if absent.",
     )
-    cert: str | None = Field(default=None, min_length=1, description="Our own, PEM, for mutual TLS.")
+    cert: str | None = Field(
+        default=None, min_length=1, description="The agent's own certificate, PEM, for mutual TLS."
+    )
     key: str | None = Field(
-        default=None, min_length=1, description="Its private key, PEM, without a passphrase."
+        default=None,
+        min_length=1,
+        description="The private key of this certificate, PEM, without a passphrase.",
     )
 
     @model_validator(mode="after")
@@ -64,39 +70,43 @@ class Alertmanager(Section):
     files = ("token_file",)
 
     urls: tuple[str, ...] = Field(
-        min_length=1, description="http://host:port of each Alertmanager of the cluster: all are told."
+        min_length=1,
+        description="http://host:port of each Alertmanager of the cluster; the agent sends to all.",
     )
     resend_seconds: float = Field(
         default=60.0,
         ge=1,
         le=600,
-        description="Between two times that the same alert is told; untold, it ends after four of them.",
+        description="Time after which the agent repeats an alert; Alertmanager ends an alert after four "
+        "such times without a repetition.",
     )
     labels: dict[str, str] = Field(
-        default={"job": "blindsight"}, description="Further labels of every alert."
+        default={"job": "blindsight"}, description="Additional labels of every alert."
     )
     runbooks: str = Field(
-        default="deploy/runbooks", min_length=1, description="What stands before /NAME.md in runbook_url."
+        default="deploy/runbooks", min_length=1, description="The part before /NAME.md in runbook_url."
     )
     token_file: str | None = Field(
         default=None,
         min_length=1,
-        description="A file that holds a bearer token; read for each request. None is sent if absent.",
+        description="A file with a bearer token; read for each request. No token if absent.",
     )
     basic_auth: BasicAuth | None = Field(
-        default=None, description="In place of a token; neither is sent if absent."
+        default=None,
+        description="Login by name and password, instead of a token; no login if both are absent.",
     )
     tls: ClientTls | None = Field(
-        default=None, description="For https: whom we trust and who we are; the system's trust if absent."
+        default=None, description="TLS for https; the system's trusted authorities if absent."
     )
     # What a header holds may be a secret, which must not reach a log through a printed configuration.
     headers: dict[str, str] = Field(
-        default={}, repr=False, description="Further headers of each request, such as X-Scope-OrgID."
+        default={}, repr=False, description="Additional headers of each request, such as X-Scope-OrgID."
     )
     external_url: str | None = Field(
         default=None,
         min_length=1,
-        description="Where people see the page, for generatorURL; http:// and export.listen if absent.",
+        description="The address of the page for people, for generatorURL; http:// and export.listen if "
+        "absent.",
     )
 
     @model_validator(mode="after")

@@ -23,32 +23,33 @@ class Arena(Section):
     """
 
     kind: Literal["arena"] = Field(description="A task whose models are compared in pairs.")
-    window: Window = Field(default=Window(), description="How many comparisons make a window.")
+    window: Window = Field(default=Window(), description="When a window of comparisons closes.")
     windows: int = Field(
         default=20,
         ge=1,
         le=10_000,
-        description="The coefficients rest on the comparisons of the newest so many windows, as far as those "
-        "lie within the horizon of labels.",
+        description="The coefficients use the comparisons of so many newest windows within the horizon of "
+        "labels.",
     )
     models: tuple[str, ...] = Field(
-        default=(), description="Those that are known beforehand. Others are found as they come."
+        default=(), description="The models known in advance. The agent adds others as they come."
     )
     max_models: int = Field(
         default=100,
         ge=2,
         le=1000,
-        description="A comparison with a model beyond so many is not used, and counted.",
+        description="The agent does not use a comparison with a model beyond this number, and counts it.",
     )
     reference_model: str | None = Field(
         default=None,
         min_length=1,
-        description="The model whose coefficient is 0. If absent the first of models, or the first to come.",
+        description="The model whose coefficient is 0. If absent, the first of models, or the first that "
+        "comes.",
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of the coefficients' intervals.")
     labels: LabelsConfig = Field(
         default=LabelsConfig(),
-        description="The join of humans' verdicts that come later than their comparison.",
+        description="The join of human verdicts that come later than their comparison.",
     )
 
     @model_validator(mode="after")

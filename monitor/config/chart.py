@@ -32,8 +32,9 @@ class FalseAlarmBudget(Section):
     false_alarms_per_week: float = Field(
         gt=0,
         le=1000,
-        description="Of all models, groups and metrics of the task together, while all are in control; "
-        "shared out by their windows. Needs answers_per_day of every model.",
+        description="False alarms a week of all models, groups and metrics of the task together, while all "
+        "are in control. They share the budget by their number of windows. Needs "
+        "answers_per_day of every model.",
     )
 
 
@@ -55,41 +56,46 @@ class ChartConfig(Section):
 
     estimator: Annotated[str, OneOf(registry.CHARTED)] = Field(
         default="average_confidence",
-        description="The estimator that the charts and the objectives judge. Any but average_confidence is "
-        "of the accuracy alone and needs a labelled reference: average_confidence judges the other metrics.",
+        description="The estimator that the charts and the objectives judge. Any other than "
+        "average_confidence judges the accuracy alone and needs a labelled reference; "
+        "average_confidence then judges the other metrics.",
     )
     kind: Annotated[str, OneOf(registry.CHARTS)] = Field(
         default="shewhart",
-        description="Which chart.",
+        description="The kind of chart.",
         json_schema_extra=explained(registry.CHARTS),
     )
     arl0: Arl0 | None = Field(
         default=None,
-        description="One false alarm in so many windows, all rules together; or {false_alarms_per_week: 1} "
-        "for all charts of the task. 370 where neither this nor sigmas is given.",
+        description="One false alarm in so many windows, for all rules together; or "
+        "{false_alarms_per_week: 1} for all charts of the task. 370 if neither this nor sigmas "
+        "is given.",
     )
     sigmas: float | None = Field(
         default=None,
         gt=0,
         le=10,
-        description="Half the width of the limits in standard deviations, instead of arl0; of cusum the "
+        description="Half the width of the limits in standard deviations, instead of arl0; for cusum the "
         "decision interval.",
     )
     rules: tuple[Rule, ...] = Field(
         default=("we1",),
         min_length=1,
-        description="Rules that raise an alarm: of Western Electric we1 to we4 (a bare 1 to 4 means the "
-        "same), of Nelson nelson1 to nelson8. ewma and cusum have none.",
+        description="Rules that raise an alarm: Western Electric we1 to we4 (or just 1 to 4), Nelson "
+        "nelson1 to nelson8. ewma and cusum have no rules.",
     )
     shift: float | None = Field(
         default=None,
         ge=0.25,
         le=5,
-        description="What ewma and cusum are tuned to see soonest, in standard deviations of one window; "
-        "1 if absent.",
+        description="The shift that ewma and cusum find soonest, in standard deviations of one window; 1 "
+        "if absent.",
     )
     weight: float | None = Field(
-        default=None, ge=0.05, le=1, description="Of the newest window in ewma; what suits shift if absent."
+        default=None,
+        ge=0.05,
+        le=1,
+        description="Weight of the newest window in ewma; the best value for shift if absent.",
     )
 
     @model_validator(mode="after")

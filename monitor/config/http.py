@@ -46,12 +46,12 @@ class HttpSpool(Section):
 
     files = ("path",)
 
-    path: str = Field(min_length=1, description="A folder of its own, on a local disk; made if absent.")
+    path: str = Field(min_length=1, description="A separate folder on a local disk; created if absent.")
     max_bytes: int = Field(
         default=1_000_000_000,
         ge=1_000_000,
         le=1_000_000_000_000,
-        description="Bytes of records that may wait; past them posts are answered 429, and counted as shed.",
+        description="Maximum size of waiting records; beyond it, posts get status 429 and count as shed.",
     )
 
 
@@ -62,10 +62,10 @@ class HttpToken(Section):
 
     token: str | None = Field(default=None, repr=False, description="The token itself.")
     token_file: str | None = Field(
-        default=None, min_length=1, description="A file that holds it; read again when it changes."
+        default=None, min_length=1, description="A file with the token; read again when it changes."
     )
     tasks: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Tasks that it may write; all if absent."
+        default=None, min_length=1, description="Tasks that its holder may write; all if absent."
     )
 
     @model_validator(mode="after")
@@ -89,11 +89,14 @@ class HttpTls(Section):
     files = ("cert", "key", "client_ca")
 
     cert: str = Field(min_length=1, description="The server's certificate and its chain, PEM.")
-    key: str = Field(min_length=1, description="Its private key, PEM, without a passphrase.")
+    key: str = Field(
+        min_length=1, description="The private key of this certificate, PEM, without a passphrase."
+    )
     client_ca: str | None = Field(
         default=None,
         min_length=1,
-        description="Certificates of who signs clients', PEM: then a client must have one (mutual TLS).",
+        description="Certificates of the authorities for clients, PEM: then each client must have a "
+        "certificate (mutual TLS).",
     )
 
 
@@ -103,36 +106,44 @@ class HttpSourceConfig(SourceSection):
     kind: Literal["http"] = Field(description="Posts over HTTP.")
     listen: str = Field(description="Address and port; port 0 takes a free one.")
     spool: HttpSpool | None = Field(
-        default=None, description="Where acknowledged records rest until they are used; it must be given."
+        default=None, description="The folder of acknowledged records until they are used; required."
     )
     # Tokens must not reach a log through a printed configuration.
     tokens: tuple[HttpToken, ...] = Field(
-        default=(), repr=False, description="Who may write; anyone who can connect if absent."
+        default=(),
+        repr=False,
+        description="The clients that may write; if absent, every client that can connect.",
     )
     tls: HttpTls | None = Field(default=None, description="HTTPS; plain HTTP if absent.")
     max_body_bytes: int = Field(
         default=4_194_304,
         ge=1024,
         le=268_435_456,
-        description="Of one post, also once unpacked; more is answered 413.",
+        description="Maximum size of a post, also after decompression; a larger one gets status 413.",
     )
     max_requests: int = Field(
-        default=32, ge=1, le=10_000, description="Posts in memory at once; more are answered 503."
+        default=32,
+        ge=1,
+        le=10_000,
+        description="Maximum number of posts in memory; further ones get status 503.",
     )
     read_seconds: float = Field(
         default=10.0,
         ge=0.1,
         le=600,
-        description="Within which a request's head must have come, and then its body; else 408.",
+        description="Time limit for a request's head, and then for its body; otherwise status 408.",
     )
     rows_per_second: int | None = Field(
         default=None,
         ge=1,
         le=100_000_000,
-        description="Of one task, on the average; more are answered 429. No limit if absent.",
+        description="Average limit for one task; further posts get status 429. No limit if absent.",
     )
     name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; http if absent."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the source in metrics; http if absent.",
     )
     mapping: FieldMapping | None = MAPPING
 

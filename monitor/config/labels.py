@@ -15,27 +15,27 @@ class LabelsConfig(Section):
     """How long and how many answers wait for their labels."""
 
     horizon_days: float = Field(
-        default=30.0, gt=0, le=3650, description="A label may come so long after its prediction."
+        default=30.0, gt=0, le=3650, description="A label may come so many days after its prediction."
     )
     max_answers: int = Field(
         default=1_000_000,
         ge=1000,
         le=500_000_000,
-        description="Answers of this task kept for the join, oldest out first; 64 to 80 bytes each, "
-        "and 8 and 4 for each class where anything is refitted.",
+        description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 "
+        "to 80 bytes, and 8 and 4 for each class if anything is refitted.",
     )
     max_waiting: int = Field(
         default=100_000,
         ge=1000,
         le=500_000_000,
-        description="Labels kept, early and used ones, oldest out first.",
+        description="Labels kept, waiting and used ones; the oldest are removed first.",
     )
     max_bytes: int | None = Field(
         default=None,
         ge=1_000_000,
-        description="What both take of memory at most; where they would take more, both are cut alike. An "
-        "answer takes up to 80 bytes, 8 for each of groups and, where anything is refitted, 8 and 4 for each "
-        "class; a label 73. No such bound if absent.",
+        description="Maximum memory of both; if they would take more, both are reduced by the same factor. "
+        "An answer takes up to 80 bytes, 8 for each of groups and, if anything is refitted, 8 "
+        "and 4 for each class; a label 73. No limit if absent.",
     )
 
     @property
@@ -49,9 +49,9 @@ class WeightedLabels(LabelsConfig):
 
     weights: Literal["given", "estimated"] = Field(
         default="given",
-        description="What a label counts for in autoeval, rectified and labelled: 1 over its probability, 1 "
-        "without one (given); or, as long as no label brings one, 1 over a chance of being labelled that is "
-        "estimated from the scores (estimated), for labels that came as they came.",
+        description="The weight of a label in autoeval, rectified and labelled. given: 1 over its "
+        "probability, 1 without one. estimated: if no label has a probability, 1 over a "
+        "probability of being labelled that is estimated from the scores.",
     )
 
 
@@ -59,38 +59,43 @@ class Ssme(Section):
     """When, and on what, the estimators that use labels are fitted anew."""
 
     models: tuple[str, ...] = Field(
-        default=(), description="The models whose scores are put together. Those of `models` if left out."
+        default=(), description="The models whose scores a fit combines. Those of `models` if absent."
     )
     every_windows: int = Field(
-        default=20, ge=1, le=1_000_000, description="After so many windows, of all models together."
+        default=20, ge=1, le=1_000_000, description="Refit after so many windows of all models together."
     )
     every_labels: int = Field(
-        default=25, ge=1, le=1_000_000, description="Or after so many newly labelled requests."
+        default=25, ge=1, le=1_000_000, description="Or refit after so many newly labelled requests."
     )
     every_seconds: float | None = Field(
-        default=None, gt=0, description="Or after so long. No such rule if absent."
+        default=None, gt=0, description="Or refit after so many seconds. No such rule if absent."
     )
     max_rows: int = Field(
         default=20_000,
         ge=100,
         le=500_000_000,
-        description="Unlabelled requests that a fit stands for, the newest.",
+        description="Number of newest unlabelled requests that a fit represents.",
     )
     fit_rows: int = Field(
         default=20_000,
         ge=100,
         le=1_000_000,
-        description="Of those, how many a fit is done on: where there are more, a sample stratified by class "
-        "and confidence. Labelled requests all take part.",
+        description="Number of these that a fit uses: if there are more, a sample stratified by class and "
+        "confidence. A fit uses all labelled requests.",
     )
     max_labelled: int = Field(
-        default=20_000, ge=100, le=1_000_000, description="Labelled requests kept, oldest out first."
+        default=20_000,
+        ge=100,
+        le=1_000_000,
+        description="Labelled requests kept; the oldest are removed first.",
     )
     seconds: float = Field(
-        default=60.0, gt=0, le=86_400, description="A fit that takes longer is given up, and counted."
+        default=60.0, gt=0, le=86_400, description="The agent stops and counts a fit that takes longer."
     )
     memory_bytes: int = Field(
-        default=1_000_000_000, ge=100_000_000, description="A fit that needs more is given up, and counted."
+        default=1_000_000_000,
+        ge=100_000_000,
+        description="The agent stops and counts a fit that needs more memory.",
     )
 
 

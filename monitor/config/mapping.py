@@ -59,33 +59,41 @@ class FieldMapping(Section):
 
     format: Annotated[str, OneOf(FORMATS)] | None = Field(
         default=None,
-        description="What records are, if not plain JSON.",
+        description="The format of records, if not plain JSON.",
         json_schema_extra=explained(FORMATS),
     )
-    id: str | None = _path("Of the request; joins labels.")
-    time: str | None = _path("When it was answered.")
-    time_unit: TimeUnit = Field(default="seconds", description="Of times that are numbers since the epoch.")
+    id: str | None = _path("Path of the request's id, which joins labels.")
+    time: str | None = _path("Path of the time of the answer.")
+    time_unit: TimeUnit = Field(
+        default="seconds", description="Unit of times that are numbers since the epoch."
+    )
     time_zone: str | None = Field(
         default=None,
         min_length=1,
-        description="Of times without an offset: a name such as Europe/Berlin, UTC, or an offset such as "
-        "+01:00. Of the hour that comes twice in autumn the first is taken.",
+        description="Time zone of times without an offset: a name such as Europe/Berlin, UTC, or an offset "
+        "such as +01:00. Of the hour that occurs twice in autumn, the first counts.",
     )
-    task: str | None = _path("The task.")
-    model: str | None = _path("The model.")
-    scores: str | None = _path("An array in class order, an object by class, or the second class's number.")
+    task: str | None = _path("Path of the task.")
+    model: str | None = _path("Path of the model.")
+    scores: str | None = _path(
+        "Path of the scores: an array in class order, an object by class, or the second class's number."
+    )
     class_scores: dict[str, str] = Field(
-        default={}, description="In place of scores: the path of each class's probability."
+        default={}, description="Instead of scores: the path of each class's probability."
     )
-    confidence: str | None = _path("The probability of being right, for a task without classes.")
-    prediction: str | None = _path("The class acted on.")
-    version: str | None = _path("The model's version.")
+    confidence: str | None = _path("Path of the probability of being right, for a task without classes.")
+    prediction: str | None = _path("Path of the class that was acted on.")
+    version: str | None = _path("Path of the model's version.")
     groups: dict[str, str] = Field(default={}, description="The path of each group's value.")
-    label: str | None = _path("The true class.")
-    correct: str | None = _path("Whether an answer was right, for a task without classes.")
-    probability: str | None = _path("The chance with which a row was picked for labelling.")
-    draw: str | None = _path("How a label's row was drawn: an object with round, number, pool, probability.")
-    constants: Constants = Field(default=Constants(), description="What is the same in every record.")
+    label: str | None = _path("Path of the true class.")
+    correct: str | None = _path("Path of whether the answer was right, for a task without classes.")
+    probability: str | None = _path("Path of the probability with which a row was selected for labelling.")
+    draw: str | None = _path(
+        "Path of the draw of a label's row: an object with round, number, pool, probability."
+    )
+    constants: Constants = Field(
+        default=Constants(), description="Values that are the same for every record."
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> FieldMapping:
@@ -143,6 +151,6 @@ def _is_zone(name: str) -> bool:
 
 
 MAPPING: FieldMapping | None = Field(
-    default=None, description="Where the records keep each field, if not under our names."
+    default=None, description="The place of each field in the records, if they use other names."
 )
 """The key that every source has."""

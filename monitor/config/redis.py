@@ -33,33 +33,43 @@ class RedisSourceConfig(SourceSection):
 
     files = ("password_file",)
 
-    kind: Literal["redis"] = Field(description="A stream of Redis.")
+    kind: Literal["redis"] = Field(description="A Redis stream.")
     # Whoever writes a password into it is told so; until then it must not reach a log.
     url: str = Field(
         repr=False,
         description="redis://host:port/database, rediss:// for TLS, or unix:///path; without a login.",
     )
     stream: str = Field(description="The key of the stream: predictions and labels, in any mixture.")
-    group: str = Field(default="blindsight", min_length=1, description="The consumer group; made if absent.")
-    field: str = Field(default="value", min_length=1, description="The field of an entry that is the record.")
+    group: str = Field(
+        default="blindsight", min_length=1, description="The consumer group; created if absent."
+    )
+    field: str = Field(
+        default="value", min_length=1, description="The field of an entry that contains the record."
+    )
     start: Literal["earliest", "latest"] = Field(
-        default="earliest", description="Where a stream begins that no group of this name has read."
+        default="earliest", description="Where to begin in a stream that no group of this name has read."
     )
     claim_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="A consumer of the group that has not asked for so long is dead; its entries are claimed",
+        description="A consumer of the group that has not asked for so many seconds is dead: another "
+        "claims its entries.",
     )
-    username: str | None = Field(default=None, min_length=1, description="Of the login; default if absent.")
+    username: str | None = Field(
+        default=None, min_length=1, description="User name of the login; the default user if absent."
+    )
     password_file: str | None = Field(
-        default=None, min_length=1, description="A file that holds the password; read for each connection."
+        default=None, min_length=1, description="A file with the password; read for each connection."
     )
     tls: ClientTls | None = Field(
-        default=None, description="For rediss: whom we trust and who we are; the system's trust if absent."
+        default=None, description="TLS for rediss; the system's trusted authorities if absent."
     )
     name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; the stream's if absent."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the source in metrics; the stream's name if absent.",
     )
     mapping: FieldMapping | None = MAPPING
 

@@ -101,19 +101,19 @@ class StoreConfig(Section):
 
     files = ("path",)
 
-    path: str = Field(min_length=1, description="A folder of its own, made if absent.")
+    path: str = Field(min_length=1, description="A separate folder; created if absent.")
     every_seconds: float = Field(
         default=1.0,
         gt=0,
         le=600,
-        description="Between two checkpoints; an alarm that changes is saved at once.",
+        description="Time between two checkpoints; a change of an alarm is saved immediately.",
     )
     keep_reports: int = Field(
         default=100_000,
         ge=1000,
         le=100_000_000,
-        description="Lines of closed windows kept, about 2 kB each, oldest out first. After a restart labels "
-        "revise only windows whose newest line is among them.",
+        description="Reports of closed windows kept, about 2 kB each; the oldest are removed first. After "
+        "a restart, labels revise only windows whose newest report is among them.",
     )
 
 
@@ -122,7 +122,9 @@ class Export(Section):
 
     listen: str = Field(default="127.0.0.1:9109", description="Address and port; port 0 takes a free one.")
     max_series: int = Field(
-        default=50_000, ge=100, description="Cap on exported series; what was cut is counted."
+        default=50_000,
+        ge=100,
+        description="Maximum number of exported series; the agent counts dropped ones.",
     )
     distributions: bool = Field(
         default=True,
@@ -146,11 +148,9 @@ class Config(Section):
     (200, '127.0.0.1:9109')
     """
 
-    tasks: dict[str, TaskConfig] = Field(
-        min_length=1, description="The questions that models answer, by name."
-    )
+    tasks: dict[str, TaskConfig] = Field(min_length=1, description="The tasks of the models, by name.")
     sources: tuple[SourceConfig, ...] = Field(
-        default=(), description="Where predictions and labels come from; `blindsight replay` needs none."
+        default=(), description="The sources of predictions and labels; `blindsight replay` needs none."
     )
     reports: Reports | None = Field(
         default=None, description="Closed windows, to a file or a topic; none if absent."
@@ -159,12 +159,12 @@ class Config(Section):
         default=None, description="Unusable records, to a file or a topic; only counted if absent."
     )
     store: StoreConfig | None = Field(
-        default=None, description="The durable state; without it a restart begins anew."
+        default=None, description="The durable state; without it a restart begins from nothing."
     )
     alertmanager: Alertmanager | None = Field(
-        default=None, description="Alerts, told to Alertmanager directly; none if absent."
+        default=None, description="Alerts sent to Alertmanager directly; none if absent."
     )
-    export: Export = Field(default=Export(), description="What people and Prometheus look at.")
+    export: Export = Field(default=Export(), description="The HTTP side: the page and /metrics.")
 
     @model_validator(mode="after")
     def _fits(self) -> Config:

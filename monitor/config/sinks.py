@@ -48,8 +48,10 @@ def placed_options(options: Mapping[str, Any], folder: str) -> dict[str, Any]:
 class KafkaSink(Section):
     """A topic of an Apache Kafka cluster to write to."""
 
-    brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
-    topic: str = Field(min_length=1, description="It must exist: Blindsight makes none.")
+    brokers: tuple[str, ...] = Field(
+        min_length=1, description="Addresses of the first brokers to contact: host:port."
+    )
+    topic: str = Field(min_length=1, description="The topic, which must exist: Blindsight creates none.")
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
         default={},
@@ -85,10 +87,11 @@ class Reports(Section):
     max_bytes: int | None = Field(
         default=500_000_000,
         ge=1000,
-        description="Past this the file is renamed to `.1` and begun anew; null: never, rotate it yourself.",
+        description="Beyond this size the agent renames the file to `.1` and begins a new one; null: "
+        "never, rotate it yourself.",
     )
     keep: int = Field(
-        default=1, ge=1, le=1000, description="Renamed files that stay, `.1` the newest; the oldest goes."
+        default=1, ge=1, le=1000, description="Number of renamed files to keep; `.1` is the newest."
     )
     kafka: KafkaSink | None = Field(
         default=None, description="A topic, one window a message; none if absent."
@@ -109,18 +112,21 @@ class Rejects(Section):
         default=None, min_length=1, description="NDJSON, one rejected record a line, appended."
     )
     max_bytes: int = Field(
-        default=100_000_000, ge=1000, description="Past this the file is renamed to `.1` and begun anew."
+        default=100_000_000,
+        ge=1000,
+        description="Beyond this size the agent renames the file to `.1` and begins a new one.",
     )
     record: Literal["whole", "redacted", "none"] = Field(
         default="whole",
-        description="What is kept of a record: all of it, cut at 2,000 bytes; its structure, with every "
-        "value replaced by its kind; nothing. In the last two no message quotes a value, in the log neither.",
+        description="What is kept of a record. whole: all of it, cut at 2,000 bytes. redacted: its "
+        "structure, with every value replaced by its kind. none: nothing. With the last two, "
+        "no message and no line of the log quotes a value.",
     )
     retention_days: float | None = Field(
         default=None,
         ge=0.01,
         le=3650,
-        description="Lines of the file that are older are removed; by its size alone if absent.",
+        description="The agent removes older lines from the file; by its size alone if absent.",
     )
     kafka: KafkaSink | None = Field(
         default=None, description="A topic, one rejected record a message; none if absent."

@@ -36,17 +36,20 @@ class SourceSection(Section):
 
 
 class FileSourceConfig(SourceSection):
-    """NDJSON from a file, once or as it grows."""
+    "NDJSON from a file, once or as it grows."
 
     files = ("path",)
 
     kind: Literal["file"] = Field(description="A file.")
     path: str = Field(min_length=1, description="NDJSON (plain, .gz, .zst), CSV or Parquet.")
     follow: bool = Field(
-        default=False, description="Wait for more at the end, also when the file is rotated."
+        default=False, description="Wait for more records at the end, also after the file is rotated."
     )
     name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; the file's name if absent."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the source in metrics; the file's name if absent.",
     )
     mapping: FieldMapping | None = MAPPING
 
@@ -66,7 +69,10 @@ class StdinSourceConfig(SourceSection):
 
     kind: Literal["stdin"] = Field(description="Standard input.")
     name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; stdin if absent."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the source in metrics; stdin if absent.",
     )
     mapping: FieldMapping | None = MAPPING
 
@@ -75,30 +81,38 @@ class KafkaSourceConfig(SourceSection):
     """Topics of an Apache Kafka cluster."""
 
     kind: Literal["kafka"] = Field(description="Apache Kafka.")
-    brokers: tuple[str, ...] = Field(min_length=1, description="Addresses to start from: host:port.")
-    topics: tuple[str, ...] = Field(min_length=1, description="Predictions and labels, in any mixture.")
+    brokers: tuple[str, ...] = Field(
+        min_length=1, description="Addresses of the first brokers to contact: host:port."
+    )
+    topics: tuple[str, ...] = Field(
+        min_length=1, description="Topics with predictions and labels, in any mixture."
+    )
     group: str = Field(default="blindsight", min_length=1, description="The consumer group.")
     driver: Literal["kafka-python", "confluent"] = Field(
         default="kafka-python",
-        description="The client library; confluent is confluent-kafka, which needs the extra kafka-native "
+        description="The client library. confluent is confluent-kafka, which needs the extra kafka-native "
         "and is about two to three times as fast.",
     )
     # Options may hold passwords, which must not reach a log through a printed configuration.
     options: dict[str, OptionValue] = Field(
         default={},
         repr=False,
-        description="Those of kafka-python's KafkaConsumer, whichever driver reads: security_protocol, "
-        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own, which have dots.",
+        description="Options of kafka-python's KafkaConsumer, for both drivers: security_protocol, "
+        "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own options, "
+        "which have dots.",
     )
     stall_seconds: float = Field(
         default=60.0,
         ge=1,
         le=86_400,
-        description="A partition that delivers nothing for so long while its lag grows is stuck: the source "
-        "is not up, and its client is made anew.",
+        description="A partition is stuck if it delivers nothing for so many seconds while its lag grows: "
+        "the source is down, and the agent replaces its client.",
     )
     name: str | None = Field(
-        default=None, min_length=1, max_length=200, description="In metrics; kafka if absent."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the source in metrics; kafka if absent.",
     )
     mapping: FieldMapping | None = MAPPING
 

@@ -33,19 +33,19 @@ CalibrationTag = Annotated[str, OneOf(registry.CALIBRATIONS)]
 class Window(Section):
     """How many predictions make a window, and when one closes early."""
 
-    size: int = Field(default=500, ge=10, le=1_000_000, description="Predictions a window.")
+    size: int = Field(default=500, ge=10, le=1_000_000, description="Number of predictions in a window.")
     min_size: int = Field(
         default=50,
         ge=1,
         le=1_000_000,
-        description="A window closes early only with at least so many predictions. "
-        "50, or size where that is less.",
+        description="A window closes early only if it has at least so many predictions. Default 50, or "
+        "size if that is less.",
     )
     max_age_seconds: float = Field(
         default=900,
         gt=0,
-        description="A window closes early once so long has passed since its first prediction, as records "
-        "arrive; in a replay, by their own times.",
+        description="A window closes early after so many seconds since its first prediction, by arrival of "
+        "records; in a replay, by their own times.",
     )
 
     @model_validator(mode="before")
@@ -78,7 +78,7 @@ class ReferenceConfig(Section):
         default=None, min_length=1, description="A labelled file: NDJSON (plain, .gz, .zst), CSV or Parquet."
     )
     first_windows: int | None = Field(
-        default=None, ge=5, le=10_000, description="Take the first so many windows of the stream instead."
+        default=None, ge=5, le=10_000, description="Use so many first windows of the stream instead."
     )
 
     @model_validator(mode="after")
@@ -94,17 +94,17 @@ class CalibrationConfig(Section):
 
     method: CalibrationTag = Field(
         default="isotonic",
-        description="Fitted on the labels of the reference, and stays none, flagged so, while there are no "
-        "labels.",
+        description="The calibration method, fitted on the labels of the reference. Without labels it "
+        "stays none, and is flagged.",
         json_schema_extra=explained(registry.CALIBRATIONS),
     )
     refit_labels: int | None = Field(
         default=50,
         ge=10,
         le=1_000_000,
-        description="Fitted again after so many newly labelled answers of a model (or a quarter of those in "
-        "the last fit, if that is more), and as soon as labels cost its estimate the trust; what was fitted "
-        "holds where labels favour it. Not for none and ssme. Never if null.",
+        description="Refit after so many newly labelled answers of a model (or a quarter of those in the "
+        "last fit, if that is more), and immediately when labels contradict its estimate. The "
+        "agent takes the new fit if labels favour it. Not for none and ssme. null: never.",
     )
 
     @property
@@ -119,10 +119,10 @@ class Bound(Section):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["min"]}, {"required": ["max"]}]})
 
     min: float | None = Field(
-        default=None, ge=0, le=1, description="A floor: breached when the metric is surely below."
+        default=None, ge=0, le=1, description="A floor: breached if the whole interval is below."
     )
     max: float | None = Field(
-        default=None, ge=0, le=1, description="A ceiling: breached when the metric is surely above."
+        default=None, ge=0, le=1, description="A ceiling: breached if the whole interval is above."
     )
 
     @model_validator(mode="after")
@@ -135,22 +135,25 @@ class Bound(Section):
 class ObjectiveConfig(Section):
     """What the models owe, judged on the interval pooled over the last windows."""
 
-    accuracy: Bound | None = Field(default=None, description="Of the accuracy, usually a floor: {min: 0.90}.")
+    accuracy: Bound | None = Field(
+        default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
+    )
     ece: Bound | None = Field(
-        default=None, description="Of the calibration error, usually a ceiling: {max: 0.05}."
+        default=None, description="Bound of the calibration error, usually a ceiling: {max: 0.05}."
     )
     class_ece: Bound | None = Field(
-        default=None, description="Of the positive class's calibration error, usually a ceiling: {max: 0.05}."
+        default=None,
+        description="Bound of the positive class's calibration error, usually a ceiling: {max: 0.05}.",
     )
-    precision: Bound | None = Field(default=None, description="Of the positive class's precision.")
-    recall: Bound | None = Field(default=None, description="Of the positive class's recall.")
-    specificity: Bound | None = Field(default=None, description="Of the recall of the other class.")
-    f1: Bound | None = Field(default=None, description="Of the positive class's F1.")
-    auroc: Bound | None = Field(default=None, description="Of the AUROC: of the mean over the windows.")
+    precision: Bound | None = Field(default=None, description="Bound of the positive class's precision.")
+    recall: Bound | None = Field(default=None, description="Bound of the positive class's recall.")
+    specificity: Bound | None = Field(default=None, description="Bound of the recall of the other class.")
+    f1: Bound | None = Field(default=None, description="Bound of the positive class's F1.")
+    auroc: Bound | None = Field(default=None, description="Bound of the AUROC, as the mean over the windows.")
     average_precision: Bound | None = Field(
-        default=None, description="Of the average precision: of the mean over the windows."
+        default=None, description="Bound of the average precision, as the mean over the windows."
     )
-    windows: int = Field(default=5, ge=1, le=1000, description="How many windows are pooled.")
+    windows: int = Field(default=5, ge=1, le=1000, description="Number of windows that are pooled.")
 
     def bounds(self) -> dict[str, Bound]:
         """The bounds that are set, by metric."""
@@ -170,18 +173,17 @@ class Task(Section):
     """A question with a fixed set of classes that several models answer."""
 
     kind: Literal["classification"] = Field(
-        default="classification", description="classification, or arena: models that are compared in pairs."
+        default="classification", description="classification, or arena for models compared in pairs."
     )
     classes: tuple[str, ...] = Field(
-        default=(), description="In the order of the scores. Left out: the models give a confidence only."
+        default=(),
+        description="The classes, in the order of the scores. If absent, the models give a confidence only.",
     )
-    positive: str | None = Field(
-        default=None, description="The positive one of two classes; the last if absent."
-    )
-    window: Window = Field(default=Window(), description="How many predictions make a window.")
+    positive: str | None = Field(default=None, description="The positive class of two; the last if absent.")
+    window: Window = Field(default=Window(), description="When a window closes.")
     reference: ReferenceConfig = Field(
         default=ReferenceConfig(first_windows=20),
-        description="What the models did when they were known to be good.",
+        description="The models' answers from a time when they were known to be good.",
     )
     calibration: CalibrationConfig = Field(
         default=CalibrationConfig(), description="How raw scores become probabilities."
@@ -189,46 +191,51 @@ class Task(Section):
     metrics: tuple[Metric, ...] = Field(
         default=("accuracy", "ece"),
         min_length=1,
-        description="What is estimated. precision, recall, specificity, f1, auroc and average_precision are "
-        "of the positive one of two classes; of more classes they are means over the classes.",
+        description="The estimated metrics. With two classes, precision, recall, specificity, f1, auroc "
+        "and average_precision are those of the positive class; with more, means over the "
+        "classes.",
     )
     average: Literal["macro", "micro", "per_class"] = Field(
         default="macro",
-        description="How precision, recall, specificity, f1, auroc and average_precision of three classes or "
-        "more become one number: macro, the mean over the classes; micro, of all pairs of a row and a class "
-        "at once; per_class, macro, with each class by itself beside it. What is refitted stays macro.",
+        description="How precision, recall, specificity, f1, auroc and average_precision of three classes "
+        "or more become one number. macro: the mean over the classes. micro: over all pairs of "
+        "a row and a class. per_class: macro, and also each class separately. Refitted "
+        "estimators always use macro.",
     )
     estimators: tuple[EstimatorTag, ...] = Field(
         default=("average_confidence", "realised"),
         min_length=1,
-        description="How: from the confidences alone, from the labels as they come, or refitted on several "
-        "models' scores and the labels known by then, as the section ssme says.",
+        description="The estimators. They use the confidences alone, or the labels as they come, or are "
+        "refitted on several models' scores and the labels so far, as configured in the "
+        "section ssme.",
         json_schema_extra=explained(registry.ESTIMATORS),
     )
     level: float = Field(default=0.95, gt=0.5, lt=1, description="Level of every interval.")
     interval: Literal["predictive", "poisson_binomial"] = Field(
         default="predictive",
-        description="What the intervals of average_confidence hold: predictive, also the calibration's own "
-        "error and what varies between windows, as far as a labelled reference shows it; poisson_binomial, "
+        description="What the intervals of average_confidence include. predictive: chance, the calibration "
+        "error, and the variation between windows in a labelled reference. poisson_binomial: "
         "chance alone.",
     )
     chart: ChartConfig = Field(default=ChartConfig(), description="The control charts.")
     objective: ObjectiveConfig = Field(
-        default=ObjectiveConfig(), description="What the models owe; none if absent."
+        default=ObjectiveConfig(), description="Bounds that the models must keep; none if absent."
     )
-    labels: WeightedLabels = Field(default=WeightedLabels(), description="Labels: their join, their weight.")
+    labels: WeightedLabels = Field(
+        default=WeightedLabels(), description="The join and the weights of labels."
+    )
     ssme: Ssme = Field(default=Ssme(), description="The refits of estimators that use labels.")
     groups: tuple[str, ...] = Field(
-        default=(), description="Names in the records' `groups`; each value is watched on its own."
+        default=(), description="Names in the records' `groups`; each value has its own windows and charts."
     )
     models: dict[str, ModelConfig] = Field(
-        default={}, description="Optional: what belongs to the task, and its expected traffic."
+        default={}, description="Optional: the models of the task, with their expected traffic."
     )
     max_series: int = Field(
         default=1000,
         ge=1,
         le=1_000_000,
-        description="Models and groups of this task that are watched; the rest is counted.",
+        description="Maximum number of models and groups of this task; the agent counts the others.",
     )
 
     @property
