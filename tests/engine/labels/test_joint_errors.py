@@ -9,25 +9,10 @@ from monitor import ESTIMATORS, AutoEval, Labelled, prediction_powered
 from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.base import LabelEstimator
 from monitor.stats.labelled.powered import effective_trials
-from tests.nearly import nearly
-from tests.stats.labelled.test_contract import TAGS, problem, usual
-
-KNOW = {"autoeval", "rectified", "labelled"}
+from tests.stats.labelled.contract import KNOW_THEIR_ERRORS, problem, usual
 
 
-@pytest.mark.parametrize("tag", TAGS)
-def test_only_estimators_whose_error_is_that_of_labels_know_it_and_of_accuracy_alone(tag: str) -> None:
-    found = usual(tag).covariance("accuracy")
-    assert (found is not None) == (tag in KNOW)
-    assert usual(tag).covariance("auroc") is None
-    if found is not None:
-        assert found == nearly(found.T)
-        assert np.linalg.eigvalsh(found).min() > 0
-    with pytest.raises(ValueError, match=r"metric must be one of .*, got 'acuracy'"):
-        usual(tag).covariance("acuracy")
-
-
-@pytest.mark.parametrize("tag", sorted(KNOW))
+@pytest.mark.parametrize("tag", sorted(KNOW_THEIR_ERRORS))
 def test_models_in_another_order_are_the_same_models(tag: str) -> None:
     scores, labels = problem()
     found = usual(tag).covariance("accuracy")

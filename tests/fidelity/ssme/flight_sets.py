@@ -22,10 +22,13 @@ from tests.fidelity.ssme.protocol import Pool
 _DELAY_MINUTES = (-20.0, 60.0)
 
 
+_read = cache(read_flights)
+
+
 @cache
 def flights(delay: bool) -> tuple[Floats, Ints, Floats]:
     """Features (n, p) of flights that arrived, labels (n,), and each one's place in the day, 0 to 1."""
-    read = read_flights()
+    read = _read()
     known = np.flatnonzero(read.late >= 0)
     columns = [read.hour, read.distance, read.congestion, read.month, *np.nan_to_num(read.weather).T]
     if delay:

@@ -15,6 +15,8 @@ from monitor.base.records import Floats, Ints
 
 ROWS = 160
 TAGS = sorted(ESTIMATORS)
+KNOW_THEIR_ERRORS = {"autoeval", "rectified", "labelled"}
+"""Whose error is that of labels alone: how the errors of several models go together is known."""
 QUICK: dict[str, dict[str, Any]] = {
     "ssme_flow": {"couplings": 2, "width": 8, "epochs": 2},
     "spe": {"families": ("truncated_normal", "gumbel_left")},

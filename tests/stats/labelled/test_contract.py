@@ -16,6 +16,7 @@ from tests.nearly import nearly
 from tests.stats.labelled.contract import (
     EXACT,
     KINDS,
+    KNOW_THEIR_ERRORS,
     QUICK,
     ROWS,
     TAGS,
@@ -219,3 +220,16 @@ def test_the_positive_class_can_be_the_first(tag: str) -> None:
     assert isinstance(found, Estimate)
     expected = (scores[:, 0].argmax(axis=1)[labels == 0] == 0).mean()
     assert found.value == pytest.approx(expected, abs=EXACT)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_only_estimators_whose_error_is_that_of_labels_know_it_and_of_accuracy_alone(tag: str) -> None:
+    fit = usual(tag)
+    found = fit.covariance("accuracy")
+    assert (found is not None) == (tag in KNOW_THEIR_ERRORS)
+    assert fit.covariance("auroc") is None
+    if found is not None:
+        assert found == nearly(found.T)
+        assert np.linalg.eigvalsh(found).min() > 0
+    with pytest.raises(ValueError, match=r"metric must be one of .*, got 'acuracy'"):
+        fit.covariance("acuracy")
