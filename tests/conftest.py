@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from monitor.cli.process import one_thread_for_matrices
 
@@ -38,6 +39,12 @@ from tests.services.spark_cluster import check_spark, short_lived
 from tests.services.webhook import Webhook
 
 Service = TypeVar("Service")
+
+# The same examples in every run, and none fails because the machine was busy.
+settings.register_profile(
+    "seeded", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("seeded")
 
 NEEDS = {
     "browser": {"browser"},

@@ -40,7 +40,7 @@ def slow_key(text: str) -> int:
     return key or 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(_ids, max_size=20))
 def test_keys_are_those_of_the_slow_hash_whatever_stands_beside(ids: list[str]) -> None:
     assert id_keys(ids).tolist() == [slow_key(text) for text in ids]
@@ -121,7 +121,7 @@ def test_mix_gives_the_first_numbers_of_splitmix64() -> None:
     assert mix(state).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, _64_BITS), max_size=20))
 def test_mix_is_one_to_one_and_leaves_its_input_alone(numbers: list[int]) -> None:
     given_numbers = np.array(numbers, dtype=np.uint64)

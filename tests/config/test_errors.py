@@ -89,7 +89,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(place=st.sampled_from(PLACES[1:]), value=ANYTHING)
 def test_whatever_stands_anywhere_is_taken_or_told(place, value):
     data = changed(place[0], value)

@@ -63,7 +63,7 @@ def test_the_rest_is_reported_as_incomplete_at_the_end():
     assert (last.window, last.size, last.closed_by) == (1, 30, "end")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
     records = stream()

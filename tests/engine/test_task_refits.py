@@ -89,7 +89,7 @@ def test_the_stream_of_these_tests_has_all_that_matters(whole: tuple[list[bytes]
     assert 50 < state.labelled < state.rows < 400
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 700), max_size=12))
 def test_reports_do_not_depend_on_how_the_stream_is_cut(
     whole: tuple[list[bytes], Any], cuts: list[int]

@@ -88,7 +88,7 @@ def check_any_cutting(names: list[str], rollback: int, cuts: set[int], resume_at
     return slow
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(1, 5)), max_size=12),
     st.integers(1, 5),

@@ -116,7 +116,7 @@ def _cases(draw: st.DrawFn) -> tuple[CountWindow, list[Row]]:
     return window, rows
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(_cases(), st.sets(st.integers(0, 40)), st.integers(-1, 8))
 def test_any_cutting_into_pushes_gives_the_windows_of_one_row_at_a_time(
     case: tuple[CountWindow, list[Row]], cuts: set[int], resume_at: int

@@ -160,7 +160,7 @@ def test_a_name_that_cannot_be_taken_is_a_failure_and_the_windows_wait(tmp_path:
     assert path.read_bytes() == reports.text(2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=2, max_size=25),
     batches=st.lists(st.integers(1, 7), min_size=1, max_size=12),

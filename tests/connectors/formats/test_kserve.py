@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_said_in_a_sentence(change: Any, reason: str, mes
     assert message in chunk.rejects[0].message
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(VALUES, st.sampled_from(["data", "id", "type", "time", "inferenceservicename", "specversion"]))
 def test_nothing_in_an_event_raises_and_all_answers_are_accounted_for(value: object, field: str) -> None:
     chunk = decoded({**EVENT, field: value}, EVENT)
@@ -167,7 +167,7 @@ def test_nothing_in_an_event_raises_and_all_answers_are_accounted_for(value: obj
     assert used >= 2
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_no_output_raises(value: dict[str, Any]) -> None:
     chunk = decoded({**EVENT, "data": {"outputs": [{"datatype": "FP32", **value}]}}, EVENT)

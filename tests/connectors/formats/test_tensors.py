@@ -142,7 +142,7 @@ def test_what_is_no_response_is_said(data: bytes, told: str) -> None:
         read_body(data)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(
     st.binary(max_size=60) | st.builds(lambda n, b: TYPED[:n] + b, st.integers(0, len(TYPED)), st.binary())
 )

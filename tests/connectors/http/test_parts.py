@@ -101,7 +101,7 @@ BODIES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(body=BODIES)
 def test_a_body_is_read_as_a_message_with_the_same_bytes_is(body: bytes) -> None:
     """Kafka and HTTP share one rule for object, array and NDJSON; what is judged is what will be read."""

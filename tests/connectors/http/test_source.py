@@ -120,8 +120,6 @@ def test_received_is_used_pending_duplicate_rejected_and_shed_in_the_metrics(tmp
 
 @settings(
     max_examples=120,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

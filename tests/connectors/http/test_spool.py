@@ -191,7 +191,7 @@ def test_many_requests_share_a_frame(folder: Path, spool: Spool, monkeypatch: py
     assert files(folder)[0].stat().st_size == 290 + 2 * FRAME_BYTES
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
     cut=st.floats(0, 1),

@@ -57,7 +57,7 @@ def test_the_share_rests_on_the_newest_two_hundred_batches():
     assert 0.45 < found.ratio <= 0.5  # the hundred newest are all wrong, a hundred older ones are left
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(cuts=st.lists(st.integers(0, 5000), max_size=8), restart=st.booleans())
 def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart):
     columns = rows(5000, shift=0.1)
@@ -103,7 +103,7 @@ def test_a_row_counts_once_with_its_first_label_as_it_stood_in_the_end_at_that_p
     assert (state.confidence.tolist(), state.right.tolist()) == ([0.9, 0.7], [True, False])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 3), cuts=st.lists(st.integers(0, 1400), max_size=10))
 def test_neither_cuts_nor_restarts_of_an_engine_can_be_seen(seed, cuts):
     records = mixed(seed)

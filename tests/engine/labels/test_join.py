@@ -67,7 +67,7 @@ def _streams(draw: st.DrawFn) -> list[Record]:
 _cuts = st.sets(st.integers(0, 40))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(_streams(), _cuts)
 @example([Label("x", 1, 0.0), Label("x", 1, 0.0, model=0), Answer("x", 0, 0.0)], {2})
 @example([Answer("x", 0, 0.0), Label("x", 1, 0.0, model=0), Label("x", 0, 0.0), Label("x", 1, 0.0)], set())
@@ -99,7 +99,7 @@ _any_records = st.lists(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(_any_records, _cuts)
 @example([Label("x", 1, 0.0), Label("x", 0, 0.0), Answer("x", 0, 0.0)], set())
 @example([Label("x", 1, 0.0), Label("x", 1, 600.0), Label("x", 1, 1200.0)], {1})
@@ -115,7 +115,7 @@ def test_ids_used_again_are_told_apart_where_answers_and_labels_come_in_steps_of
     run(records, turns | {cut for cut in cuts if cut <= len(records)})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_streams(), _cuts, st.integers(0, 5))
 def test_a_snapshot_through_msgpack_changes_nothing(
     records: list[Record], cuts: set[int], resume_at: int
@@ -125,7 +125,7 @@ def test_a_snapshot_through_msgpack_changes_nothing(
     assert same(interrupted.snapshot(), run(records, cuts).snapshot())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_streams())
 def test_a_snapshot_shares_nothing_with_the_join(records: list[Record]) -> None:
     half = len(records) // 2

@@ -106,7 +106,7 @@ def near(found: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[fl
     return [(label, [score and round(score, 5) for score in scores]) for label, scores in found]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     seed=st.integers(0, 50),
     cuts=st.lists(st.integers(0, 900), max_size=6),

@@ -151,7 +151,7 @@ def small_rig():
     return Rig(task(labels=labels, groups=["region"], window={"size": 40, "min_size": 5}))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 3),
     cuts=st.lists(st.integers(0, 1400), max_size=15),

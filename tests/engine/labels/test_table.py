@@ -116,10 +116,10 @@ class RingBesideDict(RuleBasedStateMachine):
 
 
 TestRingBesideDict = RingBesideDict.TestCase
-TestRingBesideDict.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestRingBesideDict.settings = settings(max_examples=60, stateful_step_count=25)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 12), max_size=60), st.booleans())
 def test_repeats_are_those_that_a_loop_finds(numbers: list[int], spread: bool) -> None:
     keys = mix(keys_of(numbers)) if spread else keys_of(numbers)

@@ -108,7 +108,7 @@ def test_a_change_after_a_long_good_life_is_found_all_the_same():
     assert found.lower < truth < found.upper < 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cuts=st.lists(st.integers(0, 1500), max_size=8), restart=st.booleans(), anew=st.booleans())
 def test_the_pieces_in_which_rows_come_change_nothing(cuts, restart, anew):
     bad, good = rows(700, seed=1, shift=-0.7), rows(800, seed=2)

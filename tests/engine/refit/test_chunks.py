@@ -60,7 +60,7 @@ def pushed(window: WindowLogic, arrival: np.ndarray) -> int:
     return len(arrival)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     gaps=st.lists(st.sampled_from([0.0, 1.0, 4.0, 20.0]), min_size=1, max_size=40),
     before=st.integers(0, 12),

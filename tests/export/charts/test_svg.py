@@ -248,7 +248,7 @@ def test_windows_out_of_order_are_refused(x: list[float]) -> None:
 numbers = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), n=st.integers(0, 12), x_is_time=st.booleans(), objective=numbers)
 def test_any_numbers_make_a_picture(data: st.DataObject, n: int, x_is_time: bool, objective: float) -> None:
     def column(values: st.SearchStrategy[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
