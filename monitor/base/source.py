@@ -276,7 +276,8 @@ class Source(ABC, Generic[Position]):
     def read(self, timeout_seconds: float) -> list[Raw]:
         """Read what is there, at most a few MiB, waiting no longer than `timeout_seconds`.
 
-        Returns an empty list where nothing came. What is handed out is used in this order.
+        Returns an empty list where nothing came. What is handed out is used in this order. A `RawMessages`
+        without a message hands out a position alone, for a source that reads once it is acknowledged.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import numpy as np
 import pytest
 from redis import exceptions
 from redis.client import Pipeline
@@ -21,9 +23,12 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import MissingExtraError, SourceError
 from monitor.base.source import RawMessages, SourceCounts
 from monitor.config.redis import RedisSourceConfig
+from tests.accounting import assert_adds_up
+from tests.daemon import DaemonProcess, configuration, read_windows
 from tests.services.authority import Authority
 from tests.services.process import wait_until
 from tests.services.redis_server import RedisServer
+from tests.streams import answers
 
 New = Callable[..., RedisStream]
 Servers = Callable[..., RedisServer]
@@ -614,3 +619,48 @@ def test_without_the_client_library_the_pip_line_is_told(monkeypatch: pytest.Mon
     assert str(caught.value).startswith(
         "A source of kind redis needs an optional package: pip install 'blindsight[redis]'"
     )
+
+
+# ── the agent ──
+
+
+def test_the_agent_uses_each_entry_once_up_to_scrape_report_and_acknowledgement(
+    redis_server: RedisServer, stream: str, tmp_path: Path
+) -> None:
+    rows = answers(np.random.default_rng(8), 5_000)
+    labels = [{"id": row["id"], "label": "ok", "time": row["time"] + 3600} for row in rows[:50]]
+    source = {"kind": "redis", "url": redis_server.url, "stream": stream, "name": "predictions"}
+    config = configuration(
+        sources=[source],
+        reports={"path": "windows.ndjson"},
+        rejects={"path": "rejects.ndjson"},
+        store={"path": "state", "every_seconds": 0.1},
+    )
+    with redis_server.client() as client, client.pipeline(transaction=False) as pipe:
+        for record in [*rows[:3_000], *labels]:
+            pipe.xadd(stream, {"value": json.dumps(record)})
+        pipe.xadd(stream, {"value": "not JSON"})
+        pipe.xadd(stream, {"body": "under another name"})
+        pipe.execute()
+        with DaemonProcess(tmp_path, config) as daemon:
+            daemon.until_value(3_002, "answers_received_total", source="predictions")  # with what is rejected
+            for record in rows[3_000:]:  # while it runs
+                pipe.xadd(stream, {"value": json.dumps(record)})
+            pipe.execute()
+            daemon.until_value(5_000, "predictions_total", task="t", model="erm")
+            daemon.until(lambda: pending(redis_server, stream) == 0, "all is acknowledged")
+            daemon.until_value(0, "source_lag_records", source="predictions")
+            scrape = assert_adds_up(daemon)
+            assert daemon.get("/-/ready")[0] == 200
+            assert daemon.end()[0] == 0
+    assert scrape.value("source_up", source="predictions") == 1
+    assert scrape.value("labels_total", task="t", outcome="matched") == len(labels)
+    assert scrape.total("rejected_total") == 2
+    for name in ("source_gap_records_total", "source_overlap_records_total"):
+        assert scrape.value(name, source="predictions") == 0
+    windows = read_windows(tmp_path / "windows.ndjson")
+    assert [window["size"] for window in windows] == [100] * 50
+    ends = [window["positions"][stream] for window in windows]
+    assert ends == sorted(ends)
+    rejected = read_windows(tmp_path / "rejects.ndjson")
+    assert [(line["source"], line["partition"]) for line in rejected] == [("predictions", stream)] * 2

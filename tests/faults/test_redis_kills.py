@@ -32,7 +32,7 @@ def used(feed: RedisFeed, store: Path) -> set[str]:
     """The ids of the answers that a store holds."""
     opened = Store(store)
     try:
-        kept = opened.load().rings["answers/t"]["keys"]
+        kept = opened.load().rings["answers/t"].keys
     finally:
         opened.close()
     models = {row.id: model_code(row.series[0][0]) for row in feed.rows if row}
