@@ -28,7 +28,7 @@ full = resident()
 blocks = blocks[::4]
 freed = resident()
 started = trim_heap(0.05) if TRIM else False
-deadline = time.monotonic() + 20
+deadline = time.monotonic() + 300
 while started and resident() > full / 2 and time.monotonic() < deadline:
     time.sleep(0.05)
 print(int(started), full, freed, resident())

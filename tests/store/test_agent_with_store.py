@@ -24,7 +24,7 @@ from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store, StoreReader
 from monitor.testing import ListSinks, ListSource, Marker
 from tests.accounting import assert_adds_up
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.streams import Rig, answers, lines, task
 
 
@@ -47,18 +47,16 @@ def test_an_agent_that_is_stopped_keeps_its_open_windows_for_the_next_one(tmp_pa
     rig = Rig()
     first, sinks, source, keeper = agent_on(tmp_path, records[:130], rig)
     first.start()
-    deadline = time.monotonic() + 10
-    while source.lag and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not source.lag, "all is read", pause=0.01)
     first.stop()
     assert first.wait(PATIENCE_SECONDS)
-    keeper.close(5)
+    keeper.close(PATIENCE_SECONDS)
     assert source.used == 130
     assert [w.closed_by for w in sinks.windows] == ["size"]
     second, more, source, keeper = agent_on(tmp_path, [*records, Marker.END], rig)
     second.start()
     assert second.wait(PATIENCE_SECONDS)
-    keeper.close(5)
+    keeper.close(PATIENCE_SECONDS)
     assert [(w.window, w.size, w.closed_by) for w in more.windows] == [(1, 100, "size"), (2, 50, "end")]
 
 
@@ -67,9 +65,7 @@ def test_a_source_hears_only_of_what_is_saved(tmp_path):
     agent, sinks, source, keeper = agent_on(tmp_path, answers(np.random.default_rng(0), 250), rig, every=0.01)
     keeper._store.commit = refuse  # a disk that is full from the start
     agent.start()
-    deadline = time.monotonic() + 10
-    while not agent.view().store_failures and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: agent.view().store_failures, "it could not be saved", pause=0.01)
     view = agent.view()
     assert view.store_failing == "no room"
     assert_adds_up(view)
@@ -77,14 +73,13 @@ def test_a_source_hears_only_of_what_is_saved(tmp_path):
     assert "The state cannot be saved: no room." in view.reasons
     assert (source.used, sinks.windows) == (None, [])
     del keeper._store.commit
-    while (source.used or 0) < 250 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: (source.used or 0) >= 250, "all is saved", pause=0.01)
     assert agent.view().store_failing is None
     assert_adds_up(agent.view())
     assert [w.window for w in sinks.windows] == [0, 1]
     agent.stop()
     agent.wait(PATIENCE_SECONDS)
-    keeper.close(5)
+    keeper.close(PATIENCE_SECONDS)
 
 
 def refuse(*_: object) -> int:
@@ -104,7 +99,7 @@ CRASHING = """
     records.insert(place, Marker.CRASH)
     agent, sinks, source, keeper = agent_on(folder / "state", [*records, Marker.END], Rig(), every=0.0)
     agent.start()
-    agent.wait(300)
+    agent.wait(PATIENCE_SECONDS)
 """
 
 
@@ -121,7 +116,7 @@ def test_a_crash_between_two_records_loses_nothing_and_doubles_nothing(tmp_path,
     agent.start()
     assert agent.wait(PATIENCE_SECONDS)
     assert_adds_up(agent.view())
-    keeper.close(5)
+    keeper.close(PATIENCE_SECONDS)
     store = Store(tmp_path / "state")
     found = [line for _, line in StoreReader(store.path).reports_after(0, 100)]
     store.close()
@@ -180,7 +175,7 @@ class Reports:
 def follow(path: Path, reports: Reports, noted: tuple[int, int] | None) -> tuple[int, int]:
     follower = ReportFollower(ReportsFile(str(path)), reports, {"reports": noted} if noted else {})
     follower.start()
-    assert follower.close(5)
+    assert follower.close(PATIENCE_SECONDS)
     return follower.marks["reports"]
 
 
@@ -222,7 +217,7 @@ def test_what_the_store_dropped_meanwhile_is_counted_as_lost(tmp_path, caplog):
     del reports.rows[:6]
     follower = ReportFollower(ReportsFile(str(path)), reports, {"reports": (2, 0)})
     follower.start()
-    assert follower.close(5)
+    assert follower.close(PATIENCE_SECONDS)
     assert (follower.view.lost, follower.view.delivered, follower.view.waiting) == (4, 3, 0)
     assert f"4 windows were dropped from the store before {path} could take them" in caplog.text
 
@@ -232,7 +227,7 @@ def test_a_file_that_comes_to_an_older_store_lost_nothing_before(tmp_path):
     del reports.rows[:6]
     follower = ReportFollower(ReportsFile(str(path)), reports, {})
     follower.start()
-    assert follower.close(5)
+    assert follower.close(PATIENCE_SECONDS)
     assert (follower.view.lost, follower.view.delivered) == (0, 3)
 
 
@@ -241,33 +236,24 @@ def test_a_full_disk_leaves_the_windows_in_the_store_until_there_is_room(tmp_pat
     path.symlink_to("/dev/full")
     follower = ReportFollower(ReportsFile(str(path)), reports, {})
     follower.start()
-    until(lambda: follower.view.trouble is not None)
+    wait_until(lambda: follower.view.trouble is not None, "it is delivered")
     assert "No space left on device" in follower.view.trouble
     assert (follower.view.waiting, follower.view.delivered, follower.view.lost) == (3, 0, 0)
     path.unlink()
-    until(lambda: follower.view.delivered == 3)
+    wait_until(lambda: follower.view.delivered == 3, "it is delivered")
     assert follower.view.trouble is None
-    assert follower.close(5)
+    assert follower.close(PATIENCE_SECONDS)
     assert path.read_bytes() == reports.text()
-
-
-def until(so) -> None:
-    deadline = time.monotonic() + 10
-    while not so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert so()
 
 
 def test_a_file_renamed_while_it_is_followed_is_begun_anew(tmp_path):
     path, reports = tmp_path / "w.ndjson", Reports(3)
     follower = ReportFollower(ReportsFile(str(path)), reports, {})
     follower.start()
-    deadline = time.monotonic() + 5
-    while follower.view.delivered < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: follower.view.delivered >= 3, "all are delivered", pause=0.01)
     path.rename(tmp_path / "w.1")
     reports.rows.append((4, b'{"window":4}'))
     follower.wake()
-    follower.close(5)
+    follower.close(PATIENCE_SECONDS)
     assert path.read_bytes() == b'{"window":4}\n'
     assert (tmp_path / "w.1").read_bytes().count(b"\n") == 3

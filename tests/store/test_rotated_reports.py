@@ -15,6 +15,7 @@ from monitor.export.sinks.destination import Mark, Row
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import MARK, ReportsFile
 from monitor.export.sinks.rotation import rotate
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 
 class Reports:
@@ -42,7 +43,7 @@ def follow(
     file = ReportsFile(str(path), max_bytes, keep)
     follower = ReportFollower(file, reports, {MARK: noted} if noted else {})
     follower.start()
-    assert follower.close(10)
+    assert follower.close(PATIENCE_SECONDS)
     return follower
 
 
@@ -154,7 +155,8 @@ def test_a_name_that_cannot_be_taken_is_a_failure_and_the_windows_wait(tmp_path:
     file = ReportsFile(str(path), max_bytes=2 * line, keep=1)
     follower = ReportFollower(file, reports, {})
     follower.start()
-    assert not follower.close(5)
+    wait_until(lambda: follower.view.trouble, "it fails")
+    assert not follower.close(0.1)
     assert (follower.view.delivered, follower.view.waiting, follower.view.lost) == (2, 2, 0)
     assert "cannot write" in str(follower.view.trouble)
     assert path.read_bytes() == reports.text(2)

@@ -13,6 +13,7 @@ from connectors.http.erase import erase, idle_spool
 from connectors.http.segment import segments_in
 from connectors.http.spool import Spool
 from monitor.base.errors import SourceError
+from tests.services.process import wait_until
 
 ROWS = [b'{"id": "%d", "x": "%s"}\n' % (i, b"y" * i) for i in range(40)]
 
@@ -100,10 +101,9 @@ def test_lines_that_are_used_leave_the_disk_though_nothing_comes(
     assert sum(os.path.getsize(s.path) for s in segments_in(spool.folder)) > 0, "it is not used yet"
     assert spool.read(0.0) == [(ROWS[0], 0, False)]
     spool.absorbed(end)
-    deadline = time.monotonic() + 5
-    while any(os.path.getsize(s.path) for s in segments_in(spool.folder)):
-        assert time.monotonic() < deadline, "used lines stay"
-        time.sleep(0.02)
+    wait_until(
+        lambda: not any(os.path.getsize(s.path) for s in segments_in(spool.folder)), "used lines are gone"
+    )
     assert spool.append(ROWS[1], rows=1).result() == end + len(ROWS[1])
     assert spool.read(1.0) == [(ROWS[1], end, False)]
     spool.close()

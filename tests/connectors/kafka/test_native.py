@@ -25,7 +25,7 @@ from monitor.base.source import SourceCounts
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, Worker, make_source
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 CODES = [getattr(NativeError, name) for name in dir(NativeError) if name.isupper()]
 
@@ -193,14 +193,14 @@ def test_one_group_may_hold_both_libraries_while_agents_are_moved_over(kafka_bro
     sent = 0
     for worker in workers:
         worker.start()
-        until(lambda worker=worker: worker.source.up)
+        wait_until(lambda worker=worker: worker.source.up, "it is up")
         kafka_broker.produce("mixed", [b"%d" % i for i in range(sent, sent + 2_000)], partitions=4)
         sent += 2_000
-    until(lambda: sum(worker.reader.count for worker in workers) >= sent)
+    wait_until(lambda: sum(worker.reader.count for worker in workers) >= sent, "all is read")
     workers[0].finish()
     kafka_broker.produce("mixed", [b"%d" % i for i in range(sent, sent + 2_000)], partitions=4)
     sent += 2_000
-    until(lambda: sum(worker.reader.count for worker in workers) >= sent)
+    wait_until(lambda: sum(worker.reader.count for worker in workers) >= sent, "all is read")
     workers[1].finish()
     every = [int(v) for w in workers for values in w.reader.values.values() for v in values]
     assert sorted(every) == list(range(sent))
@@ -213,28 +213,24 @@ def test_the_end_behind_a_transactions_marker_is_reached_with_the_last_messages(
 ) -> None:
     kafka_broker.create_topic("transacted", 1)
     producer = Producer({"bootstrap.servers": kafka_broker.address, "transactional.id": "writer"})
-    producer.init_transactions(30)
+    producer.init_transactions(PATIENCE_SECONDS)
     producer.begin_transaction()
     for i in range(3):
         producer.produce("transacted", b"%d" % i)
-    producer.commit_transaction(30)
+    producer.commit_transaction(PATIENCE_SECONDS)
     options = settings_at(kafka_broker.address)
     driver = NativeDriver(native_options(options, checked_options(options)), ["transacted"])
     driver.assign({"transacted-0": 0})
     polled = driver.poll(0.0, 100)
-    time.sleep(2)  # the messages and the event behind them are then there at once
-    polled += driver.poll(10.0, 100)
-    assert [list(part.offsets) for part in polled] == [[0, 1, 2]]
-    assert driver.position("transacted-0") == driver.ends(["transacted-0"], "latest", 10)["transacted-0"] == 4
+    time.sleep(2)  # most often the messages and the event behind them are then there at once
+    end = driver.ends(["transacted-0"], "latest", PATIENCE_SECONDS)["transacted-0"]
+    wait_until(
+        lambda: polled.extend(driver.poll(1.0, 100)) or driver.position("transacted-0") == end, "its end"
+    )
+    assert [offset for part in polled for offset in part.offsets] == [0, 1, 2]
+    assert end == 4
     driver.close(5)
 
 
 def settings_at(address: str) -> KafkaSettings:
     return KafkaSettings(kind="kafka", driver="confluent", brokers=(address,), topics=("transacted",))
-
-
-def until(done: Any, seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"in vain for {seconds:g} s"
-        time.sleep(0.02)

@@ -22,7 +22,7 @@ from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.queued import QueuedSink
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 MODELS = ("erm", "irm", "coral")
 Brokers = Callable[[], KafkaBroker]
@@ -74,7 +74,7 @@ def settings(broker: KafkaBroker, topic: str, **options: object) -> KafkaSink:
     return KafkaSink(brokers=(broker.address,), topic=topic, options=options)
 
 
-def delivered(sink: Sink, count: int, seconds: float = 60) -> None:
+def delivered(sink: Sink, count: int) -> None:
     try:
         wait_until(lambda: sink.view.delivered >= count, f"{count} are delivered")
     except AssertionError as error:
@@ -90,7 +90,7 @@ def test_each_window_is_a_message_with_its_series_as_key(kafka_broker: KafkaBrok
     reports = Reports(1200)
     sink = started(follower(kafka_broker, "sink-plain", reports))
     delivered(sink, 1200)
-    assert sink.close(5)
+    assert sink.close(PATIENCE_SECONDS)
     found = read_topic(kafka_broker, "sink-plain")
     assert {each.headers["blindsight-store"] for each in found} == {b"s1"}
     by_id = {int(each.headers["blindsight-report"]): each.value for each in found}
@@ -129,7 +129,7 @@ def test_what_was_sent_after_the_last_checkpoint_is_not_sent_again(
     reports.add(60)
     second = started(follower(kafka_broker, topic, reports, saved))
     delivered(second, 760)
-    assert second.close(5)
+    assert second.close(PATIENCE_SECONDS)
     found = [
         each for each in read_topic(kafka_broker, topic) if each.headers.get("blindsight-store") == b"s1"
     ]
@@ -259,7 +259,7 @@ def test_a_broker_that_stands_still_or_dies_delays_windows_and_loses_none(
     wait_until(lambda: sink.view.trouble is not None, "it is in trouble once more")
     broker.start()
     delivered(sink, 60)
-    assert sink.close(5)
+    assert sink.close(PATIENCE_SECONDS)
     assert ids(broker, "sink-away") == list(range(1, 61))
     ours = [r for r in caplog.records if r.name == "blindsight" and r.levelno == logging.ERROR]
     assert len(ours) == 3  # one an outage

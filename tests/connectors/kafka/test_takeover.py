@@ -19,7 +19,7 @@ from connectors.kafka import KafkaSource
 from monitor.base.source import SourceCounts
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import Driver, Reader, Worker
-from tests.services.process import PATIENCE_SECONDS
+from tests.services.process import wait_until
 
 Sources = Callable[..., KafkaSource]
 
@@ -122,7 +122,10 @@ def test_a_read_says_that_another_member_used_what_lies_before_it(
     Reader(back).until_up()
     kafka_broker.produce("between", [b"new"] * 10)
     found: list[bool] = []
-    until(lambda: bool(found.extend(raw.after_others for raw in back.read(0.1))) or len(found) >= 2)
+    wait_until(
+        lambda: bool(found.extend(raw.after_others for raw in back.read(0.1))) or len(found) >= 2,
+        "both are read",
+    )
     assert found[:2] == [True, False]
 
 
@@ -184,7 +187,7 @@ def test_20_hand_overs_between_two_sources_of_a_group_lose_and_double_nothing(
         sent += more
 
     send()
-    until(lambda: workers[0].reader.count == sent)
+    wait_until(lambda: workers[0].reader.count == sent, "all is read")
     for _ in range(HAND_OVERS // 2):
         send()
         visitor = Worker(
@@ -192,12 +195,12 @@ def test_20_hand_overs_between_two_sources_of_a_group_lose_and_double_nothing(
         )
         workers.append(visitor)
         visitor.start()
-        until(lambda visitor=visitor: visitor.source.up)
+        wait_until(lambda visitor=visitor: visitor.source.up, "it is up")
         send()
         time.sleep(generator.uniform(0.0, 0.3))
         visitor.finish()
         visitor_knows |= {name: offsets[-1] + 1 for name, offsets in visitor.reader.offsets.items()}
-    until(lambda: sum(worker.reader.count for worker in workers) >= sent)
+    wait_until(lambda: sum(worker.reader.count for worker in workers) >= sent, "all is read")
     time.sleep(0.5)  # for what would come twice
     workers[0].finish()
 
@@ -217,13 +220,13 @@ def test_a_storm_of_rebalances_leaves_memory_and_threads_as_they_were(
     options = {"heartbeat_interval_ms": 100}
     steady = Worker(kafka_source(kafka_broker.address, "storm", group="storm", **options))
     steady.start()
-    until(lambda: steady.source.up)
+    wait_until(lambda: steady.source.up, "it is up")
 
     def storm(gusts: int) -> None:
         for _ in range(gusts):
             visitor = Worker(kafka_source(kafka_broker.address, "storm", group="storm", **options))
             visitor.start()
-            until(lambda visitor=visitor: visitor.source.up)
+            wait_until(lambda visitor=visitor: visitor.source.up, "it is up")
             visitor.finish()
 
     storm(3)
@@ -238,18 +241,11 @@ def test_a_storm_of_rebalances_leaves_memory_and_threads_as_they_were(
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    until(lambda: steady.source.up)
+    wait_until(lambda: steady.source.up, "it is up")
     kafka_broker.produce("storm", [b"after"] * 8, partitions=8)
-    until(lambda: steady.reader.count == 8)
+    wait_until(lambda: steady.reader.count == 8, "all is read")
     steady.finish()
     print(json.dumps({"grown_bytes": grown}))
     # The fixture keeps each closed source (a few kB); a consumer that stayed alive would be some 100 kB.
     assert grown < 8 * 40_000
     assert threading.active_count() <= threads
-
-
-def until(done: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"in vain for {seconds:g} s"
-        time.sleep(0.02)

@@ -16,6 +16,7 @@ from monitor.export.sinks.rejects import RejectWriter
 from monitor.export.sinks.rejects_file import RejectsRetention, previous, remove_lines
 from monitor.reports.window_report import rfc3339
 from tests.daemon import read_windows
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 NOW = 1_795_168_800.0
 HOUR = 3600.0
@@ -61,11 +62,11 @@ def test_the_thread_looks_at_the_start_and_again_while_nothing_comes(path: Path)
     written(path, 2.0, 0.0)
     retention = RejectsRetention(path, 2.4, clock=lambda: now)
     retention.start()
-    wait(lambda: ages(path) == ["0", "1"], "nothing is too old yet")
+    wait_until(lambda: ages(path) == ["0", "1"], "nothing is too old yet")
     now += 1.0
-    wait(lambda: ages(path) == ["1"], "the first has grown old")
+    wait_until(lambda: ages(path) == ["1"], "the first has grown old")
     now += 3.0
-    wait(lambda: ages(path) == [], "so has the second")
+    wait_until(lambda: ages(path) == [], "so has the second")
     retention.stop()
 
 
@@ -101,7 +102,7 @@ def test_no_line_is_lost_that_is_written_while_lines_are_removed(path: Path) -> 
         assert writer.write((Reject(RejectReason.LOGITS, "", raw, "p", n), "s"))
         if n % 50 == 0:
             time.sleep(0.01)
-    assert writer.close(20)
+    assert writer.close(PATIENCE_SECONDS)
     stopping.set()
     remover.join()
     removed += remove_lines(path, RecordsOf(["gone"]))
@@ -140,10 +141,3 @@ def test_a_record_is_known_by_its_id_or_by_what_stands_in_it_where_that_cannot_b
     record: bytes, found: bool
 ) -> None:
     assert RecordsOf(["req-8", "8", "Zoë"], task="t")(record) is found
-
-
-def wait(done: object, what: str) -> None:
-    deadline = time.monotonic() + 10
-    while not done():  # type: ignore[operator]
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
