@@ -13,18 +13,16 @@ import io
 import os
 import queue
 import signal
-import struct
 import sys
 import threading
 import time
 from dataclasses import replace
 from typing import BinaryIO
 
-from monitor.engine.refit.answer import answer
+from monitor.agent.refit_process import HEAD
+from monitor.engine.refit.fit import refit
+from monitor.engine.refit.recalibration import RecalibrationJob, recalibrate
 from monitor.engine.refit.wire import Job, JobResult, job_from_bytes, result_to_bytes
-
-HEAD = struct.Struct(">Q")
-"""What precedes a frame: its length in bytes."""
 
 NICENESS = 10
 """Added to the agent's: whatever else wants the processor goes first."""
@@ -69,6 +67,11 @@ def _listen(stream: io.BufferedIOBase | BinaryIO, jobs: queue.SimpleQueue[bytes]
         if frame is None:
             os._exit(0)
         jobs.put(frame)
+
+
+def answer(job: Job) -> JobResult:
+    """The result of a job; see `refit` and `recalibrate`."""
+    return recalibrate(job) if isinstance(job, RecalibrationJob) else refit(job)
 
 
 def _answer(job: Job, memory_bytes: float) -> JobResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -12,9 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
-from monitor.agent.refit_child import HEAD
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.refit.wire import Job, JobResult, job_to_bytes, result_from_bytes
+
+HEAD = struct.Struct(">Q")
+"""What precedes a frame: its length in bytes."""
 
 _LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
 _PIECE = 1 << 16

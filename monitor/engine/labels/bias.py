@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats
 from monitor.reports.trust import Bias
+from monitor.stats.solvers import brentq
 
 _FARTHEST = 30.0  # logits: no confidence that is told apart from 0 and 1 needs more to reach the other end
 _NEAR_ENOUGH = 1e-10  # logits
@@ -79,5 +80,5 @@ def _expected_at(logit: Floats, hits: float, z: float) -> float:
     elif above(_FARTHEST) > 0:
         shift = _FARTHEST
     else:
-        shift = float(scipy.optimize.brentq(above, -_FARTHEST, _FARTHEST, xtol=_NEAR_ENOUGH))
+        shift = brentq(above, -_FARTHEST, _FARTHEST, xtol=_NEAR_ENOUGH)
     return float(scipy.special.expit(logit + shift).sum())

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.calibration.base import Calibration, Calibrator
@@ -39,14 +38,27 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
     >>> pool_adjacent_violators(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4))
     (array([0, 1, 3]), array([1. , 2.5, 4. ]))
     """
-    starts: Ints = scipy.optimize.isotonic_regression(y, weights=weight).blocks[:-1].astype(np.int64)
+    starts = np.arange(len(y))
     while True:
         sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
         # Products instead of quotients: blocks of equal means merge exactly where sums are integers.
         rising = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
         if rising.all():
             return starts, sums / rows
-        starts = starts[np.append(True, rising)]
+        few = 2 * np.count_nonzero(rising) > len(rising)
+        starts = starts[_pooled(sums, rows)] if few else starts[np.append(True, rising)]
+
+
+def _pooled(sums: Floats, rows: Floats) -> list[int]:
+    """Which blocks begin one of the solution, in one pass: where few merge at a time, it takes many."""
+    kept: list[tuple[float, float, int]] = []
+    for place, (total, weight) in enumerate(zip(sums.tolist(), rows.tolist(), strict=True)):
+        start = place
+        while kept and kept[-1][0] * weight >= total * kept[-1][1]:
+            before, more, start = kept.pop()
+            total, weight = total + before, weight + more
+        kept.append((total, weight, start))
+    return [start for _, _, start in kept]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

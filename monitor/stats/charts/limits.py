@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-import scipy
 
 from monitor.base.errors import ConfigError
 from monitor.stats.charts.detectors import CusumDetector, Detector, RunRules, Spread
 from monitor.stats.charts.fleet import Limits, check_reference, mean_rate
+from monitor.stats.solvers import brentq
 
 DEFAULT_ARL0 = 370.0
 """Windows: what `we1` gives at the textbook's 3 sigma with known limits (370.4)."""
@@ -216,9 +216,7 @@ def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits
 
     def multiplier(inflation: Callable[[float], float]) -> float:
         ends = (detector.narrowest, widest)
-        return float(
-            scipy.optimize.brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9)
-        )
+        return brentq(lambda found: excess(found, inflation(found), 1.0), *ends, xtol=1e-9)
 
     if math.isinf(m) or spread is not Spread.REFERENCE or "nelson7" in detector.rules:
         return Limits(multiplier(lambda _: 1.0), 1.0)
@@ -227,7 +225,7 @@ def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits
     wide = 1000 * widest  # an ARL0 within a hair of its largest may ask for still more: this must do
     far = 0.0  # L·κ, the multiplier of a sigma that is known from the reference windows alone
     if excess(wide, 1.0, math.inf) < 0:
-        far = float(scipy.optimize.brentq(excess, detector.narrowest, wide, args=(1.0, math.inf)))
+        far = brentq(lambda found: excess(found, 1.0, math.inf), detector.narrowest, wide)
     far = far or wide
     found = multiplier(lambda at: far / at)
     return Limits(found, max(1.0, far / found))
@@ -247,9 +245,7 @@ def _with_slope(
             return Limits(multiplier(lambda _: 1.0), 1.0)
         before, inflation = inflation, MOST_INFLATION
         if far(found, inflation) < 0:
-            inflation = float(
-                scipy.optimize.brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION)
-            )
+            inflation = brentq(lambda kappa, at=found: far(at, kappa), 1.0, MOST_INFLATION)  # type: ignore[misc]
         if abs(inflation - before) < 1e-6:
             break
     return Limits(multiplier(lambda _: inflation), inflation)

@@ -31,7 +31,6 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
@@ -42,6 +41,7 @@ from monitor.stats.estimate.drift_spectrum import (
     drift_spectrum,
     errors_in_folds,
 )
+from monitor.stats.solvers import non_negative_least_squares
 
 LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
 """Rows over which a bias is forgotten; those above a quarter of the reference are left out."""
@@ -182,7 +182,7 @@ def variance_components(
     if not rows:
         return None
     weight = np.array(weights)
-    found, _ = scipy.optimize.nnls(np.array(rows) * weight[:, None], np.array(excesses) * weight)
+    found = non_negative_least_squares(np.array(rows) * weight[:, None], np.array(excesses) * weight)
     kept = tuple((k, float(t)) for k, t in zip(lengths, found[1:], strict=True) if t > 0)
     fewest = min(folded)
     spectrum = None

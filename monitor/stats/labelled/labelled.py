@@ -12,6 +12,7 @@ from monitor.stats.labelled.base import Fitted, LabelEstimator
 from monitor.stats.labelled.inputs import Bools, LabelledScores
 from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
 from monitor.stats.labelled.powered import accuracy_covariance
+from monitor.stats.solvers import brentq
 
 _BESIDE = 1e-9
 RESAMPLINGS = 400
@@ -176,6 +177,6 @@ def newcombe_ends(auroc: float, positives: float, negatives: float, level: float
         return float((auroc - theta) ** 2 - z * z * spread / (positives * negatives))
 
     # Just beside the AUROC the excess is negative, at 0 and 1 it is not; at an AUROC of 1 it is 0 there.
-    lower = 0.0 if auroc <= _BESIDE else float(scipy.optimize.brentq(excess, 0.0, auroc - _BESIDE))
-    upper = 1.0 if auroc >= 1.0 - _BESIDE else float(scipy.optimize.brentq(excess, auroc + _BESIDE, 1.0))
+    lower = 0.0 if auroc <= _BESIDE else brentq(excess, 0.0, auroc - _BESIDE)
+    upper = 1.0 if auroc >= 1.0 - _BESIDE else brentq(excess, auroc + _BESIDE, 1.0)
     return lower, upper

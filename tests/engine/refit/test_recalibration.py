@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from monitor import CALIBRATORS, LabelledRows, calibration_from_snapshot
+from monitor.agent.refit_child import answer
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.base.records import Floats
-from monitor.engine.refit.answer import answer
 from monitor.engine.refit.recalibration import (
     FIRST_LABELS,
     RecalibrationJob,

@@ -43,6 +43,13 @@ def test_equals_the_min_max_formula_and_scipy(y: Floats, seed: int) -> None:
     assert all(a < b for a, b in pairwise(values))
 
 
+def test_a_rise_with_a_fall_at_its_end_takes_one_pass_and_not_one_a_row() -> None:
+    y, weight = np.append(np.linspace(0.5, 1.0, 100_000), 0.0), np.append(np.ones(100_000), 1e6)
+    starts, values = pool_adjacent_violators(y, weight)
+    assert starts.tolist() == [0]
+    assert values == pytest.approx(75_000 / 1.1e6)
+
+
 @pytest.mark.parametrize("decimals", [1, 2, 16])
 def test_the_curve_is_that_of_scikit_learn(decimals: int) -> None:
     rng = np.random.default_rng(decimals)
