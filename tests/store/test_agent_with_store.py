@@ -99,7 +99,7 @@ CRASHING = """
     records.insert(place, Marker.CRASH)
     agent, sinks, source, keeper = agent_on(folder / "state", [*records, Marker.END], Rig(), every=0.0)
     agent.start()
-    agent.wait(PATIENCE_SECONDS)
+    agent.wait(300)
 """
 
 
