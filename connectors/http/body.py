@@ -27,11 +27,6 @@ class BadBodyError(Exception):
 class Unpacker:
     """Takes a body in parts, holds at most `most_bytes` of it, packed or unpacked.
 
-    Parameters
-    ----------
-    gzipped : bool
-    most_bytes : int
-
     Examples
     --------
     >>> import gzip

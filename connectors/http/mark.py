@@ -13,12 +13,7 @@ _EVERY_SECONDS = 1.0
 
 
 class SpoolPosition:
-    """A position in a file. It is not synced: an older one only has more read again.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """A position in a file. It is not synced: an older one only has more read again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

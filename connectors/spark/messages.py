@@ -81,13 +81,7 @@ class MessagePart:
 
 
 def read_messages(stream: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Blocks of the messages whose columns are `MESSAGES`; for `mapInArrow`.
-
-    Parameters
-    ----------
-    stream : Broadcast of Stream
-    batches : iterator of pyarrow.RecordBatch
-    """
+    """Blocks of the messages whose columns are `MESSAGES`; for `mapInArrow`."""
     return as_arrow(blocks_of(stream.value, _pieces(batches)), BLOCKS, _BYTES_AT_ONCE)
 
 

@@ -52,10 +52,6 @@ _ALLOWED = ("auto_offset_reset", *_SAME, *_SASL, *_TLS, *_FILES)
 def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
     """The options of Spark's reader for a source; whichever `driver` it names, Spark reads.
 
-    Parameters
-    ----------
-    source : KafkaSourceConfig
-
     Raises
     ------
     ConfigError

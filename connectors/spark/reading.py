@@ -28,13 +28,7 @@ OfFile = RawBlock | RawTable | RawSkipped | RawDamaged
 
 
 def read_splits(job: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Blocks of the splits whose numbers stand in the first column; for `mapInArrow`.
-
-    Parameters
-    ----------
-    job : Broadcast of Job
-    batches : iterator of pyarrow.RecordBatch
-    """
+    """Blocks of the splits whose numbers stand in the first column; for `mapInArrow`."""
     numbers = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
     return as_arrow(
         chain.from_iterable(blocks_of(job.value, number) for number in numbers), BLOCKS, _BYTES_AT_ONCE

@@ -73,13 +73,7 @@ class SparkReplay:
 
 
 def replayed(session: Any, job: Job) -> SparkReplay:
-    """Read everything and compute everything; the lines stay with the executors until they are asked for.
-
-    Parameters
-    ----------
-    session : pyspark.sql.SparkSession
-    job : Job
-    """
+    """Read everything and compute everything; the lines stay with the executors until they are asked for."""
     from pyspark import StorageLevel
 
     told = session.sparkContext.broadcast(job)

@@ -122,11 +122,6 @@ class Steps:
 
         That it passes is written down first: cut short, `redo` computes the same again.
 
-        Parameters
-        ----------
-        session : pyspark.sql.SparkSession
-        clock : float
-
         Returns
         -------
         bool

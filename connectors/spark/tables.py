@@ -166,10 +166,6 @@ SCHEMA = pyarrow.schema(
 class WindowTable:
     """Writes lines of the reports as a Parquet file.
 
-    Parameters
-    ----------
-    path : Path
-
     Raises
     ------
     SinkError

@@ -15,11 +15,6 @@ def put(path: Path, data: bytes) -> None:
 
     It is written aside, under one name, so that two must not write the same file at once.
 
-    Parameters
-    ----------
-    path : Path
-    data : bytes
-
     Raises
     ------
     OSError

@@ -47,13 +47,7 @@ class Entry:
 
 
 class TablePart(Mapping[str, _E]):
-    """The lines of a table for which something holds, as the table stands when it is asked.
-
-    Parameters
-    ----------
-    table : mapping of str to Entry
-    holds : callable
-    """
+    """The lines of a table for which something holds, as the table stands when it is asked."""
 
     def __init__(self, table: Mapping[str, _E], holds: Callable[[_E], bool]) -> None:
         self._table, self._holds = table, holds

@@ -63,12 +63,7 @@ class Reader:
 
 
 class Inputs:
-    """All files: the feed of a `Verifier`.
-
-    Parameters
-    ----------
-    readers : sequence of Reader
-    """
+    """All files: the feed of a `Verifier`."""
 
     def __init__(self, readers: Sequence[Reader]) -> None:
         self._readers = readers

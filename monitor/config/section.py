@@ -24,12 +24,7 @@ Problem = tuple[str, str]
 
 
 class CrossCheckError(ValueError):
-    """Values that are each allowed but do not go together.
-
-    Parameters
-    ----------
-    problems : sequence of Problem
-    """
+    """Values that are each allowed but do not go together."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -134,10 +129,6 @@ def _placed(value: Any, folder: str, is_file: bool) -> Any:
 
 class OneOf:
     """What a value must be: a tag of a table, as the table stands when the value is checked.
-
-    Parameters
-    ----------
-    table : mapping of str to Entry
 
     Examples
     --------

@@ -59,13 +59,7 @@ class StreamPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OrderedReport:
-    """A report, and where it stands.
-
-    Parameters
-    ----------
-    position : StreamPosition
-    report : WindowReport
-    """
+    """A report, and where it stands."""
 
     position: StreamPosition
     report: WindowReport

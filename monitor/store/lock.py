@@ -12,10 +12,6 @@ from monitor.base.errors import StoreError
 class FolderLock:
     """An exclusive lock on a folder, held until `release` or the end of the process.
 
-    Parameters
-    ----------
-    folder : Path
-
     Raises
     ------
     StoreError

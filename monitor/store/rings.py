@@ -23,12 +23,7 @@ _SPARE_BYTES = 1 << 20
 
 
 class SavedRings:
-    """Reads and writes the rings of a store, within transactions of its caller.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-    """
+    """Reads and writes the rings of a store, within transactions of its caller."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._run = connection

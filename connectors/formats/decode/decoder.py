@@ -96,10 +96,6 @@ class Decoder:
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode what one read brought.
 
-        Parameters
-        ----------
-        raws : sequence of RawBlock, RawMessages, RawTable, RawSkipped or RawDamaged
-
         Returns
         -------
         Chunk

@@ -303,12 +303,7 @@ def _line_start(file: FileIO, start: int) -> int:
 
 
 class Table:
-    """A table, read to its end.
-
-    Parameters
-    ----------
-    tables : iterator of RawTable
-    """
+    """A table, read to its end."""
 
     def __init__(self, tables: Iterator[RawTable]) -> None:
         self._tables = tables

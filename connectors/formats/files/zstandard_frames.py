@@ -22,10 +22,6 @@ def missing_bytes(path: Path) -> int:
     It reads some bytes a block of 128 KiB and unpacks nothing. What is no Zstandard counts as whole: that is
     for whoever unpacks it to say.
 
-    Parameters
-    ----------
-    path : Path
-
     Examples
     --------
     >>> import tempfile

@@ -23,12 +23,7 @@ class HasWire(Protocol):
 
 
 def wire_of(settings: HasWire) -> Wire:
-    """The wire of a source, compiled once.
-
-    Parameters
-    ----------
-    settings : section of a source
-    """
+    """The wire of a source, compiled once."""
     return PLAIN if settings.mapping is None else compiled(settings.mapping)
 
 

@@ -77,10 +77,6 @@ def kafka_attributes(headers: Headers) -> dict[str, str]:
     Seldon Core's logger writes the attributes of its events without the prefix, and without a version of
     the specification: a header `type` that begins with ``io.seldon.`` tells them.
 
-    Parameters
-    ----------
-    headers : Headers
-
     Examples
     --------
     >>> kafka_attributes([("ce_specversion", b"1.0"), ("ce_id", b"a"), ("content-type", b"text/plain")])

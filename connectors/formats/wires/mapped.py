@@ -41,10 +41,6 @@ Column = list[Any]
 class MappedWire:
     """Reads records as a mapping says.
 
-    Parameters
-    ----------
-    mapping : FieldMapping
-
     Examples
     --------
     >>> wire = MappedWire(FieldMapping(id="req.uuid", model="m", scores="out.probs"))
@@ -85,10 +81,6 @@ class MappedWire:
 
         Objects take several times as long. Where a class has no score, or the tasks differ,
         it stays an object, by whose names a message says what is missing.
-
-        Parameters
-        ----------
-        layouts : sequence of TaskLayout
         """
         orders = {layout.classes for layout in layouts}
         if len(orders) != 1 or set(self.mapping.class_scores) != set(*orders):

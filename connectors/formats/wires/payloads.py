@@ -24,10 +24,6 @@ _SENTENCES = {
 def odd_payloads(raws: Sequence[Raw]) -> Iterable[str]:
     """The sentences about messages that are no text.
 
-    Parameters
-    ----------
-    raws : sequence of Raw
-
     Examples
     --------
     >>> avro = RawMessages([bytes([0, 0, 0, 0, 7, 200]), b"{}"], "p-0", [0, 1])

@@ -19,10 +19,6 @@ _FP32, _FP64, _TEXTS = 6, 7, 8
 def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
     """A `ModelInferResponse`, as its JSON would be, and the tensors that stand apart as raw bytes.
 
-    Parameters
-    ----------
-    data : bytes
-
     Returns
     -------
     body : dict

@@ -26,10 +26,6 @@ def read_body(data: bytes) -> dict[str, Any]:
     reading it wrongly, so `Inference-Header-Content-Length`, which no logger hands on, is not needed.
     A tensor of another type than FP16, FP32, FP64, INT32, INT64 and BYTES is passed over: it has no `data`.
 
-    Parameters
-    ----------
-    data : bytes
-
     Raises
     ------
     ValueError

@@ -19,10 +19,6 @@ def with_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
 
     A newline at the end of a file is none of the password.
 
-    Parameters
-    ----------
-    options : mapping of str to object
-
     Raises
     ------
     SourceError

@@ -27,10 +27,6 @@ ASKS_A_STALL = 6
 class Health:
     """What a source knows of its feed, as of the last look. Written by the reading thread, read by any.
 
-    Parameters
-    ----------
-    settings : KafkaSourceConfig
-
     Attributes
     ----------
     up : bool

@@ -39,10 +39,6 @@ class StallWatch:
     grow. A partition that is idle, or one with a constant distance to the end (an open transaction's
     records, the markers at the end of a log), is not.
 
-    Parameters
-    ----------
-    seconds : float
-
     Examples
     --------
     >>> watch = StallWatch(60)

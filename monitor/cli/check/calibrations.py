@@ -26,11 +26,6 @@ References = Mapping[str, "Mapping[str, Reference]"]
 def choice_lines(tasks: Mapping[str, Task], references: References) -> list[str]:
     """What `auto` chose for each model, and the losses by which it did, a sentence each.
 
-    Parameters
-    ----------
-    tasks : mapping of str to Task
-    references : mapping of str to mapping of str to Reference
-
     Raises
     ------
     ValueError
@@ -86,11 +81,6 @@ def refuse_one_class(name: str, task: Task, model: str, reference: Reference) ->
 
 def calibration_warnings(tasks: Mapping[str, Task], references: References) -> list[str]:
     """Weak spots of the references that calibrations are fitted on, a sentence each.
-
-    Parameters
-    ----------
-    tasks : mapping of str to Task
-    references : mapping of str to mapping of str to Reference
 
     Examples
     --------

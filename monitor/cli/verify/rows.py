@@ -88,12 +88,7 @@ def split(rows: Rows, partition: str, position: int, size: int) -> tuple[Rows, R
 
 
 class FirstUses:
-    """Which answers of a task are first uses of their ids, within its horizon and its bound on memory.
-
-    Parameters
-    ----------
-    task : Task
-    """
+    """Which answers of a task are first uses of their ids, within its horizon and its bound on memory."""
 
     def __init__(self, task: Task) -> None:
         self._horizon = task.labels.horizon_days * _SECONDS_A_DAY

@@ -106,12 +106,6 @@ class Verifier:
     For each the input is read as far as its recorded positions reach, so that only rows of windows that
     are open at the same time are held. A row that an earlier window used (by the id and the horizon, as
     the agent's own join has it) counts once.
-
-    Parameters
-    ----------
-    history : StoreHistory
-    tasks : mapping of str to Task
-    feed : VerifiedInput
     """
 
     def __init__(self, history: StoreHistory, tasks: Mapping[str, Task], feed: VerifiedInput) -> None:

@@ -37,10 +37,6 @@ def bias(confidence: Floats, right: NDArray[np.bool_], level: float = 0.95) -> B
     level : float
         Above 0 and below 1.
 
-    Returns
-    -------
-    Bias
-
     Raises
     ------
     ValueError

@@ -60,10 +60,6 @@ def refit(job: RefitJob) -> RefitResult:
     else the first of the job. Where that one cannot be published nothing is, and the last good fit stays.
     Another one that cannot takes none with it: its estimates are unknown, with the reason.
 
-    Parameters
-    ----------
-    job : RefitJob
-
     Returns
     -------
     RefitResult

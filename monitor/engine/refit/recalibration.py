@@ -120,10 +120,6 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
       that differs by chance would move the estimates under the control charts at every refit;
     * where none is in force: unless the `FIRST_LABELS` or more rows favour the raw scores by ln n.
 
-    Parameters
-    ----------
-    job : RecalibrationJob
-
     Returns
     -------
     RecalibrationResult

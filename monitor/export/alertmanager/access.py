@@ -22,10 +22,6 @@ class Access:
     Their files are read for each request: what was renewed is used from the next one on. A redirection is
     not followed: alerts and secrets go where the configuration says and nowhere else, and proxies of the
     environment are not used.
-
-    Parameters
-    ----------
-    settings : Alertmanager
     """
 
     def __init__(self, settings: Alertmanager) -> None:

@@ -63,10 +63,6 @@ class OpenConnections:
 
     Written by the server's thread, `view` may be read by any.
 
-    Parameters
-    ----------
-    bounds : Bounds
-
     Attributes
     ----------
     answered, cut : int

@@ -42,10 +42,6 @@ def prefers_openmetrics(accept: str) -> bool:
 
     Who names neither (a browser, `curl`) gets the text format, the older of the two.
 
-    Parameters
-    ----------
-    accept : str
-
     Examples
     --------
     >>> prefers_openmetrics("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")

@@ -24,10 +24,6 @@ def render_page(view: AgentView) -> str:
     Every text that came from outside is escaped. Links are relative, so the page also works behind a
     proxy that serves it under a path of its own.
 
-    Parameters
-    ----------
-    view : AgentView
-
     Examples
     --------
     >>> "No answer has come yet." in render_page(AgentView())

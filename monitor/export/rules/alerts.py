@@ -52,13 +52,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Alerts that are evaluated together.
-
-    Parameters
-    ----------
-    name : str
-    alerts : tuple of Alert
-    """
+    """Alerts that are evaluated together."""
 
     name: str
     alerts: tuple[Alert, ...]

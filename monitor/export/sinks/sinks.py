@@ -19,13 +19,7 @@ ReportSink = ReportFollower | QueuedSink[bytes]
 
 @dataclass(frozen=True, slots=True)
 class SinkSet:
-    """Every sink that the configuration names.
-
-    Parameters
-    ----------
-    reports : sequence of ReportFollower or QueuedSink of bytes
-    rejects : sequence of QueuedSink of Rejected
-    """
+    """Every sink that the configuration names."""
 
     reports: Sequence[ReportSink] = field(default=())
     rejects: Sequence[QueuedSink[Rejected]] = field(default=())

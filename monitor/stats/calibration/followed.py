@@ -152,10 +152,6 @@ def follow(
     walks : sequence of Walk
         The first must be `STILL`.
 
-    Returns
-    -------
-    Followed
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
