@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import warnings
@@ -57,6 +58,9 @@ NEEDS = {
 """Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
 
 
+LONGEST = ("spark", "kafka", "prometheus", "browser", "process", "redis")
+"""Markers, in the order in which the files that have them are tested; what has none comes last."""
+
 STARTERS = (subprocess, Authority, DaemonProcess, RefitWorker, command)
 """Who has one of these in a module starts programs; tests that do so in another way are marked `process`."""
 _running: pytest.Item | None = None
@@ -80,8 +84,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Files named one by one run in one process: workers take longer to start than most of them to run."""
-    return 0 if all(Path(each.split("::")[0]).is_file() for each in config.args) else None
+    """Two more than there are cores: tests of services wait for most of their time; none for files named."""
+    if all(Path(each.split("::")[0]).is_file() for each in config.args):
+        return 0  # workers take longer to start than most files to run
+    return None if config.option.markexpr == "unit" else (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,6 +104,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
             # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
             item.add_marker(pytest.mark.flaky(reruns=1))
+    # The files that take longest come first, and the workers end together.
+    place = {item.path: len(LONGEST) for item in items}
+    for item in items:
+        found = [LONGEST.index(marker.name) for marker in item.iter_markers() if marker.name in LONGEST]
+        place[item.path] = min([place[item.path], *found])
+    items.sort(key=lambda item: place[item.path])
 
 
 def _of_doctest(item: pytest.Item) -> Mapping[str, object]:
