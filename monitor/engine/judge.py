@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from monitor.engine.evaluate import Evaluation
 from monitor.engine.objective import BootstrapDraws, Objective, ObjectiveLogic, Poolable, PooledState
 from monitor.engine.reference import FEWEST_WINDOWS, Point, baseline
 from monitor.reports.views import ChartView, ObjectiveState, ObjectiveView, SeriesState
-from monitor.stats.charts.base import Baseline, ChartLogic
+from monitor.stats.charts.base import Baseline, ChartLogic, ChartState
 from monitor.stats.charts.settings import LimitChart
 from monitor.stats.estimate.filtered import LabelsSay
 
@@ -58,7 +57,7 @@ class JudgeState(msgspec.Struct, frozen=True):
     """Baselines, charts, objectives and counts, by metric."""
 
     baselines: dict[str, Baseline] = {}
-    charts: dict[str, dict[str, Any]] = {}
+    charts: dict[str, ChartState] = {}
     warming: dict[str, list[Point]] = {}
     warmed: int = 0
     anew: dict[str, int] = {}
@@ -188,7 +187,7 @@ class Judge:
         """Baselines, charts, objectives and counts."""
         return JudgeState(
             baselines=dict(self._baselines),
-            charts={metric: dict(chart.snapshot()) for metric, chart in self._charts.items()},
+            charts={metric: chart.snapshot() for metric, chart in self._charts.items()},
             warming={metric: list(points) for metric, points in self._warming.items()},
             warmed=self._warmed,
             anew=dict(self._anew),

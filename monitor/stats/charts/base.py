@@ -8,9 +8,10 @@ another and holds all the state there is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import msgspec
 
 from monitor.base.records import Floats
 
@@ -56,6 +57,18 @@ class Verdict:
     out_of_control: bool
 
 
+class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a chart goes on from: the memory of its kind, and the latch (`monitor.stats.charts.latch.Latch`).
+
+    The limits are no part of it, so that changed settings take effect on a chart that goes on.
+    """
+
+    recent: list[float] | None = None
+    ewma: list[float] | None = None
+    cusum: list[float] | None = None
+    quiet_windows: int | None
+
+
 class ChartLogic(ABC):
     """A chart at work on one series of windows."""
 
@@ -64,8 +77,8 @@ class ChartLogic(ABC):
         """Judge the next window: its estimate (0 to 1) and its rows."""
 
     @abstractmethod
-    def snapshot(self) -> Mapping[str, Any]:
-        """The state, as plain numbers, strings, lists and mappings; `build` takes it back as `resume`."""
+    def snapshot(self) -> ChartState:
+        """The state; `build` takes it back as `resume`."""
 
 
 class Chart(ABC):
@@ -74,5 +87,5 @@ class Chart(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def build(self, baseline: Baseline, resume: Mapping[str, Any] | None = None) -> ChartLogic:
+    def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
         """The logic around a baseline, from the start or from where a snapshot left it."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-from monitor.stats.charts.base import ChartLogic, Verdict
+from monitor.stats.charts.base import ChartLogic, ChartState, Verdict
 from monitor.stats.charts.detectors import Detector
 from monitor.stats.charts.rules import FAR
 
@@ -82,10 +80,8 @@ class LatchedLogic(ChartLogic):
     multiplier : float
         Half width of the limits in sigmas; of a CUSUM its decision interval.
     detector : Detector
-    resume : mapping, optional
-        A `snapshot`. It holds the detector's memory and the latch, not the limits, so that changed
-        settings take effect on a chart that goes on. From a chart that remembers other things only the
-        latch is taken.
+    resume : ChartState, optional
+        From a chart that remembers other things only the latch is taken.
 
     Raises
     ------
@@ -99,21 +95,18 @@ class LatchedLogic(ChartLogic):
         row_variance: float,
         multiplier: float,
         detector: Detector,
-        resume: Mapping[str, Any] | None = None,
+        resume: ChartState | None = None,
     ) -> None:
         self.center = center
         self.row_variance = row_variance
         self.multiplier = multiplier
         self.detector = detector
-        state = {"recent": [], "quiet_windows": None} if resume is None else dict(resume)
-        if "quiet_windows" not in state or len(state) != 2 or not set(state) & _MEMORIES:
-            raise ValueError(
-                f"resume must hold quiet_windows and one of recent, ewma and cusum, got {sorted(state)}"
-            )
+        state = resume or ChartState(quiet_windows=None)
         self._memory = detector.memory(multiplier, None)
-        if self._memory.kind in state and resume is not None:
-            self._memory = detector.memory(multiplier, state[self._memory.kind])
-        self._latch = Latch(state["quiet_windows"])
+        kept = getattr(state, self._memory.kind)
+        if kept is not None:
+            self._memory = detector.memory(multiplier, kept)
+        self._latch = Latch(state.quiet_windows)
 
     def update(self, value: float, size: int) -> Verdict:
         """Judge the next window.
@@ -157,10 +150,7 @@ class LatchedLogic(ChartLogic):
             return math.copysign(FAR, distance)
         return distance / sigma
 
-    def snapshot(self) -> Mapping[str, Any]:
-        """The memory and the latch: `{"recent": [...], "quiet_windows": None or a number}`, with `ewma` or
-        `cusum` in place of `recent` where the chart is one."""
-        return {self._memory.kind: self._memory.snapshot(), "quiet_windows": self._latch.snapshot()}
-
-
-_MEMORIES = frozenset({"recent", "ewma", "cusum"})
+    def snapshot(self) -> ChartState:
+        """The memory and the latch."""
+        memory = {self._memory.kind: self._memory.snapshot()}
+        return ChartState(quiet_windows=self._latch.snapshot(), **memory)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from monitor.stats.charts.base import Baseline, Chart, ChartLogic
+from monitor.stats.charts.base import Baseline, Chart, ChartLogic, ChartState
 from monitor.stats.charts.detectors import Detector, RunRules, Spread
 from monitor.stats.charts.latch import LatchedLogic
 from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_limits
@@ -49,7 +48,7 @@ class LimitChart(Chart):
     def detector(self) -> Detector:
         """What it looks for in the standardised windows."""
 
-    def build(self, baseline: Baseline, resume: Mapping[str, Any] | None = None) -> ChartLogic:
+    def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
         """The logic around a baseline, from the start or from where a snapshot left it.
 
         To rebaseline, build anew without `resume`: the latch and the memory start afresh.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from monitor import CHARTS, Baseline, Ewma, Shewhart, Verdict
+from monitor.base.codec import plain, restored
 from monitor.base.errors import ConfigError
 from monitor.config.root import ChartConfig
 from monitor.engine.charting import chart_for, chart_from_config
+from monitor.stats.charts.base import ChartLogic, ChartState
 from monitor.stats.charts.detectors import best_weight
 from monitor.stats.charts.latch import RELEASE_WINDOWS, Latch, LatchedLogic
 from monitor.stats.charts.rules import WESTERN_ELECTRIC
@@ -160,9 +162,13 @@ def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> 
         first = chart.build(baseline)
         for window in windows[:cut]:
             first.update(*window)
-        state: Mapping[str, Any] = json.loads(json.dumps(first.snapshot(), allow_nan=False))
-        second = chart.build(baseline, state)
+        second = chart.build(baseline, through_json(first.snapshot()))
         assert [second.update(*window) for window in windows[cut:]] == whole[cut:]
+
+
+def through_json(state: ChartState) -> ChartState:
+    """The same; what is not finite would come back as null, which no state has."""
+    return msgspec.json.decode(msgspec.json.encode(state), type=ChartState)
 
 
 @KINDS
@@ -170,22 +176,27 @@ def test_a_snapshot_is_not_changed_by_what_follows(kind: str) -> None:
     logic = logic_of(kind)
     logic.update(0.5, 400)
     state = logic.snapshot()
-    kept = json.dumps(state)
+    kept = through_json(state)
     for window in stream():
         logic.update(*window)
-    assert json.dumps(state) == kept
+    assert state == kept
 
 
 @KINDS
 def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
-    own = next(key for key in logic_of(kind).snapshot() if key != "quiet_windows")
+    own, state = own_memory(logic_of(kind)), logic_of(kind).snapshot()
     for wrong in ({}, {own: []}, {own: [], "quiet_windows": None, "more": 1}, {"x": [], "quiet_windows": 1}):
-        with pytest.raises(ValueError, match="resume must hold quiet_windows and one of recent, ewma and cu"):
-            CHARTS[kind]().build(reference(), wrong)
+        with pytest.raises(ValueError, match=r"missing required field `quiet_windows`|unknown field"):
+            restored(wrong, ChartState)
     with pytest.raises(ValueError, match="quiet_windows must be None or 0 to 7, got 9"):
-        CHARTS[kind]().build(reference(), {**logic_of(kind).snapshot(), "quiet_windows": 9})
+        CHARTS[kind]().build(reference(), replace(state, quiet_windows=9))
     with pytest.raises(ValueError, match=f"{own} must hold .* numbers, got"):
-        CHARTS[kind]().build(reference(), {own: [math.nan] * 2, "quiet_windows": None})
+        CHARTS[kind]().build(reference(), replace(state, **{own: [math.nan] * 2}))
+
+
+def own_memory(logic: ChartLogic) -> str:
+    """The name of what a chart remembers."""
+    return next(key for key in plain(logic.snapshot()) if key != "quiet_windows")
 
 
 @KINDS
@@ -197,11 +208,9 @@ def test_a_chart_that_follows_one_of_another_kind_takes_over_the_alarm_only(kind
     second = CHARTS[kind]().build(reference(), first.snapshot())
     assert second.update(0.9, SIZE).out_of_control
     same_state = kind == before or {kind, before} <= set(RULED)
-    fresh = logic_of(kind).snapshot()
-    fresh_key = next(key for key in fresh if key != "quiet_windows")
     if not same_state:
         again = CHARTS[kind]().build(reference(), first.snapshot())
-        assert again.snapshot()[fresh_key] == fresh[fresh_key]
+        assert again.snapshot() == replace(logic_of(kind).snapshot(), quiet_windows=0)
 
 
 @KINDS
@@ -222,7 +231,7 @@ def test_a_reference_without_variance_takes_its_own_value_and_no_other(kind: str
     assert logic.update(abs(value - 1e-12), 500).rules == ()
     other = logic.update(0.5, 500)
     assert other == Verdict(value, value, value, (limit_rule(kind),), True)
-    json.dumps(logic.snapshot(), allow_nan=False)
+    assert through_json(logic.snapshot()) == logic.snapshot()
 
 
 def test_equal_confidences_of_any_value_are_no_variance_despite_rounding() -> None:
@@ -269,12 +278,12 @@ def test_a_window_breaks_its_limits_just_where_it_leaves_those_that_are_shown(ki
 def test_a_value_that_is_no_ratio_is_refused_and_changes_nothing(kind: str, value: float) -> None:
     logic = logic_of(kind)
     logic.update(0.5, 400)
-    before = json.dumps(logic.snapshot())
+    before = through_json(logic.snapshot())
     with pytest.raises(ValueError, match=r"value: got .*; a chart takes an estimate from 0 to 1, and no"):
         logic.update(value, 400)
     with pytest.raises(ValueError, match=r"size: got 0; a window has at least 1 row"):
         logic.update(0.9, 0)
-    assert json.dumps(logic.snapshot()) == before
+    assert logic.snapshot() == before
 
 
 @KINDS
@@ -327,7 +336,7 @@ def settle(logic: LatchedLogic) -> None:
             logic.center, logic.row_variance, logic.multiplier, logic.detector, logic.snapshot()
         )
         ahead.update(logic.center, SIZE)
-        if ahead.snapshot()["quiet_windows"]:
+        if ahead.snapshot().quiet_windows:
             return
         logic.update(logic.center, SIZE)
     raise AssertionError("an alarm outlasts its shift by 40 windows")
