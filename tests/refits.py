@@ -7,6 +7,7 @@ import numpy as np
 from monitor import CALIBRATORS, ESTIMATORS
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.views import MetricEstimate
+from monitor.reports.window_report import WrittenEstimate
 
 CHEAP = ("ensemble", "labelled")
 
@@ -33,7 +34,7 @@ def cheap_refit(job: RefitJob) -> RefitResult:
             curve = CALIBRATORS["isotonic"]().fit(scores, job.predicted[rows, m], job.labels[rows]).snapshot()
         found[model] = ModelRefit(
             tuple(
-                MetricEstimate(metric, tag, fit.estimate(metric, m, level=job.level))
+                WrittenEstimate.of(MetricEstimate(metric, tag, fit.estimate(metric, m, level=job.level)))
                 for tag, fit in fits.items()
                 for metric in job.metrics
             ),

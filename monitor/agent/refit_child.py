@@ -16,8 +16,9 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from monitor.agent.refit_process import HEAD
 from monitor.engine.refit.fit import refit

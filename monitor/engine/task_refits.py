@@ -279,7 +279,7 @@ class TaskRefits:
                     f"{len(self._task.classes)}"
                 )
             rows = None if job is None or calibration is None else _labelled_rows(job, model)
-            found[model] = Published(tuple(fit.estimates), calibration, result.time, rows)
+            found[model] = Published(tuple(e.read() for e in fit.estimates), calibration, result.time, rows)
         return found
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 _DECIMALS = 6
 
@@ -56,34 +57,46 @@ class Trust:
     on_probation: bool = False
 
 
-def untrusted(metric: str, trust: Trust) -> dict[str, Any]:
+class TrustLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a window's line says of lost trust; a bias that is not known is left out.
 
     Examples
     --------
     >>> lost = Trust(False, 23.5, 400, Bias(-0.05, -0.08, -0.02, 0.95, 310))
-    >>> untrusted("accuracy", lost)["bias"], read_untrusted(untrusted("accuracy", lost)) == lost
+    >>> TrustLine.of("accuracy", lost).bias, TrustLine.of("accuracy", lost).read() == lost
     (-0.05, True)
     """
-    found = {
-        "metric": metric,
-        "evidence": round(trust.evidence, _DECIMALS),
-        "labels": trust.labels,
-        "on_probation": trust.on_probation,
-    }
-    bias = trust.bias
-    if bias is None:
-        return found
-    ends = {"bias": bias.value, "lower": bias.lower, "upper": bias.upper, "level": bias.level}
-    return found | {name: round(value, _DECIMALS) + 0.0 for name, value in ends.items()} | {"rows": bias.rows}
 
+    metric: str
+    evidence: float | None
+    labels: int
+    on_probation: bool
+    bias: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    level: float | None = None
+    rows: int | None = None
 
-def read_untrusted(read: Mapping[str, Any]) -> Trust:
-    """What `untrusted` wrote."""
-    bias = None
-    if "bias" in read:
-        bias = Bias(read["bias"], read["lower"], read["upper"], read["level"], read["rows"])
-    return Trust(False, read["evidence"], read["labels"], bias, read["on_probation"])
+    @classmethod
+    def of(cls, metric: str, trust: Trust) -> TrustLine:
+        """What a line says of this."""
+        head = metric, round(trust.evidence, _DECIMALS), trust.labels, trust.on_probation
+        bias = trust.bias
+        if bias is None:
+            return cls(*head)
+        numbers = bias.value, bias.lower, bias.upper, bias.level
+        value, lower, upper, level = (round(x, _DECIMALS) + 0.0 for x in numbers)
+        return cls(*head, value, lower, upper, level, bias.rows)
+
+    def read(self) -> Trust:
+        """What `of` was given; an evidence beyond every number is written as null."""
+        bias = None
+        if self.rows is not None:
+            ends = self.bias, self.lower, self.upper, self.level
+            value, lower, upper, level = (math.nan if x is None else x for x in ends)
+            bias = Bias(value, lower, upper, level, self.rows)
+        evidence = math.inf if self.evidence is None else self.evidence
+        return Trust(False, evidence, self.labels, bias, self.on_probation)
 
 
 def sentence(trust: Trust) -> str:

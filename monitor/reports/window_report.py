@@ -1,15 +1,15 @@
 """A closed window as it is written down: one line of JSON, the same bytes for the same window.
 
-The line is the contract with everyone who reads the reports file (SPEC, section 7), so this is the one
-place that knows its field names, their order and how numbers are rounded.
+The line is the contract with everyone who reads the reports file (SPEC, section 7). `WindowLine` and the
+structs in it are its one definition: field names, their order, how numbers are rounded, how all is read back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -18,16 +18,18 @@ import numpy as np
 from monitor.base.names import ClosedBy
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND
 from monitor.base.results import Estimate, Result, TooFew, Unknown
-from monitor.reports.trust import Trust, untrusted
+from monitor.reports.trust import Trust, TrustLine
 from monitor.reports.views import (
     CalibrationView,
     ChartView,
     ClassEstimate,
     MetricEstimate,
+    ObjectiveState,
     ObjectiveView,
     Rebaselined,
 )
 from monitor.reports.window_view import EXACT
+from monitor.stats.charts.base import Verdict
 from monitor.stats.pairwise.ranking import RankInterval
 
 NOT_A_NUMBER = "not a number"
@@ -152,6 +154,220 @@ def rfc3339(seconds: float) -> str:
     return (_EPOCH + timedelta(milliseconds=round(within))).isoformat(timespec="milliseconds") + "Z"
 
 
+def seconds_of(time: str) -> float:
+    """What `rfc3339` wrote; in whole milliseconds first, so that it is written the same again."""
+    since = datetime.fromisoformat(time) - _EPOCH.replace(tzinfo=UTC)
+    return since // timedelta(milliseconds=1) / 1000
+
+
+def rounded(x: float) -> float:
+    """A number as lines have it."""
+    # + 0.0 turns -0.0 into 0.0. NaN and infinities pass: the encoder writes both as null.
+    return round(x, _DECIMALS) + 0.0
+
+
+class WrittenEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An estimate as lines and messages have it: a value with its interval, or why there is none.
+
+    In front stands the model where it is of one among others, and the class where it is of one.
+    """
+
+    model: str | None = None
+    of_class: str | None = msgspec.field(default=None, name="class")
+    metric: str
+    estimator: str
+    unknown: str | None = None
+    value: float = math.nan
+    lower: float = math.nan
+    upper: float = math.nan
+    level: float = math.nan
+    size: int | None = None
+    labels: int = 0
+    rank: RankInterval | None = None
+    rank_chi_square: RankInterval | None = None
+
+    def __post_init__(self) -> None:
+        if self.unknown is None and self.size is None:
+            raise ValueError(
+                f"the estimate of {self.metric} by {self.estimator} has neither value nor reason"
+            )
+
+    @classmethod
+    def of(cls, e: MetricEstimate, number: Callable[[float], float] = float) -> WrittenEstimate:
+        """An estimate, its numbers to the last bit or `rounded`."""
+        result = finite(e.result)
+        if isinstance(result, Unknown):
+            size = result.n if isinstance(result, TooFew) else None
+            return cls(metric=e.metric, estimator=e.estimator, unknown=result.reason, size=size)
+        return cls(
+            metric=e.metric,
+            estimator=e.estimator,
+            value=number(result.value),
+            lower=number(result.lower),
+            upper=number(result.upper),
+            level=number(result.level),
+            size=result.n,
+            labels=e.labels or 0,
+            rank=e.rank,
+            rank_chi_square=e.rank_chi_square,
+        )
+
+    @property
+    def result(self) -> Result:
+        """The estimate itself."""
+        if self.unknown is not None:
+            return Unknown(self.unknown) if self.size is None else TooFew(self.unknown, self.size)
+        return Estimate(self.value, self.lower, self.upper, self.level, self.size or 0)
+
+    def read(self) -> MetricEstimate:
+        """What `of` was given."""
+        ranks = self.rank, self.rank_chi_square
+        return MetricEstimate(self.metric, self.estimator, self.result, self.labels, *ranks)
+
+
+class CalibrationLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The calibration of a line."""
+
+    method: str
+    version: int
+    foreign: bool = False
+    interval: str | None = None
+
+    @classmethod
+    def of(cls, view: CalibrationView) -> CalibrationLine:
+        """What a line says of a calibration."""
+        interval = None if view.interval == EXACT else view.interval
+        return cls(view.method, view.version, bool(view.foreign), interval)
+
+    def read(self) -> CalibrationView:
+        """The calibration, without its time."""
+        return CalibrationView(self.method, self.version, self.foreign, None, self.interval or EXACT)
+
+
+class ChartLine(msgspec.Struct, frozen=True):
+    """A chart of a line; None is a limit that is no number."""
+
+    metric: str
+    center: float | None
+    lower: float | None
+    upper: float | None
+    rules: tuple[str, ...]
+    out_of_control: bool
+
+    @classmethod
+    def of(cls, chart: ChartView) -> ChartLine:
+        """What a line says of a chart."""
+        v = chart.verdict
+        limits = rounded(v.center), rounded(v.lower), rounded(v.upper)
+        return cls(chart.metric, *limits, v.rules, v.out_of_control)
+
+    def read(self) -> ChartView:
+        """The chart."""
+        limits = self.center, self.lower, self.upper
+        center, lower, upper = (math.nan if limit is None else limit for limit in limits)
+        return ChartView(self.metric, Verdict(center, lower, upper, self.rules, self.out_of_control))
+
+
+class ObjectiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An objective of a line."""
+
+    metric: str
+    floor: float | None = None
+    ceiling: float | None = None
+    state: ObjectiveState | None = None
+
+    @classmethod
+    def of(cls, objective: ObjectiveView) -> ObjectiveLine:
+        """What a line says of an objective."""
+        bound = rounded(objective.bound)
+        floor, ceiling = (bound, None) if objective.is_floor else (None, bound)
+        return cls(objective.metric, floor, ceiling, objective.state)
+
+    def read(self) -> ObjectiveView:
+        """The objective, without the interval that was judged."""
+        bound = self.ceiling if self.floor is None else self.floor
+        if bound is None:
+            raise ValueError(f"the objective of {self.metric} has neither floor nor ceiling")
+        return ObjectiveView(self.metric, bound, self.floor is not None, self.state)
+
+
+class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line of a model's window, in the order of its fields."""
+
+    task: str
+    model: str
+    group: str
+    version: str
+    window: int
+    revision: int
+    size: int
+    closed_by: ClosedBy
+    start_time: str
+    end_time: str
+    calibration: CalibrationLine
+    estimates: tuple[WrittenEstimate, ...]
+    classes: tuple[WrittenEstimate, ...] = ()
+    charts: tuple[ChartLine, ...]
+    objectives: tuple[ObjectiveLine, ...]
+    positions: Mapping[str, tuple[int, ...]]
+    rebaselined: tuple[Rebaselined, ...] = ()
+    untrusted: tuple[TrustLine, ...] = ()
+
+    @classmethod
+    def of(cls, report: WindowReport) -> WindowLine:
+        """What the line of a report holds."""
+        return cls(
+            task=report.task,
+            model=report.model,
+            group=report.group,
+            version=report.version,
+            window=report.window,
+            revision=report.revision,
+            size=report.size,
+            closed_by=report.closed_by,
+            start_time=rfc3339(report.start_time),
+            end_time=rfc3339(report.end_time),
+            calibration=CalibrationLine.of(report.calibration),
+            estimates=tuple([WrittenEstimate.of(e, rounded) for e in report.estimates]),
+            classes=tuple([_of_class(e) for e in report.classes]),
+            charts=tuple(map(ChartLine.of, report.charts)),
+            objectives=tuple(map(ObjectiveLine.of, report.objectives)),
+            positions=report.positions,
+            rebaselined=tuple(report.rebaselined),
+            untrusted=() if report.trust is None else (TrustLine.of("accuracy", report.trust),),
+        )
+
+    def read(self) -> WindowReport:
+        """The report, as far as the line holds it."""
+        return WindowReport(
+            task=self.task,
+            model=self.model,
+            group=self.group,
+            version=self.version,
+            window=self.window,
+            revision=self.revision,
+            size=self.size,
+            closed_by=self.closed_by,
+            start_time=seconds_of(self.start_time),
+            end_time=seconds_of(self.end_time),
+            calibration=self.calibration.read(),
+            estimates=tuple(e.read() for e in self.estimates),
+            classes=tuple(
+                ClassEstimate(e.metric, e.estimator, e.of_class or "", e.result) for e in self.classes
+            ),
+            charts=tuple(chart.read() for chart in self.charts),
+            objectives=tuple(objective.read() for objective in self.objectives),
+            positions=self.positions,
+            rebaselined=self.rebaselined,
+            trust=self.untrusted[0].read() if self.untrusted else None,
+        )
+
+
+def _of_class(e: ClassEstimate) -> WrittenEstimate:
+    found = WrittenEstimate.of(MetricEstimate(e.metric, e.estimator, e.result), rounded)
+    return msgspec.structs.replace(found, of_class=e.of_class)
+
+
 def to_json(report: WindowReport) -> bytes:
     """One window as one line of JSON, without the newline.
 
@@ -182,35 +398,8 @@ def to_json(report: WindowReport) -> bytes:
     {"task":"toxicity","model":"erm","group":"","version":"","window":0,"revision":0,"size":500,"closed_by":"size","start_time":"1970-01-01T00:00:00.000Z","end_time":"1970-01-01T00:01:00.500Z","calibration":{"method":"none","version":0},"estimates":[{"metric":"auroc","estimator":"average_confidence","unknown":"one class only"}],"charts":[],"objectives":[],"positions":{}}
     """  # noqa: E501 - the line is the thing shown
     if not report.line:
-        object.__setattr__(report, "line", encoded(_fields(report)))  # frozen, but for this
+        object.__setattr__(report, "line", encoded(WindowLine.of(report)))  # frozen, but for this
     return report.line
-
-
-def _fields(report: WindowReport) -> dict[str, Any]:
-    """What the line holds, in its order."""
-    line = {
-        "task": report.task,
-        "model": report.model,
-        "group": report.group,
-        "version": report.version,
-        "window": report.window,
-        "revision": report.revision,
-        "size": report.size,
-        "closed_by": report.closed_by,
-        "start_time": rfc3339(report.start_time),
-        "end_time": rfc3339(report.end_time),
-        "calibration": _calibration(report.calibration),
-        "estimates": [estimate_fields(e) for e in report.estimates],
-        **({"classes": [_of_class(e) for e in report.classes]} if report.classes else {}),
-        "charts": [_chart(c) for c in report.charts],
-        "objectives": [_objective(o) for o in report.objectives],
-        "positions": report.positions,
-    }
-    if report.rebaselined:
-        line["rebaselined"] = [{"metric": r.metric, "reason": r.reason} for r in report.rebaselined]
-    if report.trust is not None:
-        line["untrusted"] = [untrusted("accuracy", report.trust)]
-    return line
 
 
 def encoded(value: Any) -> bytes:
@@ -218,7 +407,7 @@ def encoded(value: Any) -> bytes:
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_encodable(value))
+        return _encode(_encodable(msgspec.to_builtins(value, enc_hook=_from_numpy)))
 
 
 def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -> WindowReport | None:
@@ -259,7 +448,8 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     for before, after in zip(report.estimates, estimates, strict=True):
         if before is not after:
             # No text can hold these bytes: inside one, each quote has a backslash before it.
-            spliced = spliced.replace(encoded(estimate_fields(before)), encoded(estimate_fields(after)), 1)
+            was, now = (encoded(WrittenEstimate.of(e, rounded)) for e in (before, after))
+            spliced = spliced.replace(was, now, 1)
     if spliced == line:
         return None
     was, now = (b'"revision":%d,' % number for number in (report.revision, report.revision + 1))
@@ -268,76 +458,11 @@ def revised(report: WindowReport, line: bytes, estimator: str, result: Result) -
     return found
 
 
-def _calibration(view: CalibrationView) -> dict[str, Any]:
-    found: dict[str, Any] = {"method": view.method, "version": view.version}
-    found |= {"foreign": True} if view.foreign else {}
-    return found if view.interval == EXACT else found | {"interval": view.interval}
-
-
-def estimate_fields(e: MetricEstimate) -> dict[str, Any]:
-    """An estimate as lines have it."""
-    result = finite(e.result)
-    if isinstance(result, Estimate):
-        return {
-            "metric": e.metric,
-            "estimator": e.estimator,
-            "value": rounded(result.value),
-            "lower": rounded(result.lower),
-            "upper": rounded(result.upper),
-            "level": rounded(result.level),
-            "size": result.n,
-            **({"labels": e.labels} if e.labels else {}),
-            **rank_fields(e.rank, e.rank_chi_square),
-        }
-    size = {"size": result.n} if isinstance(result, TooFew) else {}
-    return {"metric": e.metric, "estimator": e.estimator, "unknown": result.reason, **size}
-
-
-def rank_fields(rank: RankInterval | None, chi_square: RankInterval | None) -> dict[str, dict[str, int]]:
-    """Rank intervals as lines have them, those that there are.
-
-    Examples
-    --------
-    >>> rank_fields(RankInterval(1, 2), None)
-    {'rank': {'best': 1, 'worst': 2}}
-    """
-    named = {"rank": rank, "rank_chi_square": chi_square}
-    return {name: {"best": r.best, "worst": r.worst} for name, r in named.items() if r is not None}
-
-
-def _of_class(e: ClassEstimate) -> dict[str, Any]:
-    return {"class": e.of_class} | estimate_fields(MetricEstimate(e.metric, e.estimator, e.result))
-
-
-def _chart(chart: ChartView) -> dict[str, Any]:
-    verdict = chart.verdict
-    return {
-        "metric": chart.metric,
-        "center": rounded(verdict.center),
-        "lower": rounded(verdict.lower),
-        "upper": rounded(verdict.upper),
-        "rules": verdict.rules,
-        "out_of_control": verdict.out_of_control,
-    }
-
-
-def _objective(objective: ObjectiveView) -> dict[str, Any]:
-    bound = {"floor" if objective.is_floor else "ceiling": rounded(objective.bound)}
-    state = {} if objective.state is None else {"state": objective.state.value}
-    return {"metric": objective.metric} | bound | state
-
-
-def rounded(x: float) -> float:
-    """A number as lines have it."""
-    # + 0.0 turns -0.0 into 0.0. NaN and infinities pass: the encoder writes both as null.
-    return round(x, _DECIMALS) + 0.0
-
-
 def _encodable(value: Any) -> Any:
     """The same JSON value with every text fit for UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {_encodable(k): _encodable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_encodable(v) for v in value]

@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from monitor.agent.refit_child import NICENESS
 from monitor.agent.refit_process import ProcessLimits, RefitWorker

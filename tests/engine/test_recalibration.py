@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from monitor.config.root import Task
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult, recalibrate

@@ -1,6 +1,5 @@
 """Refits in the engine: when they are due, what they rest on, and what becomes of their answers."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from monitor import ESTIMATORS
 from monitor.base.records import id_keys
@@ -218,7 +218,7 @@ def test_a_refused_or_unreadable_answer_is_counted_and_the_last_fit_stays(broken
     assert reason in state.refused
     [report, *_] = found.feed(both(60, 400))
     assert tuple(e for e in report.estimates if e.estimator == "labelled") == tuple(
-        e for e in good.models["erm"].estimates if e.estimator == "labelled"
+        e.read() for e in good.models["erm"].estimates if e.estimator == "labelled"
     )
     assert report.calibration.version == 1
     assert len(found.engine.refits()) == 1, "the next one is not held up"

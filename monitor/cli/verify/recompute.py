@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from monitor.base.codec import restored
+from monitor.base.codec import plain, restored
 from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Ints
 from monitor.base.results import Estimate
@@ -19,7 +19,7 @@ from monitor.config.root import Task
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, evaluate
 from monitor.engine.series import SeriesSettings
 from monitor.reports.views import MetricEstimate
-from monitor.reports.window_report import estimate_fields, rfc3339, rounded
+from monitor.reports.window_report import WrittenEstimate, rfc3339, rounded
 from monitor.reports.window_view import PREDICTIVE
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
@@ -186,7 +186,7 @@ class _Recomputed:
         if self._hardly_defined(metric):
             return []
         result = self._evaluation.estimates[metric]
-        again = estimate_fields(MetricEstimate(metric, AVERAGE_CONFIDENCE, result))
+        again = plain(WrittenEstimate.of(MetricEstimate(metric, AVERAGE_CONFIDENCE, result), rounded))
         passed_over = _BY_LABELS if informed(reported) else ()
         return [
             (f"estimates.{metric}.{name}", str(reported.get(name)), str(again.get(name)))

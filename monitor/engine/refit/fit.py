@@ -16,6 +16,7 @@ from monitor.engine.labels.draws import Round
 from monitor.engine.refit.curves import calibrations
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.views import MetricEstimate
+from monitor.reports.window_report import WrittenEstimate
 from monitor.stats.labelled import ESTIMATORS
 from monitor.stats.labelled.active_testing import ActiveTesting
 from monitor.stats.labelled.base import LabelEstimator
@@ -101,7 +102,7 @@ def refit(job: RefitJob) -> RefitResult:
         job.sequence,
         job.time,
         models={
-            name: ModelRefit(estimates, curve)
+            name: ModelRefit(tuple(map(WrittenEstimate.of, estimates)), curve)
             for name, estimates, curve in zip(
                 job.models, _estimates(job, fits, tags), _curves(job, chief), strict=True
             )

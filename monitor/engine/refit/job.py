@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from monitor.base.records import Floats, Ints
-from monitor.reports.views import MetricEstimate
+from monitor.reports.window_report import WrittenEstimate
 
 
-@dataclass(frozen=True, slots=True)
-class RefitJob:
+class RefitJob(msgspec.Struct, frozen=True, eq=False, tag="refit"):
     """One refit of a task's estimators that use labels.
 
     Parameters
@@ -77,8 +76,8 @@ class RefitJob:
     references: tuple[Mapping[str, Any] | None, ...] = ()
     pool_rows: int = 0
     label_weights: str = "given"
-    acquisition: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    draw_probability: Floats = field(default_factory=lambda: np.zeros(0))
+    acquisition: Ints = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    draw_probability: Floats = msgspec.field(default_factory=lambda: np.zeros(0))
     draw_pool: int = 0
 
     def refused(self, reason: str) -> RefitResult:
@@ -95,25 +94,23 @@ class RefitJob:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRefit:
+class ModelRefit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a refit says of one model.
 
     Parameters
     ----------
-    estimates : tuple of MetricEstimate
+    estimates : tuple of WrittenEstimate
         One for each estimator and metric; unknown ones with their reasons.
     calibration : mapping or None
         Snapshot of the distilled calibration, or of the reference's where the labels do not favour the
         new one over that; None where there is none.
     """
 
-    estimates: tuple[MetricEstimate, ...]
+    estimates: tuple[WrittenEstimate, ...]
     calibration: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RefitResult:
+class RefitResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refit"):
     """The answer to a `RefitJob`.
 
     Parameters
@@ -145,7 +142,7 @@ class RefitResult:
     sequence: int
     time: float
     refused: str | None = None
-    models: Mapping[str, ModelRefit] = field(default_factory=dict)
+    models: Mapping[str, ModelRefit] = {}
     rows: int = 0
     labelled: int = 0
     pool_rows: int = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ FIRST_LABELS = 200
 """Labels without which no first calibration replaces raw scores: so many as the newest cohort has."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecalibrationJob:
+class RecalibrationJob(msgspec.Struct, frozen=True, eq=False, tag="recalibration"):
     """One recalibration of one model, n labelled rows.
 
     Parameters
@@ -66,8 +65,7 @@ class RecalibrationJob:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecalibrationResult:
+class RecalibrationResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="recalibration"):
     """The answer to a `RecalibrationJob`.
 
     Parameters

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from monitor import IsotonicCalibrator, calibration_from_snapshot, confidence_of
 from monitor.base.records import Floats, Ints

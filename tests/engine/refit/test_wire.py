@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
+from msgspec.structs import fields
 
 from monitor import RankInterval
-from monitor.base.codec import pack, unpack
+from monitor.base.codec import pack, restored, unpack
 from monitor.base.results import Estimate, TooFew, Unknown
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import RefitJob
-from monitor.engine.refit.wire import (
-    estimate_from_state,
-    estimate_state,
-    job_from_bytes,
-    job_to_bytes,
-    result_from_bytes,
-    result_to_bytes,
-)
+from monitor.engine.refit.wire import job_from_bytes, job_to_bytes, result_from_bytes, result_to_bytes
 from monitor.reports.views import MetricEstimate
+from monitor.reports.window_report import WrittenEstimate
 from tests.engine.refit.jobs import job
 
 
@@ -55,13 +48,17 @@ def test_a_result_comes_back_equal() -> None:
 )
 def test_an_estimate_comes_back_equal(result: Estimate | Unknown) -> None:
     found = MetricEstimate("f1", "ssme", result)
-    assert estimate_from_state(unpack(pack(estimate_state(found)))) == found
+    assert through_the_pipe(found) == found
 
 
 @pytest.mark.parametrize("ranks", [(RankInterval(1, 3), None), (RankInterval(1, 3), RankInterval(2, 2))])
 def test_its_ranks_come_with_it(ranks: tuple[RankInterval, RankInterval | None]) -> None:
     found = MetricEstimate("accuracy", "autoeval", Estimate(0.5, 0.4, 0.6, 0.95, 12), 0, *ranks)
-    assert estimate_from_state(unpack(pack(estimate_state(found)))) == found
+    assert through_the_pipe(found) == found
+
+
+def through_the_pipe(found: MetricEstimate) -> MetricEstimate:
+    return restored(unpack(pack(WrittenEstimate.of(found))), WrittenEstimate).read()
 
 
 @pytest.mark.parametrize("content", [b"", b"\xc1", b"\x80", b"hello", pack([1, 2]), pack({"job": {}})])
@@ -73,9 +70,9 @@ def test_other_bytes_are_no_job(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"number": "7"}, r"Expected `int`, got `str` - at `\$.number`"),
+        ({"number": "7"}, r"Expected `int`, got `str` - at `\$.result.number`"),
         ({"more": 1}, "unknown field `more`"),
-        ({"prevalence": [0.5, None]}, r"Expected `float`, got `null` - at `\$.prevalence\[1\]`"),
+        ({"prevalence": [0.5, None]}, r"Expected `float`, got `null` - at `\$.result.prevalence\[1\]`"),
         ({"models": {"a": {"estimates": [{}], "calibration": None}}}, "missing required field `metric`"),
         (
             {"models": {"a": {"estimates": [{"metric": "f1", "estimator": "x"}], "calibration": None}}},
@@ -84,11 +81,6 @@ def test_other_bytes_are_no_job(content: bytes) -> None:
     ],
 )
 def test_a_result_of_another_form_is_refused_with_its_place(change: dict[str, object], message: str) -> None:
-    plain = unpack(result_to_bytes(refit(job(rows=0))))
+    plain = unpack(result_to_bytes(refit(job(rows=0))))["result"]
     with pytest.raises(ValueError, match=message):
-        result_from_bytes(pack({**plain, **change}))
-
-
-def test_a_state_that_is_no_estimate_is_refused() -> None:
-    with pytest.raises(ValueError, match="this is no estimate: Object contains unknown field `mean`"):
-        estimate_from_state({"metric": "f1", "estimator": "x", "mean": 0.5})
+        result_from_bytes(pack({"result": {**plain, **change}}))

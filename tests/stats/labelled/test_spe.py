@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy.integrate import quad
 from sklearn.metrics import average_precision_score, roc_auc_score
 
