@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,12 @@ from tests.engine.refit.jobs import job, simulated
 from tests.nearly import nearly
 
 
+@cache
+def usual() -> RefitResult:
+    """The refit of the usual job, for the tests that only look at it."""
+    return refit(job())
+
+
 def by_name(done: RefitResult, model: str) -> dict[tuple[str, str], Any]:
     return {(e.metric, e.estimator): e.result for e in done.models[model].estimates}
 
@@ -51,7 +58,7 @@ def test_it_answers_for_every_model_metric_and_estimator() -> None:
 def test_the_estimates_are_those_of_the_estimator_itself() -> None:
     asked = job()
     own = ESTIMATORS["ssme"](seed=3, positive=1).fit(asked.scores, asked.labels, predicted=asked.predicted)
-    assert by_name(refit(asked), "b")["accuracy", "ssme"] == nearly(own.estimate("accuracy", 1))
+    assert by_name(usual(), "b")["accuracy", "ssme"] == nearly(own.estimate("accuracy", 1))
 
 
 def test_every_estimator_is_refitted_by_its_name() -> None:
@@ -68,7 +75,7 @@ def test_every_estimator_is_refitted_by_its_name() -> None:
 def test_the_same_job_gives_the_same_answer_and_is_left_alone() -> None:
     asked = job()
     before = [array.copy() for array in (asked.scores, asked.labels, asked.predicted, asked.weights)]
-    assert refit(asked) == refit(asked)
+    assert refit(asked) == usual()
     after = (asked.scores, asked.labels, asked.predicted, asked.weights)
     for left, right in zip(before, after, strict=True):
         np.testing.assert_array_equal(left, right)
@@ -125,7 +132,7 @@ def test_weights_of_labels_reach_the_estimators() -> None:
     weighted = replace(asked, weights=np.where(np.arange(600) < 30, 10.0, 1.0))
     done = refit(weighted)
     assert done.effective_labels == pytest.approx(330**2 / (30 * 100 + 30))
-    assert by_name(done, "a")["accuracy", "labelled"] != by_name(refit(asked), "a")["accuracy", "labelled"]
+    assert by_name(done, "a")["accuracy", "labelled"] != by_name(usual(), "a")["accuracy", "labelled"]
 
 
 def test_a_broken_model_among_good_ones_neither_breaks_the_fit_nor_hides() -> None:
@@ -232,7 +239,7 @@ def test_what_stands_beside_ssme(asked: tuple[str, ...], found: tuple[str, ...])
 @pytest.mark.parametrize("classes", [2, 3, 9])
 @pytest.mark.parametrize("models", [1, 3])
 def test_any_number_of_models_and_classes(models: int, classes: int) -> None:
-    asked = job(models=models, classes=classes)
+    asked = job(rows=200, models=models, classes=classes)
     done = refit(asked)
     assert done.refused is None
     assert len(done.models) == models
@@ -261,7 +268,7 @@ def test_a_sample_says_what_it_stands_for_and_what_that_costs_in_width() -> None
     assert 1.0 < sampled.widening < 8.0, "nine times as wide, were it drawn evenly"
     by_labels = refit(replace(job(), pool_rows=60_000))
     assert 0.0 < by_labels.widening < 1.0, "what the labels leave open is in its interval too"
-    assert by_name(by_labels, "a") == by_name(refit(job()), "a")
+    assert by_name(by_labels, "a") == by_name(usual(), "a")
 
 
 def test_models_are_ranked_by_the_estimators_that_rest_on_labels() -> None:

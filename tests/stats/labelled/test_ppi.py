@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from types import ModuleType
 
 import numpy as np
@@ -15,13 +14,6 @@ from monitor.stats.labelled.powered import powered_share
 from tests.nearly import nearly
 
 EXACT = 1e-8
-
-
-@pytest.fixture(scope="module")
-def ppi() -> ModuleType:
-    with warnings.catch_warnings():  # importing it silences every warning of the process
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("ppi_py", reason="install the extra test")
 
 
 def drawn(n: int = 60, fresh: int = 900, models: int = 3, seed: int = 0) -> tuple[Floats, Floats, Floats]:

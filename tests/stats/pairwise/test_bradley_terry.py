@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -25,28 +25,27 @@ def arena(
 ) -> list[Comparison]:
     """Comparisons of random pairs; the judge agrees with the human so often, and else favours model d."""
     rng = np.random.default_rng([seed, human])
-    games = []
-    for k in range(human + alone):
-        a, b = rng.choice(len(strength), 2, replace=False)
-        won = "b" if rng.random() < 1 / (1 + np.exp(strength[a] - strength[b])) else "a"
-        judge = (
-            won if rng.random() < agree else ("a" if a == 3 else "b" if b == 3 else rng.choice(["a", "b"]))
-        )
-        games.append(Comparison(MODELS[a], MODELS[b], won if k < human else None, str(judge)))
-    return games
+    games, models = human + alone, len(strength)
+    a = rng.integers(0, models, games)
+    b = (a + rng.integers(1, models, games)) % models
+    won = np.where(rng.random(games) < expit(strength[b] - strength[a]), "b", "a")
+    favoured = np.where(a == 3, "a", np.where(b == 3, "b", rng.choice(["a", "b"], games)))
+    judge = np.where(rng.random(games) < agree, won, favoured).tolist()
+    return [
+        Comparison(MODELS[a[k]], MODELS[b[k]], str(won[k]) if k < human else None, judge[k])
+        for k in range(games)
+    ]
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # its own, of scikit-learn
 @pytest.mark.parametrize("lam", [0.5, 1.0, None])
-def test_coefficients_and_intervals_are_those_of_ppi_python(lam: float | None) -> None:
-    with warnings.catch_warnings():  # importing it silences every warning of the process
-        warnings.simplefilter("ignore")
-        ppi = pytest.importorskip("ppi_py", reason="install the extra test")
-        games = arena(0, 200, 800)
-        x = np.array([[(g.b == m) - float(g.a == m) for m in MODELS[1:]] for g in games])
-        human = np.array([float(g.human == "b") for g in games[:200]])
-        judge = np.array([float(g.judge == "b") for g in games])
-        given = (x[:200], human, judge[:200], x[200:], judge[200:])
-        low, high = ppi.ppi_logistic_ci(*given, alpha=0.1, lam=lam, optimizer_options={"gtol": 1e-12})
+def test_coefficients_and_intervals_are_those_of_ppi_python(ppi: ModuleType, lam: float | None) -> None:
+    games = arena(0, 200, 800)
+    x = np.array([[(g.b == m) - float(g.a == m) for m in MODELS[1:]] for g in games])
+    human = np.array([float(g.human == "b") for g in games[:200]])
+    judge = np.array([float(g.judge == "b") for g in games])
+    given = (x[:200], human, judge[:200], x[200:], judge[200:])
+    low, high = ppi.ppi_logistic_ci(*given, alpha=0.1, lam=lam, optimizer_options={"gtol": 1e-12})
     fit = BradleyTerry(lam=lam).fit(games)
     # Its optimiser stops at a change of the loss, so a coefficient is good to the root of that.
     np.testing.assert_allclose(fit.interval(0.9)[1:], np.stack([low, high], axis=1), rtol=0, atol=1e-6)
