@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from connectors.formats.wires.choice import wire_of
-from monitor.base.errors import MissingExtraError
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
 from monitor.base.source import Input, Source
@@ -25,12 +24,9 @@ def source_class(settings: SourceConfig) -> type[Source[Any]]:
         The client library is an extra that is not installed.
     """
     entry = SOURCES[settings.kind]
-    try:
-        found: type[Source[Any]] = load(entry.path)
-    except ModuleNotFoundError as error:
-        if not entry.extra:
-            raise
-        raise MissingExtraError(f"A source of kind {settings.kind}", entry.extra) from error
+    if entry.extra is not None:
+        entry.extra.require(f"A source of kind {settings.kind}")
+    found: type[Source[Any]] = load(entry.path)
     return found
 
 

@@ -16,8 +16,11 @@ from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.mapped import MappedWire
 from monitor import CALIBRATIONS, CALIBRATORS, CHARTS, ESTIMATORS
 from monitor.base import registry
+from monitor.base.errors import MissingExtraError
+from monitor.base.records import Floats, Ints
 from monitor.base.source import EndOfSource, Raw, RawBlock, Source
 from monitor.cli.doctor import examine_sources
+from monitor.cli.settings import read_references, refuse_missing_extras
 from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.sources import SourceSection
@@ -28,10 +31,10 @@ from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.none import NoCalibrator, Uncalibrated
 from monitor.stats.charts.shewhart import Shewhart
 from monitor.stats.labelled.ensemble import Ensemble
-from tests.daemon import write_configuration
+from tests.daemon import ndjson, write_configuration
 from tests.export.prometheus.scrape import samples, value
 from tests.pages import kinds_page, metrics_page
-from tests.streams import Record, Rig, answers, task
+from tests.streams import CLASSES, Record, Rig, answers, task
 
 
 class Boldest(Ensemble):
@@ -59,6 +62,11 @@ class TrustingCalibrator(NoCalibrator):
 
     method: ClassVar[str] = "trusting"
     calibration: ClassVar[type[Calibration]] = Trusting
+
+    def fit(
+        self, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None
+    ) -> Uncalibrated:
+        return Trusting(scores.shape[1])
 
 
 class TapeSource(SourceSection):
@@ -142,12 +150,25 @@ def test_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHARTS["patient"] is Patient
 
 
-def test_a_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     line = registry.CalibrationEntry("tests.test_registry:TrustingCalibrator", "trusts the scores")
     monkeypatch.setitem(registry.CALIBRATIONS, "trusting", line)
-    assert task(calibration={"method": "trusting"}).calibration.reference_method == "trusting"
-    fitted = CALIBRATORS["trusting"]
-    assert (fitted, CALIBRATIONS["trusting"]) == (TrustingCalibrator, Trusting)
+    (tmp_path / "reference.ndjson").write_bytes(ndjson(records()))
+    settings: dict[str, Any] = {
+        "classes": CLASSES,
+        "metrics": ["accuracy"],
+        "window": {"size": 100},
+        "calibration": {"method": "trusting"},
+        "reference": {"path": str(tmp_path / "reference.ndjson")},
+    }
+    config = config_from({"tasks": {"t": settings}})
+    rig = Rig(config.scored_tasks["t"], references=read_references(config))
+    reports = rig.feed(answers(np.random.default_rng(6), 300))
+    assert [report.calibration.method for report in reports] == ["trusting"] * 3
+    scraped = samples(view_of(rig))
+    shown = [dict(labels)["calibration"] for name, labels in scraped if name == "blindsight_model_info"]
+    assert shown == ["trusting"]
+    assert (CALIBRATORS["trusting"], CALIBRATIONS["trusting"]) == (TrustingCalibrator, Trusting)
     assert "| `trusting` | trusts the scores |" in kinds_page()
 
 
@@ -188,8 +209,27 @@ def test_what_a_kind_of_source_does_not_sample_the_doctor_does_not_look_at(
 def test_a_metric_family(monkeypatch: pytest.MonkeyPatch) -> None:
     family = MetricFamily("gauge", "Sources.", per_series=False, rows="tests.test_registry:sources_seen")
     monkeypatch.setitem(FAMILIES, "sources_seen", family)
+    monkeypatch.setitem(FAMILIES, "window_number", MetricFamily("gauge", "Last.", value="windows_closed"))
     assert value(samples(AgentView(reload_time=1.0)), "blindsight_sources_seen", of="tests") == 0.0
     assert "| `blindsight_sources_seen` | gauge | of |  | Sources. |" in metrics_page()
+    rig = Rig(task())
+    rig.feed(records())
+    assert value(samples(view_of(rig)), "blindsight_window_number", task="t", model="erm") == 7.0
+
+
+def test_an_extra_that_a_line_names_is_told_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = registry.Extra("bold", ("no_such_package",))
+    line = registry.EstimatorEntry("tests.test_registry:Boldest", "the boldest", "refit", extra=extra)
+    monkeypatch.setitem(registry.ESTIMATORS, "boldest", line)
+    estimators = ["average_confidence", "boldest"]
+    config = config_from(
+        {"tasks": {"t": {"classes": CLASSES, "models": {"a": {}}, "estimators": estimators}}}
+    )
+    with pytest.raises(MissingExtraError) as caught:
+        refuse_missing_extras(config)
+    assert str(caught.value).startswith(
+        "tasks.t.estimators: boldest needs an optional package: pip install 'blindsight[bold]'"
+    )
 
 
 def test_a_tag_that_no_table_has_is_told_with_those_that_there_are() -> None:

@@ -12,8 +12,6 @@ REALISED_COHORT = "realised_cohort"
 """What the newest labelled rows say."""
 REALISED_HORIZON = "realised_horizon"
 """What all labelled rows of the horizon say."""
-COMPARISON_ESTIMATORS = ("cbpe_sem", "doc", "atc")
-"""The tags of the estimators that are fitted on labelled confidences, in the order of reports."""
 BATCH_ROWS = 30
 """Labelled rows a batch of the audit of intervals: with fewer, a batch hardly ever contradicts anything."""
 OUTCOMES = ("taken", "kept", "refused")

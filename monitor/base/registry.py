@@ -9,10 +9,13 @@ Families of metrics have their own table, `monitor.export.prometheus.families`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
+
+from monitor.base.errors import MissingExtraError
 
 _E = TypeVar("_E", bound="Entry")
 _T = TypeVar("_T")
@@ -28,6 +31,43 @@ def load(path: str) -> Any:
     """
     module, _, names = path.partition(":")
     return attrgetter(names)(importlib.import_module(module))
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """An extra of the distribution.
+
+    Parameters
+    ----------
+    name : str
+    packages : tuple of str
+        What of it is imported.
+
+    Examples
+    --------
+    >>> Extra("kafka-codecs", ("no_such_package",)).require("Reading a topic")
+    Traceback (most recent call last):
+        ...
+    monitor.base.errors.MissingExtraError: Reading a topic needs an optional package: pip install 'blindsight[kafka-codecs]' (from a checkout: pip install '.[kafka-codecs]')
+    """  # noqa: E501 - the line is the thing shown
+
+    name: str
+    packages: tuple[str, ...]
+
+    def require(self, what: str) -> None:
+        """Refuse early, and without importing it, that a package is missing.
+
+        Parameters
+        ----------
+        what : str
+            What needs it, as the subject of a sentence.
+
+        Raises
+        ------
+        MissingExtraError
+        """
+        if any(importlib.util.find_spec(package) is None for package in self.packages):
+            raise MissingExtraError(what, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +156,15 @@ class EstimatorEntry(Entry):
         Tags that are reported beside it always.
     charted : bool
         Whether charts and objectives may judge the accuracy by it.
+    extra : Extra, optional
+        Brings the packages that it needs beside those of the distribution.
     """
 
     needs: Literal["confidences", "reference", "labels", "refit"]
     by_labels: bool = False
     brings: tuple[str, ...] = ()
     charted: bool = False
+    extra: Extra | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +206,12 @@ class SourceEntry(Entry):
         A subclass of `monitor.base.source.Source`.
     section : str
         Its section of the configuration, a `monitor.config.sources.SourceSection`.
-    extra : str
-        The extra of the distribution that brings its client library; none if empty.
+    extra : Extra, optional
+        Brings its client library, where the distribution does not.
     """
 
     section: str
-    extra: str = ""
+    extra: Extra | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +325,13 @@ ESTIMATORS: dict[str, EstimatorEntry] = {
         f"{_STATS}.labelled.ssme_flow:SSMEFlow",
         "a normalizing flow of all scores (with the extra flow)",
         "refit",
+        extra=Extra("flow", ("jax", "equinox", "optax", "paramax", "flowjax")),
     ),
     "spe": EstimatorEntry(f"{_STATS}.labelled.spe:SPE", "two parametric densities for each model", "refit"),
 }
 """Every estimator, in the order of reports."""
+COMPARISON_ESTIMATORS = TablePart(ESTIMATORS, lambda entry: entry.needs == "reference")
+"""Those that are fitted on labelled confidences, for comparison."""
 REFITTED = TablePart(ESTIMATORS, lambda entry: entry.needs == "refit")
 CHARTED = TablePart(ESTIMATORS, lambda entry: entry.charted)
 BY_LABELS = TablePart(ESTIMATORS, lambda entry: entry.by_labels)
@@ -379,7 +425,7 @@ SOURCES: dict[str, SourceEntry] = {
         "connectors.redis_stream:RedisStream",
         "a Redis stream",
         "monitor.config.redis:RedisSourceConfig",
-        extra="redis",
+        extra=Extra("redis", ("redis",)),
     ),
 }
 """Every kind of source."""

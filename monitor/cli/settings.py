@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from monitor.base.errors import ConfigError
+from monitor.base.registry import ESTIMATORS
 from monitor.cli.check.calibrations import References
 from monitor.cli.check.check import check
 from monitor.config.layouts import layouts
@@ -56,10 +57,9 @@ def refuse_missing_extras(config: Config) -> None:
     MissingExtraError
     """
     for name, task in config.scored_tasks.items():
-        if "ssme_flow" in task.estimators:
-            from monitor.stats.labelled import flow
-
-            flow.require(f"tasks.{name}.estimators: ssme_flow")
+        for tag in task.estimators:
+            if (extra := ESTIMATORS[tag].extra) is not None:
+                extra.require(f"tasks.{name}.estimators: {tag}")
 
 
 def engine_settings(

@@ -9,7 +9,7 @@ from pathlib import Path
 from connectors.formats.wires.choice import wire_for
 from monitor.agent.forget import count
 from monitor.base.errors import ConfigError
-from monitor.base.names import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.inputs import open_inputs
 from monitor.cli.verify import Findings, Verifier
 from monitor.cli.verify.verifier import OF_ARENAS
@@ -17,7 +17,7 @@ from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.store.history import StoreHistory
 
-_COMPARISONS = " and ".join([", ".join(COMPARISON_ESTIMATORS[:-1]), COMPARISON_ESTIMATORS[-1]])
+_COMPARISONS = " and ".join(", ".join(COMPARISON_ESTIMATORS).rsplit(", ", 1))
 
 
 def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence[str]) -> Findings:

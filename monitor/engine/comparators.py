@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import scipy
 
-from monitor.base.names import COMPARISON_ESTIMATORS
 from monitor.base.records import Floats
+from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.root import Task
 from monitor.engine.evaluate import Evaluation

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from monitor.base.errors import ConfigError
-from monitor.base.names import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.check.warnings import (
     data_warnings,
     judgement_warnings,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from monitor.base.names import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.config.root import Bound, Config, Task
 from monitor.config.traffic import CALIBRATION_ERRORS, charted_metrics, window_rows
 from monitor.stats.charts import CHARTS

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from monitor.base.names import AVERAGE_CONFIDENCE, COMPARISON_ESTIMATORS
+from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import Batch, Chunk, Ints
+from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split

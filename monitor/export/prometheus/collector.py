@@ -1,17 +1,20 @@
 """What Blindsight tells Prometheus: a custom collector over one immutable view a scrape.
 
-Names, units and help stand in one table, `families.FAMILIES`; every function here only says which value
-goes into which row of it. A value that is not known is left out, never 0 or NaN, and no sample has a
-timestamp, so that a series that ends goes stale at once (the exporter rules are cited in the class).
+Names, units, help and where a value comes from stand in one table, `families.FAMILIES`; the functions here
+say it of families that belong together. A value that is not known is left out, never 0 or NaN, and no sample
+has a timestamp, so that a series that ends goes stale at once (the exporter rules are cited in the class).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
+from typing import Any
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import Metric
@@ -37,6 +40,13 @@ PREFIX = "blindsight_"
 GROUP_PREFIX = "blindsight_group_"
 
 _CUT_SHOWN = 5
+
+OwnFamily = tuple[
+    str,
+    Callable[[Any], float | None],
+    Callable[[Any], Iterable[tuple[dict[str, str], float]]] | None,
+]
+"""Key of a family in `FAMILIES`, what gives its one value of a view, or in its place labels and values."""
 
 _SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_"}
 
@@ -103,7 +113,11 @@ class BlindsightCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Families that have a sample: models, groups, then the agent."""
         view = self._view()
-        agent = [*_agent_rows(view), *_own_rows(view, per_series=False)]
+        agent = [*_agent_rows(view), *_own_rows(view, {}, _rows_by_table(""))]
+        for each, views in (("sources", view.sources), ("sinks", view.sinks)):
+            own = _rows_by_table(each)
+            for one in views:
+                agent += _own_rows(one, {each.removesuffix("s"): text(one.name)}, own)
         room = self._max_series - len(agent) - 1  # 1: blindsight_series_dropped_total itself
         models, groups, cut = _fit(view.engine.series, room, self._distributions)
         with self._lock:
@@ -172,9 +186,10 @@ def _fit(
 ) -> tuple[list[Row], list[Row], set[tuple[str, str, str]]]:
     """Rows of models, rows of groups, and who was cut, for so many samples in all."""
     kept: tuple[list[Row], list[Row]] = ([], [])
+    own = _rows_by_table("series")
     cut: set[tuple[str, str, str]] = set()
     for one in sorted(series, key=lambda s: s.group != ""):  # stable: each part keeps its order
-        rows = [] if cut else _series_rows(one, distributions)
+        rows = [] if cut else _series_rows(one, distributions, own)
         if cut or len(rows) > room:
             cut.add((one.task, one.model, one.group))
             continue
@@ -183,18 +198,12 @@ def _fit(
     return *kept, cut
 
 
-def _series_rows(one: SeriesView, distributions: bool) -> list[Row]:
+def _series_rows(one: SeriesView, distributions: bool, own: Sequence[OwnFamily]) -> list[Row]:
     who = {"task": text(one.task), "model": text(one.model)}
     if one.group:
         who["group"] = text(one.group)
     rows = [*_estimate_rows(one, who), *_chart_rows(one, who), *_objective_rows(one, who)]
     rows += [("state", {**who, "state": state.value}, float(state is one.state)) for state in SeriesState]
-    rows.append(("windows_closed", who, one.windows_closed))
-    rows += known("window_end_timestamp_seconds", who, one.window_end_time)
-    rows.append(("predictions", who, one.predictions))
-    rows.append(("answers_pending", who, one.pending))
-    rows.append(("duplicates", who, one.duplicates))
-    rows += known("calibration_timestamp_seconds", who, one.calibration.fitted_time)
     rows.append(("model", {**who, **_model_info(one)}, 1))
     if one.coverage is not None:
         audited = {**who, "metric": "accuracy", "estimator": AVERAGE_CONFIDENCE}
@@ -205,15 +214,36 @@ def _series_rows(one: SeriesView, distributions: bool) -> list[Row]:
             rows.append(("recalibrations", {**who, "outcome": outcome}, count))
     if distributions and one.distributions is not None:
         rows += distribution_rows(one.distributions, who)
-    return [*rows, *_trust_rows(one, who), *_own_rows(one, per_series=True, **who)]
+    return [*rows, *_trust_rows(one, who), *_own_rows(one, who, own)]
 
 
-def _own_rows(view: AgentView | SeriesView, *, per_series: bool, **who: str) -> Iterator[Row]:
-    """Of families that name a function of their own."""
-    for key, family in FAMILIES.items():
-        if family.rows and family.per_series == per_series:
-            for labels, value in load(family.rows)(view):
-                yield key, {**who, **labels}, value
+def _rows_by_table(of: str) -> list[OwnFamily]:
+    """Of the families of the series, of the agent ("") or of each of something, those whose line says all.
+
+    Looked up once a scrape, not once a series.
+    """
+    return [
+        (key, _getter(family.value), load(family.rows) if family.rows else None)
+        for key, family in FAMILIES.items()
+        if (family.rows or family.value) and ("series" if family.per_series else family.each) == of
+    ]
+
+
+def _getter(path: str) -> Callable[[Any], float | None]:
+    if "." not in path:
+        return attrgetter(path)
+    first, rest = path.split(".")
+    return lambda view: getattr(getattr(view, first), rest, None)  # None has none of it
+
+
+def _own_rows(view: Any, who: dict[str, str], own: Sequence[OwnFamily]) -> list[Row]:
+    found: list[Row] = []
+    for key, get, rows in own:
+        if rows is not None:
+            found += [(key, {**who, **labels}, value) for labels, value in rows(view)]
+        elif (value := get(view)) is not None and math.isfinite(value):
+            found.append((key, who, value))
+    return found
 
 
 def _trust_rows(one: SeriesView, who: dict[str, str]) -> Iterator[Row]:
@@ -283,10 +313,6 @@ def _agent_rows(view: AgentView) -> Iterator[Row]:
     yield from arena_rows(view.engine.arenas)
     yield from _source_rows(view)
     yield from _sink_rows(view)
-    yield "reports_lost", {}, view.reports_lost
-    yield "store_failures", {}, view.store_failures
-    yield from known("checkpoint_timestamp_seconds", {}, view.checkpoint_time)
-    yield "config_last_reload_successful", {}, float(view.reload_successful)
     # 0.0 is the view's word for "not read yet"; as a time it would set off every "too old" alert.
     yield from known("config_last_reload_success_timestamp_seconds", {}, view.reload_time or None)
     yield "build", {"version": __version__}, 1
@@ -359,23 +385,10 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
             yield "rejected", {**who, "reason": text(reason)}, count
     for feed in view.sources:
         who = {"source": text(feed.name)}
-        yield "source_up", who, float(feed.up)
-        yield from known("source_lag_records", who, feed.lag)
         for code, count in feed.refused.items():
             yield "posts_refused", {**who, "code": code}, count
-        yield from known("events_ignored", who, feed.ignored)
-        if feed.counts is not None:
-            yield "source_gap_records", who, feed.counts.gap_records
-            yield "source_taken_over_records", who, feed.counts.taken_over_records
-            yield "source_overlap_records", who, feed.counts.overlap_records
-            yield "source_rebuilds", who, feed.counts.rebuilds
 
 
 def _sink_rows(view: AgentView) -> Iterator[Row]:
     for sink in view.sinks:
-        who = {"sink": sink.name}
-        yield "sink_up", who, float(sink.trouble is None)
-        yield "sink_waiting", who, sink.waiting
-        yield "sink_delivered", who, sink.delivered
-        yield "sink_lost", who, sink.lost
-        yield from known("sink_failing_since_timestamp_seconds", who, sink.failing_since)
+        yield "sink_up", {"sink": text(sink.name)}, float(sink.trouble is None)

@@ -20,17 +20,24 @@ class MetricFamily:
     per_series : bool
         Labelled with task and model, and repeated for groups under `blindsight_group_`. False for what
         is said of the agent, of a task, or of whole models alone.
+    value : str
+        Its one value, as an attribute of the `SeriesView` where it is `per_series`, else of the `AgentView`,
+        or of what `each` names; left out where None. Its labels are task, model and group, or none, or the
+        source's or sink's name.
     rows : str
-        Where its values come from, ``package.module:name``: a function of the `SeriesView` where it is
-        `per_series`, else of the `AgentView`, that gives pairs of labels and a value; task, model and group
-        are put to the former. Empty: from the collector, which says what families that belong together are.
+        In place of `value`: ``package.module:name``, a function of that view that gives pairs of labels and a
+        value. With neither, the values come from the collector, family by family that belong together.
+    each : {"", "sources", "sinks"}
+        Of what of the agent it has a value each.
     """
 
     kind: Literal["gauge", "counter", "info", "histogram"]
     help: str
     unit: str = ""
     per_series: bool = True
+    value: str = ""
     rows: str = ""
+    each: Literal["", "sources", "sinks"] = ""
 
 
 FAMILIES: dict[str, MetricFamily] = {
@@ -104,13 +111,16 @@ FAMILIES: dict[str, MetricFamily] = {
         "gauge", "1 for the state of the objective; all 0 while the state is unknown."
     ),
     "state": MetricFamily("gauge", "1 for the state of the model, 0 for the others."),
-    "windows_closed": MetricFamily("counter", "Windows closed."),
+    "windows_closed": MetricFamily("counter", "Windows closed.", value="windows_closed"),
     "window_end_timestamp_seconds": MetricFamily(
-        "gauge", "Time of the last record of the last closed window, since the epoch.", "seconds"
+        "gauge",
+        "Time of the last record of the last closed window, since the epoch.",
+        "seconds",
+        value="window_end_time",
     ),
-    "predictions": MetricFamily("counter", "Used answers: those in closed windows."),
-    "answers_pending": MetricFamily("gauge", "Answers in the open window."),
-    "duplicates": MetricFamily("counter", "Answers not used because they came before."),
+    "predictions": MetricFamily("counter", "Used answers: those in closed windows.", value="predictions"),
+    "answers_pending": MetricFamily("gauge", "Answers in the open window.", value="pending"),
+    "duplicates": MetricFamily("counter", "Answers not used because they came before.", value="duplicates"),
     "confidence_ratio": MetricFamily(
         "histogram",
         "Confidence of answers in closed windows, calibrated if there is a calibration, 0 to 1.",
@@ -132,7 +142,10 @@ FAMILIES: dict[str, MetricFamily] = {
         per_series=False,
     ),
     "calibration_timestamp_seconds": MetricFamily(
-        "gauge", "Time of the newest record in the calibration's fit, since the epoch.", "seconds"
+        "gauge",
+        "Time of the newest record in the calibration's fit, since the epoch.",
+        "seconds",
+        value="calibration.fitted_time",
     ),
     "model": MetricFamily("info", "Calibration, version and window size of the model."),
     "labels": MetricFamily(
@@ -283,33 +296,45 @@ FAMILIES: dict[str, MetricFamily] = {
         "counter",
         "Events without answers that the source ignored, such as requests in a serving stack's log.",
         per_series=False,
+        value="ignored",
+        each="sources",
     ),
-    "source_up": MetricFamily("gauge", "1 while the source is connected.", per_series=False),
+    "source_up": MetricFamily(
+        "gauge", "1 while the source is connected.", per_series=False, value="up", each="sources"
+    ),
     "source_lag_records": MetricFamily(
-        "gauge", "Records waiting in the source.", "records", per_series=False
+        "gauge", "Records waiting in the source.", "records", per_series=False, value="lag", each="sources"
     ),
     "source_gap_records": MetricFamily(
         "counter",
         "Records that the source's retention deleted before they were read.",
         "records",
         per_series=False,
+        value="counts.gap_records",
+        each="sources",
     ),
     "source_taken_over_records": MetricFamily(
         "counter",
         "Records that another member of the group used, before this one read on.",
         "records",
         per_series=False,
+        value="counts.taken_over_records",
+        each="sources",
     ),
     "source_overlap_records": MetricFamily(
         "counter",
         "Records used here that another member of the group may have used too.",
         "records",
         per_series=False,
+        value="counts.overlap_records",
+        each="sources",
     ),
     "source_rebuilds": MetricFamily(
         "counter",
         "Times the agent replaced the source's client because it delivered nothing.",
         per_series=False,
+        value="counts.rebuilds",
+        each="sources",
     ),
     "series_dropped": MetricFamily(
         "counter",
@@ -318,22 +343,44 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "sink_up": MetricFamily("gauge", "1 while the sink works, 0 while it fails.", per_series=False),
     "sink_waiting": MetricFamily(
-        "gauge", "Windows, records or requests waiting in the sink.", per_series=False
+        "gauge",
+        "Windows, records or requests waiting in the sink.",
+        per_series=False,
+        value="waiting",
+        each="sinks",
     ),
-    "sink_delivered": MetricFamily("counter", "Windows, records or answers delivered.", per_series=False),
+    "sink_delivered": MetricFamily(
+        "counter", "Windows, records or answers delivered.", per_series=False, value="delivered", each="sinks"
+    ),
     "sink_lost": MetricFamily(
-        "counter", "Windows, records or answers dropped by the sink.", per_series=False
+        "counter",
+        "Windows, records or answers dropped by the sink.",
+        per_series=False,
+        value="lost",
+        each="sinks",
     ),
     "sink_failing_since_timestamp_seconds": MetricFamily(
-        "gauge", "Start of the sink's present failure, since the epoch.", "seconds", per_series=False
+        "gauge",
+        "Start of the sink's present failure, since the epoch.",
+        "seconds",
+        per_series=False,
+        value="failing_since",
+        each="sinks",
     ),
-    "reports_lost": MetricFamily("counter", "Closed windows missing in a sink of reports.", per_series=False),
-    "store_failures": MetricFamily("counter", "Checkpoints that could not be saved.", per_series=False),
+    "reports_lost": MetricFamily(
+        "counter", "Closed windows missing in a sink of reports.", per_series=False, value="reports_lost"
+    ),
+    "store_failures": MetricFamily(
+        "counter", "Checkpoints that could not be saved.", per_series=False, value="store_failures"
+    ),
     "checkpoint_timestamp_seconds": MetricFamily(
-        "gauge", "Time of the last checkpoint, since the epoch.", per_series=False
+        "gauge", "Time of the last checkpoint, since the epoch.", per_series=False, value="checkpoint_time"
     ),
     "config_last_reload_successful": MetricFamily(
-        "gauge", "1 if the last reload of the configuration succeeded.", per_series=False
+        "gauge",
+        "1 if the last reload of the configuration succeeded.",
+        per_series=False,
+        value="reload_successful",
     ),
     "config_last_reload_success_timestamp_seconds": MetricFamily(
         "gauge",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -184,26 +183,6 @@ def _stopped_early(
 
 
 _MODULES = ("jax", "jax.numpy", "equinox", "optax", "paramax", "flowjax.flows", "flowjax.distributions")
-
-
-def require(what: str) -> None:
-    """Refuse early, and without importing it, that the extra `flow` is missing.
-
-    Parameters
-    ----------
-    what : str
-        What needs it, as the subject of a sentence.
-
-    Raises
-    ------
-    MissingExtraError
-
-    Examples
-    --------
-    >>> require("The estimator ssme_flow")
-    """
-    if any(importlib.util.find_spec(module.partition(".")[0]) is None for module in _MODULES):
-        raise MissingExtraError(what, "flow")
 
 
 def _extra(module: str) -> Any:
