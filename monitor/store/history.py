@@ -11,6 +11,7 @@ import msgspec
 
 from monitor.base.codec import unpack
 from monitor.base.errors import StoreError
+from monitor.reports.window_report import CalibrationLine, WrittenEstimate
 from monitor.store.schema import APPLICATION_ID, VERSION
 from monitor.store.store import FILE, explained
 
@@ -28,8 +29,8 @@ class Line(msgspec.Struct, frozen=True):
     size: int
     start_time: str
     end_time: str
-    calibration: dict[str, Any]
-    estimates: list[dict[str, Any]]
+    calibration: CalibrationLine
+    estimates: tuple[WrittenEstimate, ...]
     positions: dict[str, tuple[int, ...]]
 
     @property

@@ -65,13 +65,13 @@ class Calibrations:
 
     def why_not(self, line: Line) -> str:
         """Why a window's calibration is not there; ``""`` where it is."""
-        wanted = line.calibration["version"]
+        wanted = line.calibration.version
         if not wanted and not _predictive(line):
             return ""
         saved = self._saved.get(line.series)
         if saved is None:
             return "its series is no longer in the store"
-        if (saved["version"], saved["fit"]["method"]) != (wanted, line.calibration["method"]):
+        if (saved["version"], saved["fit"]["method"]) != (wanted, line.calibration.method):
             return f"its calibration, version {wanted}, is no longer in the store"
         if _predictive(line) and not saved.get("predictive"):
             return "what its predictive intervals rest on is no longer in the store"
@@ -79,7 +79,7 @@ class Calibrations:
 
     def of(self, line: Line, task: Task) -> Calibration:
         """The calibration that a window names."""
-        if not line.calibration["version"]:
+        if not line.calibration.version:
             return Uncalibrated(max(len(task.classes), 1))
         if line.series not in self._built:
             self._built[line.series] = calibration_from_snapshot(self._saved[line.series]["fit"])
@@ -92,7 +92,7 @@ class Calibrations:
 
 
 def _predictive(line: Line) -> bool:
-    return line.calibration.get("interval") == PREDICTIVE
+    return line.calibration.interval == PREDICTIVE
 
 
 def compared(
@@ -118,14 +118,14 @@ def compared(
     found = _times(line, rows) + _positions(line, rows)
     again = _Recomputed(line, task, rows, calibration, predictive)
     for reported in line.estimates:
-        if reported["estimator"] == AVERAGE_CONFIDENCE:
+        if reported.estimator == AVERAGE_CONFIDENCE:
             found += again.differing(reported)
     return found
 
 
-def informed(reported: Mapping[str, Any]) -> bool:
+def informed(reported: WrittenEstimate) -> bool:
     """Whether labels moved the interval of an estimate: its ends rest on rows of other windows too."""
-    return "labels" in reported
+    return reported.labels > 0
 
 
 def _times(line: Line, rows: Rows) -> list[tuple[str, str, str]]:
@@ -164,13 +164,13 @@ class _Recomputed:
     def __init__(
         self, line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None
     ) -> None:
-        reported = [each for each in line.estimates if each["estimator"] == AVERAGE_CONFIDENCE]
-        level = next((each["level"] for each in reported if "level" in each), task.level)
+        reported = [each for each in line.estimates if each.estimator == AVERAGE_CONFIDENCE]
+        level = next((each.level for each in reported if each.unknown is None), task.level)
         self._request = EstimationRequest(
             scores=rows.scores,
             predicted=rows.predicted,
             calibrated=calibrate(calibration, rows.scores),
-            metrics=tuple(each["metric"] for each in reported),
+            metrics=tuple(each.metric for each in reported),
             positive=SeriesSettings(line.task, line.model, line.group, task).positive,
             level=task.level if level == rounded(task.level) else level,
             seed=line.window,
@@ -180,14 +180,14 @@ class _Recomputed:
         self._several_partitions = len(line.positions) > 1
         [self._evaluation] = evaluate([self._request])
 
-    def differing(self, reported: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    def differing(self, estimate: WrittenEstimate) -> list[tuple[str, str, str]]:
         """The fields of an estimate that differ: name, as reported, as recomputed."""
-        metric = reported["metric"]
+        metric, reported = estimate.metric, plain(estimate)
         if self._hardly_defined(metric):
             return []
         result = self._evaluation.estimates[metric]
         again = plain(WrittenEstimate.of(MetricEstimate(metric, AVERAGE_CONFIDENCE, result), rounded))
-        passed_over = _BY_LABELS if informed(reported) else ()
+        passed_over = _BY_LABELS if informed(estimate) else ()
         return [
             (f"estimates.{metric}.{name}", str(reported.get(name)), str(again.get(name)))
             for name in sorted((reported.keys() | again.keys()).difference(passed_over))

@@ -189,9 +189,9 @@ class Verifier:
         every = [compared(line, task, each, calibration, predictive) for each in self._readings(line, rows)]
         different = min(every, key=len)
         found.untimed += bool(np.isnan(rows.time).any())
-        found.rivals += sum(e["estimator"] in COMPARISON_ESTIMATORS for e in line.estimates)
+        found.rivals += sum(e.estimator in COMPARISON_ESTIMATORS for e in line.estimates)
         found.realised += sum(
-            e["estimator"] not in (AVERAGE_CONFIDENCE, *COMPARISON_ESTIMATORS) for e in line.estimates
+            e.estimator not in (AVERAGE_CONFIDENCE, *COMPARISON_ESTIMATORS) for e in line.estimates
         )
         found.informed += sum(map(informed, line.estimates))
         if not different:

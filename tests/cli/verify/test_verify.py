@@ -23,7 +23,7 @@ from monitor.cli.verify.recompute import compared
 from monitor.cli.verify.rows import Rows
 from monitor.cli.verifying import told
 from monitor.config.root import Task
-from monitor.reports.window_report import rfc3339, rounded
+from monitor.reports.window_report import CalibrationLine, WrittenEstimate, rfc3339, rounded
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
 from monitor.store.history import Line
@@ -260,8 +260,8 @@ def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tu
     rows = np.arange(n)
     line = Line(
         task="t", model="m", group="", window=0, size=n, start_time=rfc3339(0.0), end_time=rfc3339(n - 1.0),
-        calibration={"method": "none", "version": 0},
-        estimates=[{"estimator": "average_confidence"} | estimate],
+        calibration=CalibrationLine("none", 0),
+        estimates=(WrittenEstimate(estimator="average_confidence", **estimate),),
         positions={"in": (0, n - 1)},
     )  # fmt: skip
     classes = {"classes": CLASSES} if width == 2 else {}
