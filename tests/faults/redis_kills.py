@@ -78,7 +78,7 @@ def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
     """Make a stream of these records, an entry each."""
     rows: list[Answer | None] = [None]
     with server.client() as client, client.pipeline(transaction=False) as pipe:
-        client.delete(name)  # of a test that is tried again
+        client.delete(name)
         for line in lines:
             pipe.xadd(name, {"value": line}, id=f"0-{len(rows)}")
             rows.append(answer_of(decoded(line)))

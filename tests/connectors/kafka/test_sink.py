@@ -20,6 +20,7 @@ from monitor.config.root import KafkaSink
 from monitor.export.sinks.destination import Mark, Row, Sink
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.queued import QueuedSink
+from tests.daemon import slowness
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
 from tests.services.process import PATIENCE_SECONDS, wait_until
@@ -235,7 +236,7 @@ def test_a_broker_that_stands_still_or_dies_delays_windows_and_loses_none(
     reports = Reports(10)
     began = time.monotonic()
     sink = started(follower(broker, "sink-away", reports))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < slowness(), "it waits for no broker"
     wait_until(lambda: sink.view.trouble is not None, "it is in trouble")
     assert f"no Kafka broker answers ({broker.address}: Connection refused)" in (sink.view.trouble or "")
     assert (sink.view.waiting, sink.view.lost) == (10, 0)
@@ -290,7 +291,7 @@ def test_closing_while_no_broker_answers_ends_soon(new_kafka_broker: Brokers) ->
     sink.write(Reports(1).rows[0][1])
     began = time.monotonic()
     assert not sink.close(0.5)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 2 * slowness()
     assert sink.view.lost == 1
     wait_until(lambda: not sink._thread.is_alive(), "its thread has ended")
 
