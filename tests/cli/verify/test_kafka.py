@@ -13,17 +13,10 @@ from tests.services.kafka_reading import JOIN_FAST
 from tests.services.process import PATIENCE_SECONDS
 
 
-def dump(broker: KafkaBroker, topic: str, *more: str) -> bytes:
-    """What Kafka's own console consumer prints of a topic."""
-    words = [
-        "--bootstrap-server",
-        broker.address,
-        "--topic",
-        topic,
-        "--from-beginning",
-        "--timeout-ms",
-        "5000",
-    ]
+def dump(broker: KafkaBroker, topic: str, messages: int, *more: str) -> bytes:
+    """What Kafka's own console consumer prints of a topic that has so many messages."""
+    words = ["--bootstrap-server", broker.address, "--topic", topic, "--from-beginning"]
+    words += ["--max-messages", str(messages)]
     shown = [word for each in ("partition", "offset") for word in ("--property", f"print.{each}=true")]
     program = broker._java("org.apache.kafka.tools.consumer.ConsoleConsumer", *words, *shown, *more)
     return subprocess.run(program, capture_output=True, timeout=PATIENCE_SECONDS, check=True).stdout
@@ -42,7 +35,8 @@ def test_two_partitions_verify_from_what_kafkas_own_consumer_prints(
         for i in range(0, len(usable), 37)
     ]
     # The same id in the other partition, windows later: it was used once.
-    kafka_broker.produce("checked", [*plain, *many, plain[0], plain[1]], partitions=2)
+    sent = [*plain, *many, plain[0], plain[1]]
+    kafka_broker.produce("checked", sent, partitions=2)
     source = {"kind": "kafka", "brokers": [kafka_broker.address], "topics": ["checked"], "options": JOIN_FAST}
     settings = config(tmp_path, [source])
     with DaemonProcess(tmp_path, settings) as daemon:
@@ -56,11 +50,12 @@ def test_two_partitions_verify_from_what_kafkas_own_consumer_prints(
         daemon.end()
     windows = read_windows(tmp_path / "windows.ndjson")
     assert any(len(w["positions"]) == 2 for w in windows)
-    (tmp_path / "dump.txt").write_bytes(dump(kafka_broker, "checked"))
+    (tmp_path / "dump.txt").write_bytes(dump(kafka_broker, "checked", len(sent)))
     done = verify(tmp_path, "--partition", "checked=dump.txt")
     assert (counts(done), done.returncode) == (clean(len(windows)), 0), done.stdout
     for n in range(2):
-        (tmp_path / f"dump-{n}.txt").write_bytes(dump(kafka_broker, "checked", "--partition", str(n)))
+        part = dump(kafka_broker, "checked", len(sent[n::2]), "--partition", str(n))
+        (tmp_path / f"dump-{n}.txt").write_bytes(part)
     each = [word for n in range(2) for word in ("--partition", f"checked=dump-{n}.txt")]
     assert counts(verify(tmp_path, *each)) == clean(len(windows)), "a dump a partition"
     first = counts(verify(tmp_path, "--partition", "checked=dump-0.txt"))
