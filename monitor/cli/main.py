@@ -1,7 +1,7 @@
 """The command line: `blindsight run`, `demo`, `replay`, `check`, `rebaseline` and so on.
 
-Exit codes: 0 fine, 1 a failure while running, 2 wrong usage or configuration. What a user can mend is
-one sentence on standard error; `--debug` shows the traceback.
+Exit codes: 0 success, 1 a failure while running, 2 wrong usage or configuration. An error that a user can
+correct is one sentence on standard error; `--debug` shows the traceback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from monitor.export.rules.settings import RUNBOOKS, SELECTOR
 
 app = typer.Typer(
     name="blindsight",
-    help="Says how good deployed models are now, without waiting for labels.",
+    help="Estimate how good deployed models are now, without waiting for labels.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,14 +61,16 @@ def _options(
 
 
 class EngineName(StrEnum):
-    """What computes."""
+    """The engine that computes windows."""
 
     PROCESS = "process"
     SPARK = "spark"
 
 
 EngineChoice = Annotated[EngineName, typer.Option(help="This process, or Spark.")]
-Master = Annotated[str | None, typer.Option(help="Spark's; local[*], all cores here, if left out.")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark's master; default local[*], all cores of this machine.")
+]
 SparkConf = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark.")]
 
 
@@ -78,11 +80,13 @@ def run(
     engine: EngineChoice = EngineName.PROCESS,
     master: Master = None,
     spark_conf: SparkConf = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Spark: folder of the state; needed.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Spark: folder of the state; required.")] = None,
     out: Annotated[Path | None, typer.Option(help="Spark: folder for windows-….parquet.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Spark: messages of a batch, at most.")] = 1_000_000,
-    every: Annotated[float, typer.Option(min=0, help="Spark: seconds from batch to batch.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Spark: end when what is there is read.")] = False,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Spark: maximum number of messages in a batch.")
+    ] = 1_000_000,
+    every: Annotated[float, typer.Option(min=0, help="Spark: seconds between batches.")] = 10,
+    once: Annotated[bool, typer.Option("--once", help="Spark: end after the present messages.")] = False,
 ) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
     from monitor.cli.daemon import run as run_daemon
@@ -116,7 +120,7 @@ def replay(
     master: Master = None,
     spark_conf: SparkConf = None,
 ) -> None:
-    """Compute the windows of files as fast as it goes, and draw a picture a model."""
+    """Compute the windows of files as fast as possible, and draw a picture for each model."""
     from monitor.cli.process import trim_heap, tune_collector
     from monitor.cli.replay_screen import replay_with_progress
 
@@ -134,7 +138,7 @@ def replay(
 
 @app.command()
 def check(config: ConfigPath) -> None:
-    """Say whether a configuration is right, and how many false alarms a week its charts will raise."""
+    """Check a configuration, and predict how many false alarms a week its charts will raise."""
     from monitor.cli.checking import check_file
 
     typer.echo(check_file(config))
@@ -142,7 +146,7 @@ def check(config: ConfigPath) -> None:
 
 @app.command()
 def doctor(config: ConfigPath) -> None:
-    """Look at a hundred records of each source: what they hold, what is wrong, which mapping reads them."""
+    """Read a hundred records of each source; show fields, errors, and a mapping that reads them."""
     from monitor.cli.doctor import examine_sources
 
     text, well = examine_sources(config)
@@ -155,7 +159,7 @@ def backup(
     config: ConfigPath,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist.")],
 ) -> None:
-    """Copy the store as of its last checkpoint; the daemon may go on meanwhile."""
+    """Copy the last checkpoint of the store; the daemon may run meanwhile."""
     from monitor.cli.state import back_up
 
     typer.echo(back_up(config, target))
@@ -164,14 +168,14 @@ def backup(
 @app.command()
 def rebaseline(
     config: ConfigPath,
-    model: Annotated[str, typer.Option(help="As its answers name it.")],
-    metric: Annotated[str, typer.Option(help="One that metrics lists, such as accuracy.")],
-    reason: Annotated[str, typer.Option(help="Why, for whoever reads the reports.")],
-    task: Annotated[str, typer.Option(help="May be left out where there is one.")] = "",
-    group: Annotated[str, typer.Option(help="region=eu; the whole model where left out.")] = "",
-    wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds for the agent to answer.")] = 15,
+    model: Annotated[str, typer.Option(help="The model, as in its records.")],
+    metric: Annotated[str, typer.Option(help="A metric of the task, such as accuracy.")],
+    reason: Annotated[str, typer.Option(help="The reason, for readers of the reports.")],
+    task: Annotated[str, typer.Option(help="The task; optional if there is only one.")] = "",
+    group: Annotated[str, typer.Option(help="A group such as region=eu; default the whole model.")] = "",
+    wait: Annotated[float, typer.Option(min=0, max=3600, help="Seconds to wait for the agent.")] = 15,
 ) -> None:
-    """Release a chart's alarm, and take its baseline anew from the windows that follow."""
+    """Release a chart's alarm, and take a new baseline from the next windows."""
     from monitor.cli.asking import ask_for_baseline
 
     typer.echo(ask_for_baseline(config, task, model, group, metric, reason, wait))
@@ -180,18 +184,20 @@ def rebaseline(
 @app.command()
 def forget(
     config: ConfigPath,
-    ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Or - for one a line on standard input.")],
-    task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
-    wait: Annotated[float, typer.Option(min=1, max=3600, help="Seconds for the agent to get through.")] = 60,
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID…", help="Ids, or - to read one a line from standard input.")
+    ],
+    task: Annotated[str, typer.Option(help="The task; default every task.")] = "",
+    wait: Annotated[float, typer.Option(min=1, max=3600, help="Seconds to wait for the agent.")] = 60,
 ) -> None:
-    """Remove what rests of records with these ids; counts of closed windows stay."""
+    """Remove the stored data of records with these ids; counts of closed windows stay."""
     from monitor.cli.forgetting import forget_ids
 
     for line in forget_ids(config, ids, task, wait):
         typer.echo(line)
 
 
-labels_app = typer.Typer(help="Labels: which to have made next.", no_args_is_help=True)
+labels_app = typer.Typer(help="Choose the answers to label next.", no_args_is_help=True)
 app.add_typer(labels_app, name="labels")
 
 
@@ -200,21 +206,24 @@ def labels_ask(
     config: ConfigPath,
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="NDJSON, CSV or Parquet.")],
     number: Annotated[
-        int, typer.Option("-n", help="Labels to make, of each model; with --for of each task.")
+        int, typer.Option("-n", help="Number of labels for each model; with --for for each task.")
     ] = 50,
-    task: Annotated[str, typer.Option(help="Every task where left out.")] = "",
-    model: Annotated[str, typer.Option(help="Every model where left out.")] = "",
-    seed: Annotated[int, typer.Option(help="Another one draws other answers.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="A file to write to instead of printing.")] = None,
+    task: Annotated[str, typer.Option(help="The task; default every task.")] = "",
+    model: Annotated[str, typer.Option(help="The model; default every model.")] = "",
+    seed: Annotated[int, typer.Option(help="Another seed draws other answers.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Write to this file instead of printing.")] = None,
     estimator: Annotated[
-        str, typer.Option("--for", help="active_testing: draw requests one after another, as it needs them.")
+        str,
+        typer.Option("--for", help="active_testing: draw requests one after another, for this estimator."),
     ] = "",
     earlier: Annotated[
         list[Path] | None,
-        typer.Option("--continue", metavar="FILE", help="What --for wrote before: its round goes on."),
+        typer.Option(
+            "--continue", metavar="FILE", help="Continue the round in this earlier output of --for."
+        ),
     ] = None,
 ) -> None:
-    """Say which answers to have labelled next, with what chance, and how much narrower that makes things."""
+    """Draw the answers to label next, with their probabilities, and predict the width of the interval."""
     from monitor.cli.drawing import asked_for
     from monitor.cli.labels_ask import write
 
@@ -229,14 +238,14 @@ def verify(
     config: ConfigPath,
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE…", help="The raw input, under the name it had.")
+        list[Path] | None, typer.Argument(metavar="FILE…", help="The raw input, with its original name.")
     ] = None,
     partition: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=FILE", help="A partition's file, or a topic's dump; see docs/verify.md."),
     ] = None,
 ) -> None:
-    """Recompute the reported windows from the raw input, and say whether they match."""
+    """Recompute the reported windows from the raw input, and compare them with the reports."""
     from monitor.cli.verifying import told
     from monitor.cli.verifying import verify as verified
 
@@ -249,10 +258,10 @@ def verify(
 def report(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder, or a backup of it.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The HTML file.")],
-    since: Annotated[str, typer.Option(help="A date or a time, in UTC; the oldest window by default.")] = "",
-    until: Annotated[str, typer.Option(help="Likewise; windows that end before it.")] = "",
+    since: Annotated[str, typer.Option(help="A date or a time, in UTC; default the oldest window.")] = "",
+    until: Annotated[str, typer.Option(help="A date or a time; selects windows that end before it.")] = "",
 ) -> None:
-    """Write the windows of a period as one HTML file; the daemon may go on meanwhile."""
+    """Write the windows of a period to one HTML file; the daemon may run meanwhile."""
     from monitor.cli.reporting import report as write_report
 
     lines = write_report(store, out, since, until)
@@ -270,16 +279,22 @@ def schema() -> None:
 @app.command()
 def rules(
     config: Annotated[
-        str | None, typer.Argument(metavar="CONFIG", help="A YAML file; the defaults where left out.")
+        str | None,
+        typer.Argument(
+            metavar="CONFIG",
+            help="The configuration, a YAML file; default: rules for the default configuration.",
+        ),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="For whom.")] = Format.PROMETHEUS,
+    form: Annotated[
+        Format, typer.Option("--format", help="Rule file or PrometheusRule.")
+    ] = Format.PROMETHEUS,
     selector: Annotated[str, typer.Option(help="Label matchers that pick the agents.")] = SELECTOR,
-    runbooks: Annotated[str, typer.Option(help="Where the runbooks are, for runbook_url.")] = RUNBOOKS,
-    dashboard: Annotated[str, typer.Option(help="The model dashboard's address; none by default.")] = "",
-    time_scale: Annotated[float, typer.Option(help="Factor of every duration, to try them out.")] = 1.0,
-    out: Annotated[Path | None, typer.Option(help="A folder to write to instead of printing.")] = None,
+    runbooks: Annotated[str, typer.Option(help="Folder or URL of the runbooks, for runbook_url.")] = RUNBOOKS,
+    dashboard: Annotated[str, typer.Option(help="URL of the model dashboard; default none.")] = "",
+    time_scale: Annotated[float, typer.Option(help="Factor for every duration, to try the rules.")] = 1.0,
+    out: Annotated[Path | None, typer.Option(help="Write to this folder instead of printing.")] = None,
 ) -> None:
-    """Print the alert rules that watch a configuration's models and the agent itself."""
+    """Print the alert rules for a configuration's models and for the agent itself."""
     from monitor.cli.rules import paces_of, rules_text
     from monitor.export.rules.settings import RuleSettings
 
@@ -298,12 +313,12 @@ def demo(
     folder: Annotated[
         Path, typer.Option("--out", help="Folder for the stream, the reports and the picture.")
     ] = Path("blindsight-demo"),
-    listen: Annotated[str, typer.Option(help="Where /metrics is served meanwhile.")] = "127.0.0.1:9109",
+    listen: Annotated[str, typer.Option(help="Address of /metrics during the demo.")] = "127.0.0.1:9109",
     seconds: Annotated[
-        float, typer.Option(min=0, max=3600, help="How long the nine months take; 0 is as fast as it goes.")
+        float, typer.Option(min=0, max=3600, help="Duration of the nine months; 0 is as fast as possible.")
     ] = 15,
 ) -> None:
-    """Run the whole thing on a year of real flights: estimates beside what later turned out true."""
+    """Run everything on a year of real flights, and compare the estimates with the true accuracy."""
     from monitor.cli.demo_screen import run_demo
     from monitor.cli.process import tune_collector
 
@@ -312,7 +327,7 @@ def demo(
 
 
 def main() -> None:
-    """Entry point: errors that a user can mend become a sentence and an exit code."""
+    """Entry point: errors that a user can correct become a sentence and an exit code."""
     one_thread_for_matrices()
     one_heap()
     try:

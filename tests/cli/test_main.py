@@ -258,7 +258,9 @@ def test_check_says_which_files_cannot_be_written(folder: Path) -> None:
 def test_check_and_run_tell_a_model_that_the_reference_lacks(folder: Path) -> None:
     (folder / "ref.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 600, labelled=True)))
     task = {"reference": {"path": "ref.ndjson"}, "models": {"erm": {}, "shadow": {}}}
-    told = "tasks.t.models.shadow: the reference has no rows of it: it will not be calibrated; give it some"
+    told = (
+        "tasks.t.models.shadow: the reference has no rows of this model: it will not be calibrated; add rows"
+    )
     config = write_configuration(folder, configuration(sources=SOURCES, task=task))
     assert f"  {told}\n" in command("check", config).stdout
     done = command("run", config)

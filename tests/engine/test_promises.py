@@ -60,7 +60,7 @@ def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_pat
     path = write_configuration(tmp_path, configuration(task=given))
     told = command("check", path)
     assert (
-        "t: 64.512 a week, groups included, shared out over 3,226 windows a week: an ARL0 of 50"
+        "t: 64.512 a week, groups included, divided among 3,226 windows a week: an ARL0 of 50"
         in told.stdout
     )
     assert "All charts together: 65 a week, 32 of them of groups." in told.stdout

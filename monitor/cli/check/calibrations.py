@@ -89,7 +89,7 @@ def calibration_warnings(tasks: Mapping[str, Task], references: References) -> l
     >>> labels = np.tile([0, 1], 500)
     >>> rows = Reference(np.full((1000, 2), 0.5), labels, labels, np.arange(1000.0), "", {})
     >>> calibration_warnings({"spam": Task(classes=["a", "b"])}, {"spam": {"m1": rows}})
-    ['tasks.spam.reference, model m1: its scores are all equal: each answer is given the same confidence, ...
+    ['tasks.spam.reference, model m1: its scores are all equal, so each answer gets the same confidence, ...
     """
     return [
         f"tasks.{name}.reference, model {model}: {said}"
@@ -107,21 +107,21 @@ def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
         points = 200 * math.sqrt(max(right * (1 - right), 1 / n) / n)
         known = "is in every interval" if task.interval == PREDICTIVE else "the exact interval does not know"
         yield (
-            f"{n} labelled rows carry the calibration: chance alone makes every estimate uncertain by "
+            f"{n} labelled rows are few for a calibration: chance alone makes every estimate uncertain by "
             f"{points:.0f} points (two standard errors), which {known}; "
             f"give {FEW_ROWS:,} or more"
         )
     if (reference.scores == reference.scores[0]).all():
         yield (
-            "its scores are all equal: each answer is given the same confidence, and no drift can be seen in "
-            "it; does the model give probabilities?"
+            "its scores are all equal, so each answer gets the same confidence, and no drift is visible; "
+            "does the model give probabilities?"
         )
     elif (share := float(((reference.scores == 0) | (reference.scores == 1)).any(axis=1).mean())) >= (
         SATURATED_SHARE
     ):
         yield (
-            f"{share:.0%} of its rows have a score of exactly 0 or 1: all of them get one confidence; "
-            "give probabilities before they are rounded"
+            f"{share:.0%} of its rows have a score of exactly 0 or 1, so all of them get the same "
+            "confidence; give probabilities before rounding"
         )
     absent = [name for k, name in enumerate(task.classes) if not (reference.labels == k).any()]
     if absent:

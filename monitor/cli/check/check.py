@@ -194,7 +194,7 @@ def unmatched_models(config: Config, reference_windows: Windows) -> list[str]:
     --------
     >>> task = {"models": {"erm": {}, "shadow": {}}, "reference": {"path": "r.csv"}, "metrics": ["accuracy"]}
     >>> unmatched_models(Config(tasks={"toxicity": task}), {"toxicity": {"erm": 40}})
-    ['tasks.toxicity.models.shadow: the reference has no rows of it: it will not be calibrated; give it some']
+    ['tasks.toxicity.models.shadow: the reference has no rows of this model: ...
     """
     return [
         f"tasks.{name}.{warning}"

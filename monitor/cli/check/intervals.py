@@ -21,7 +21,7 @@ def interval_sentences(tasks: Mapping[str, Task], references: References) -> Ite
     Examples
     --------
     >>> list(interval_sentences({"spam": Task()}, {}))
-    ['tasks.spam.interval: predictive intervals are learnt on a labelled reference, and there is none: ...
+    ['tasks.spam.interval: predictive intervals need a labelled reference, and there is none; ...
     """
     for name, task in tasks.items():
         if task.interval != PREDICTIVE:
@@ -29,8 +29,8 @@ def interval_sentences(tasks: Mapping[str, Task], references: References) -> Ite
         known = references.get(name, {})
         if not known:
             yield (
-                f"tasks.{name}.interval: predictive intervals are learnt on a labelled reference, and there "
-                "is none: intervals are those of chance alone, right only where the confidences are; give "
+                f"tasks.{name}.interval: predictive intervals need a labelled reference, and there is "
+                "none; intervals include chance alone, and are right only if the confidences are; give "
                 "reference.path"
             )
         for model, reference in known.items():

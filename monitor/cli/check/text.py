@@ -26,7 +26,7 @@ def render(report: CheckReport) -> str:
     lines = [
         "The configuration is valid. False alarms to expect while the models are as good as in the reference:"
         if report.charts
-        else "The configuration is valid. Nothing is charted, so nothing will alarm."
+        else "The configuration is valid. It has no charts, so there will be no alarms."
     ]
     lines += [f"  {_chart_line(chart)}" for chart in report.charts]
     lines += [f"  {line}" for line in _group_lines(report)]
@@ -40,7 +40,7 @@ def render(report: CheckReport) -> str:
 
 def _shared_line(shared: SharedBudget) -> str:
     return (
-        f"{shared.task}: {shared.false_alarms_per_week:g} a week, groups included, shared out over "
+        f"{shared.task}: {shared.false_alarms_per_week:g} a week, groups included, divided among "
         f"{figure(shared.windows_per_week)} windows a week: an ARL0 of {figure(shared.arl0)} windows a chart"
     )
 
@@ -70,7 +70,9 @@ def _total_line(report: CheckReport) -> str:
     total, of_groups = report.false_alarms_per_week, report.false_alarms_of_groups
     without = sum(chart.windows_per_day is None for chart in report.charts)
     if total is None:
-        return "All charts together: give answers_per_day of the models to have false alarms a week."
+        return (
+            "All charts together: give answers_per_day of the models for a prediction of false alarms a week."
+        )
     groups = f", {figure(of_groups)} of them of groups" if of_groups else ""
     rest = f", without {without} of unknown traffic" if without else ""
     return f"All charts together: {figure(total + (of_groups or 0.0))} a week{groups}{rest}."

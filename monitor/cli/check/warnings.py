@@ -47,7 +47,7 @@ def model_warnings(task: Task, windows: Mapping[str, int] | None) -> Iterator[st
                 _rivals_unknown(task) and f"its {_rivals_unknown(task)}",
             ]
             what = ", ".join(filter(None, found)) or "its charts are drawn from the stream's first windows"
-            yield f"models.{model}: the reference has no rows of it: {what}; give it some"
+            yield f"models.{model}: the reference has no rows of this model: {what}; add rows"
     for model in windows:
         if model not in task.models:
             yield f"models: the reference has rows of {model}, which is not listed; list it if it answers"
@@ -64,22 +64,22 @@ def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[st
     elif task.calibration.method == "ssme" and task.reference.path is None:
         yield (
             f"calibration.method: none until the first refit{unknown and f'{unknown} until then'}; its "
-            "curves begin a new baseline; give reference.path to be calibrated from the start"
+            "curves begin a new baseline; give reference.path for a calibration from the start"
         )
     elif task.reference.path is None:
         yield (
-            "calibration.method: stays none, as reference.first_windows brings no labels to fit "
-            f"{task.calibration.method} on; the scores are taken as they are{unknown}; give reference.path"
+            "calibration.method: stays none, because reference.first_windows has no labels to fit "
+            f"{task.calibration.method} on; the agent uses the raw scores{unknown}; give reference.path"
         )
     if _rivals_unknown(task) and task.reference.path is None:
         yield (
-            f"estimators: {_rivals_unknown(task)}, as reference.first_windows brings no labels to fit on; "
-            "give reference.path"
+            f"estimators: {_rivals_unknown(task)}, because reference.first_windows has no labels to fit "
+            "on; give reference.path"
         )
     if windows is not None and windows < GOOD_REFERENCE_WINDOWS:
         yield (
-            f"reference: {windows} windows say little of the variation between windows, so that some models "
-            f"alarm far more often than stated and some less; give {GOOD_REFERENCE_WINDOWS} or more"
+            f"reference: {windows} windows are few to estimate the variation between windows, so some "
+            f"models alarm far more often than predicted and some less; give {GOOD_REFERENCE_WINDOWS} or more"
         )
     if windows is None:
         rows = GOOD_REFERENCE_WINDOWS * task.window.size
@@ -92,20 +92,20 @@ def data_warnings(task: Task, by_model: Mapping[str, int] | None) -> Iterator[st
 def judgement_warnings(task: Task) -> Iterator[str]:
     """Of charts and objectives."""
     if not charted_metrics(task):
-        yield "metrics: nothing is charted; add accuracy"
+        yield "metrics: no metric has a chart; add accuracy"
     kind = task.chart.kind
     if kind in ("shewhart_p", "shewhart_np"):
         yield (
             f"chart.kind: {kind} expects the variation of labels; an estimate without labels varies less, "
-            "so that there are fewer false alarms than stated, and shifts are seen late; shewhart fits it"
+            "so there are fewer false alarms than predicted, and the chart finds shifts late; use shewhart"
         )
     others = [metric for metric in charted_metrics(task) if metric != "accuracy"]
     if CHARTS[kind].of_counts and others:
         keep = f"{', '.join(others)} {'keeps' if len(others) == 1 else 'keep'} shewhart"
-        yield f"chart.kind: {kind} is of shares of successes, so of accuracy only; {keep}"
+        yield f"chart.kind: {kind} is for shares of successes, so for accuracy only; {keep}"
     for metric, bound in task.objective.bounds().items():
         if metric in CALIBRATION_ERRORS and not _calibrated(task):
-            yield f"objective.{metric}: cannot be judged, as {metric} stays unknown without a calibration"
+            yield f"objective.{metric}: cannot be judged, because {metric} is unknown without a calibration"
         else:
             yield from _bound_warnings(f"objective.{metric}", metric, bound)
 
@@ -120,7 +120,7 @@ def _bound_warnings(key: str, metric: str, bound: Bound) -> Iterator[str]:
     if value == (0 if floor else 1):
         yield f"{key}: {value:g} can never be breached; leave the objective out, or move the bound"
     if value == (1 if floor else 0):
-        yield f"{key}: {value:g} can hardly ever be met, as an interval reaches past it; move the bound"
+        yield f"{key}: {value:g} can hardly ever be met, because intervals reach beyond it; move the bound"
 
 
 def traffic_warnings(task: Task) -> Iterator[str]:
@@ -137,7 +137,7 @@ def traffic_warnings(task: Task) -> Iterator[str]:
         days = figure(task.labels.max_answers / total)
         yield (
             f"labels.max_answers: {task.labels.max_answers:,} answers are {days} days of traffic, less than "
-            f"horizon_days ({task.labels.horizon_days:g}): later labels find nothing; "
+            f"horizon_days ({task.labels.horizon_days:g}), so later labels find no prediction; "
             f"raise it to {math.ceil(held):,}"
         )
 
@@ -159,7 +159,7 @@ def _window_warnings(task: Task, model: str, answers_per_day: float) -> Iterator
     if days > 1:
         yield (
             f"reference.first_windows: {task.reference.first_windows} windows of {model} take "
-            f"{figure(days)} days; until then it is warming up, and nothing alarms"
+            f"{figure(days)} days; until then the model is warming up, and raises no alarm"
         )
 
 
@@ -169,7 +169,7 @@ def shared_models(config: Config) -> Iterator[str]:
         for model in task.models:
             first = owner.setdefault(model, name)
             if first != name:
-                yield f"tasks.{name}.models.{model}: {first} has it too; its records must name their task"
+                yield f"tasks.{name}.models.{model}: {first} has it too; its records must name the task"
 
 
 def figure(value: float | None) -> str:

@@ -42,7 +42,7 @@ def test_thirty_rows_are_told_with_their_uncertainty() -> None:
     right = (scores.argmax(axis=1) == labels).mean()
     points = 200 * np.sqrt(right * (1 - right) / 30)
     assert warnings_of(scores, labels) == [
-        "tasks.t.reference, model m: 30 labelled rows carry the calibration: chance alone makes every "
+        "tasks.t.reference, model m: 30 labelled rows are few for a calibration: chance alone makes every "
         f"estimate uncertain by {points:.0f} points (two standard errors), which is in every interval; "
         "give 1,000 or more"
     ]
@@ -57,8 +57,8 @@ def test_thirty_rows_that_are_all_right_are_not_taken_for_certain() -> None:
 
 def test_constant_scores_are_told() -> None:
     assert warnings_of(np.full((1000, 2), 0.5), np.arange(1000) % 2) == [
-        "tasks.t.reference, model m: its scores are all equal: each answer is given the same confidence, and "
-        "no drift can be seen in it; does the model give probabilities?"
+        "tasks.t.reference, model m: its scores are all equal, so each answer gets the same confidence, "
+        "and no drift is visible; does the model give probabilities?"
     ]
 
 
@@ -66,8 +66,8 @@ def test_scores_of_zero_and_one_are_told() -> None:
     scores, labels = overconfident(1000)
     scores[:600] = np.eye(2)[scores[:600].argmax(axis=1)]
     assert warnings_of(scores, labels) == [
-        "tasks.t.reference, model m: 60% of its rows have a score of exactly 0 or 1: all of them get one "
-        "confidence; give probabilities before they are rounded"
+        "tasks.t.reference, model m: 60% of its rows have a score of exactly 0 or 1, so all of them get "
+        "the same confidence; give probabilities before rounding"
     ]
 
 
@@ -119,4 +119,4 @@ def test_check_prints_it(tmp_path: Path, method: str, told: bool) -> None:
     assert done.returncode == 0, done.stderr
     heading = "Calibrations that auto takes:\n  t, erm: calibration temperature; log loss"
     assert (heading in done.stdout) == told
-    assert "model erm: 600 labelled rows carry the calibration" in done.stdout
+    assert "model erm: 600 labelled rows are few for a calibration" in done.stdout

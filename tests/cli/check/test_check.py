@@ -67,7 +67,7 @@ def test_without_models_each_model_is_told_by_windows():
     found = report(metrics=["accuracy"])
     assert (found.charts[0].model, found.false_alarms_per_week) == (None, None)
     assert "  t, each model, accuracy: 2.7 in 1,000 windows" in render(found)
-    assert "give answers_per_day of the models to have false alarms a week" in render(found)
+    assert "give answers_per_day of the models for a prediction of false alarms a week" in render(found)
 
 
 def test_groups_come_on_top_a_chart_each_value():
@@ -117,7 +117,7 @@ def test_calibration_errors_keep_shewhart_beside_a_p_chart():
     )
     assert found.warnings[0].startswith("tasks.t.chart.kind: shewhart_p expects the variation of labels")
     assert found.warnings[1] == (
-        "tasks.t.chart.kind: shewhart_p is of shares of successes, so of accuracy only; ece keeps shewhart"
+        "tasks.t.chart.kind: shewhart_p is for shares of successes, so for accuracy only; ece keeps shewhart"
     )
 
 
@@ -147,8 +147,9 @@ FIRST = {"first_windows": 20}
     [
         (
             {"reference": FIRST},
-            "calibration.method: stays none, as reference.first_windows brings no labels to fit isotonic on; "
-            "the scores are taken as they are; ece stays unknown; give reference.path",
+            "calibration.method: stays none, because reference.first_windows has no labels to fit isotonic "
+            "on; "
+            "the agent uses the raw scores; ece stays unknown; give reference.path",
         ),
         (
             {
@@ -161,8 +162,8 @@ FIRST = {"first_windows": 20}
         ),
         (
             {"reference": {"first_windows": 10}, "calibration": {"method": "none"}, "metrics": ["accuracy"]},
-            "reference: 10 windows say little of the variation between windows, so that some models alarm "
-            "far more often than stated and some less; give 20 or more",
+            "reference: 10 windows are few to estimate the variation between windows, so some models alarm "
+            "far more often than predicted and some less; give 20 or more",
         ),
         (
             {"objective": {"accuracy": {"max": 0.9}}},
@@ -183,8 +184,8 @@ FIRST = {"first_windows": 20}
                 "calibration": {"method": "none"},
                 "reference": {"first_windows": 30},
             },
-            "estimators: doc and atc stay unknown, as reference.first_windows brings no labels to fit on; "
-            "give reference.path",
+            "estimators: doc and atc stay unknown, because reference.first_windows has no labels to fit "
+            "on; give reference.path",
         ),
         (
             {"objective": {"accuracy": {"min": 0}}},
@@ -192,7 +193,7 @@ FIRST = {"first_windows": 20}
         ),
         (
             {"objective": {"ece": {"max": 0}}},
-            "objective.ece: 0 can hardly ever be met, as an interval reaches past it; move the bound",
+            "objective.ece: 0 can hardly ever be met, because intervals reach beyond it; move the bound",
         ),
         (
             {"models": {"m": {"answers_per_day": 24_000}}},
@@ -212,8 +213,8 @@ FIRST = {"first_windows": 20}
         ),
         (
             {"models": {"m": {"answers_per_day": 50_000}}, "labels": {}},
-            "labels.max_answers: 1,000,000 answers are 20 days of traffic, less than horizon_days (30): "
-            "later labels find nothing; raise it to 1,500,000",
+            "labels.max_answers: 1,000,000 answers are 20 days of traffic, less than horizon_days (30), so "
+            "later labels find no prediction; raise it to 1,500,000",
         ),
         (
             {"models": {"a": {}, "b": {}}, "max_series": 1},
@@ -245,8 +246,8 @@ def test_a_chart_of_what_is_fitted_on_a_reference_is_not_of_models_that_it_lacks
     }
     found = report({"t": {"erm": 40}}, **SHADOW, **task)
     assert found.warnings == (
-        "tasks.t.models.shadow: the reference has no rows of it: it will not be calibrated, its doc stays "
-        "unknown, so that its accuracy is not charted; give it some",
+        "tasks.t.models.shadow: the reference has no rows of this model: it will not be calibrated, its doc "
+        "stays unknown, so that its accuracy is not charted; add rows",
     )
     assert [chart.model for chart in found.charts] == ["erm"]
 
@@ -254,17 +255,17 @@ def test_a_chart_of_what_is_fitted_on_a_reference_is_not_of_models_that_it_lacks
 @pytest.mark.parametrize(
     ("task", "warning"),
     [
-        ({}, "it will not be calibrated, its ece stays unknown; give it some"),
-        ({"metrics": ["accuracy"]}, "it will not be calibrated; give it some"),
+        ({}, "it will not be calibrated, its ece stays unknown; add rows"),
+        ({"metrics": ["accuracy"]}, "it will not be calibrated; add rows"),
         (
             {"metrics": ["accuracy"], "calibration": {"method": "none"}},
-            "its charts are drawn from the stream's first windows; give it some",
+            "its charts are drawn from the stream's first windows; add rows",
         ),
     ],
 )
 def test_a_model_that_the_reference_lacks_is_told_and_has_no_chart_of_calibration(task, warning):
     found = report({"t": {"erm": 40}}, **SHADOW, **task)
-    told = f"tasks.t.models.shadow: the reference has no rows of it: {warning}"
+    told = f"tasks.t.models.shadow: the reference has no rows of this model: {warning}"
     assert found.warnings == (told,)
     charts = [(chart.model, chart.metric) for chart in found.charts if chart.model == "shadow"]
     assert charts == [("shadow", "accuracy")]
@@ -298,7 +299,7 @@ def test_each_model_has_the_false_alarms_of_its_own_reference():
 def test_an_objective_of_what_stays_unknown_cannot_be_judged():
     found = report(reference=FIRST, objective={"ece": {"max": 0.05}})
     assert (
-        "tasks.t.objective.ece: cannot be judged, as ece stays unknown without a calibration"
+        "tasks.t.objective.ece: cannot be judged, because ece is unknown without a calibration"
         in found.warnings
     )
 
@@ -312,16 +313,16 @@ def test_a_reference_that_takes_days_is_told():
         )
     )
     assert (
-        "tasks.t.reference.first_windows: 20 windows of m take 4 days; until then it is warming up, "
-        "and nothing alarms"
+        "tasks.t.reference.first_windows: 20 windows of m take 4 days; until then the model is warming up, "
+        "and raises no alarm"
     ) in found.warnings
 
 
 def test_nothing_charted_is_said():
     found = report(reference=FIRST, metrics=["ece"])
-    assert "tasks.t.metrics: nothing is charted; add accuracy" in found.warnings
+    assert "tasks.t.metrics: no metric has a chart; add accuracy" in found.warnings
     assert render(found).startswith(
-        "The configuration is valid. Nothing is charted, so nothing will alarm.\n"
+        "The configuration is valid. It has no charts, so there will be no alarms.\n"
     )
 
 
@@ -330,7 +331,7 @@ def test_a_model_of_two_tasks_and_a_missing_source_are_told():
     found = check(Config(tasks={"a": task, "b": task}), {"a": {"m": 40}, "b": {"m": 40}})
     assert found.warnings == (
         "sources: there are none; `run` needs one, `replay` does not",
-        "tasks.b.models.m: a has it too; its records must name their task",
+        "tasks.b.models.m: a has it too; its records must name the task",
     )
 
 
@@ -353,7 +354,7 @@ def test_a_budget_is_shared_out_over_models_metrics_and_groups(kind):
     assert 3 * found.false_alarms_per_week == pytest.approx(2.0, rel=1e-5), "two thirds are those of groups"
     assert "All charts together: 2 a week, 1.3 of them of groups." in render(found)
     assert (
-        "  t: 2 a week, groups included, shared out over 6,300 windows a week: "
+        "  t: 2 a week, groups included, divided among 6,300 windows a week: "
         "an ARL0 of 3,150 windows a chart\n"
     ) in render(found)
 
