@@ -137,7 +137,7 @@ class RedisStream(Source[Position]):
         at = self._read or {"earliest": b"0", "latest": b"$"}[self._settings.start]
         try:
             self._client.xgroup_create(self._stream, self._group, at, mkstream=True)
-            log.warning("source %s: made the group %s, from %s on", self.name, self._group, at.decode())
+            log.warning("source %s: created the group %s, from %s on", self.name, self._group, at.decode())
         except exceptions.ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise

@@ -21,40 +21,42 @@ _ENDS = {"counter": "_total", "info": "_info"}
 
 _CONFIGURATION = """# Every key of the configuration
 
-`python -m tests.pages` makes this page from the schema that `blindsight schema` prints; do not edit it here.
-`*` is a name of your choice. [reload.md](reload.md) says when a changed key takes effect while the agent runs;
-[config.example.yaml](../config.example.yaml) shows most keys in use.
+`python -m tests.pages` makes this page from the schema that `blindsight schema` prints; do not edit it
+here. `*` is a name of your choice. [reload.md](reload.md) says when a changed key takes effect while the
+agent runs; [config.example.yaml](../config.example.yaml) shows most keys in use.
 """
 _KINDS = """# Every estimator, calibration, chart, source and wire format
 
-`python -m tests.pages` makes this page from the tables in `monitor/base/registry.py`; do not edit it here. Use
-these names in the configuration: [every key](configuration.md). [estimators.md](estimators.md),
-[calibration.md](calibration.md) and [reading-the-chart.md](reading-the-chart.md) say what they assume and when
-they mislead. For metric families see [metrics.md](metrics.md).
+`python -m tests.pages` makes this page from the tables in `monitor/base/registry.py`; do not edit it here.
+Use these names in the configuration: [every key](configuration.md). [estimators.md](estimators.md),
+[calibration.md](calibration.md) and [reading-the-chart.md](reading-the-chart.md) say what they assume and
+when they mislead. For metric families see [metrics.md](metrics.md).
 """
 _METRICS = """# Every metric
 
-`python -m tests.pages` makes this page from the table of families; do not edit it here. The labels `task` and
-`model` identify the series, `metric` is `accuracy`, `ece`, …, `estimator` is the estimator of the value. A family
-with *groups* also exists as `blindsight_group_…`, with a label `group` such as `region=eu`. An unknown value is
-absent, with a reason in `blindsight_unknown`; it is never 0 or NaN.
+`python -m tests.pages` makes this page from the table of families; do not edit it here. The labels `task`
+and `model` identify the series, `metric` is `accuracy`, `ece`, …, `estimator` is the estimator of the
+value. A family with *groups* also exists as `blindsight_group_…`, with a label `group` such as `region=eu`.
+An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0 or NaN.
 
 * **At all times** received = used + pending + duplicate + rejected + shed for answers
-  (`blindsight_answers_received_total` and so on), and received = matched + waiting + duplicate + conflicting +
-  expired + rejected + shed for labels (`blindsight_labels_total{outcome}`). A label in the record of its prediction
-  counts too.
-* **`realised`** belongs to the newest window with labels, which is older than the window of the other estimates;
-  `realised_cohort` and `realised_horizon` belong to many windows ([assumptions.md](assumptions.md)).
+  (`blindsight_answers_received_total` and so on), and received = matched + waiting + duplicate +
+  conflicting + expired + rejected + shed for labels (`blindsight_labels_total{outcome}`). A label in the
+  record of its prediction counts too.
+* **`realised`** belongs to the newest window with labels, which is older than the window of the other
+  estimates; `realised_cohort` and `realised_horizon` belong to many windows
+  ([assumptions.md](assumptions.md)).
 * **With `average: per_class`** each class adds three series for each metric, model and group.
 * **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
 * **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
   ([calibration.md](calibration.md)). [ssme.md](ssme.md) explains the metrics of refits.
-* **Redis**: `source_gap` counts entries that were trimmed before the agent read them, `source_overlap` entries that
-  the agent claimed from a dead consumer.
-* **Kafka**: `source_gap` counts messages that retention deleted before the agent read them. `source_taken_over` counts
-  messages between the agent's position and the group's, which another member read. `source_overlap` results from a
-  kill -9, because positions are committed every second. `source_rebuilds` counts replacements of a client whose
-  partition delivered nothing for `stall_seconds` while its lag grew.
+* **Redis**: `source_gap` counts entries that were trimmed before the agent read them, `source_overlap`
+  entries that the agent claimed from a dead consumer.
+* **Kafka**: `source_gap` counts messages that retention deleted before the agent read them.
+  `source_taken_over` counts messages between the agent's position and the group's, which another member
+  read. `source_overlap` results from a kill -9, because positions are committed every second.
+  `source_rebuilds` counts replacements of a client whose partition delivered nothing for `stall_seconds`
+  while its lag grew.
 * **Sinks** are the files, topics and scrapers that receive the output: [what happens if a sink
   fails](sinks.md).
 

@@ -82,7 +82,8 @@ def _read_token(path: str) -> str:
             text = file.read(_MOST_TOKEN_BYTES).decode("ascii").strip()
     except OSError as error:
         raise SourceError(
-            f"The token file {path} cannot be read: {error.strerror or error}; correct token_file, or make it"
+            f"The token file {path} cannot be read: {error.strerror or error}; correct token_file, or create "
+            "it"
         ) from error
     except UnicodeDecodeError:
         text = ""

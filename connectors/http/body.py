@@ -81,7 +81,7 @@ class Unpacker:
             The last gzip member is cut off.
         """
         if self._gzip is not None and not self._gzip.eof:
-            raise BadBodyError("the body is not whole gzip: its end is missing")
+            raise BadBodyError("the gzip body is incomplete: its end is missing")
         return b"".join(self._parts)
 
     def _hold(self, data: bytes) -> None:
@@ -120,7 +120,7 @@ def lines_of(body: bytes) -> list[bytes]:
     else:
         lines = [line for line in (part.strip(_SPACE) for part in body.split(b"\n")) if line]
     if len(lines) > MOST_ROWS:
-        raise TooLargeError(f"{len(lines)} rows; at most {MOST_ROWS} are taken in one post")
+        raise TooLargeError(f"{len(lines)} rows; at most {MOST_ROWS} are allowed in one post")
     return lines
 
 

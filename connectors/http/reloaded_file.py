@@ -59,7 +59,7 @@ class ReloadedFile(Generic[T]):
         except BlindsightError as error:
             # The state stays the old one: half of a pair of files may have been put there so far.
             if str(error) != self._complaint:
-                log.warning("%s. The old one holds.", str(error).rstrip("."))
+                log.warning("%s. The old one stays in use.", str(error).rstrip("."))
             self._complaint = str(error)
             return
         self._state, self._complaint = state, ""

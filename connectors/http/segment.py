@@ -196,6 +196,6 @@ def frames_by_head(descriptor: int, size: int) -> Iterator[Frame]:
 def damaged(segment: SpoolSegment, place: int) -> SourceError:
     """The error of a file whose frames do not follow each other."""
     return SourceError(
-        f"The spool's file {segment.path} is damaged at byte {place}; put it back from a backup, or move "
-        "the spool's folder away to go on without the records in it"
+        f"The spool's file {segment.path} is damaged at byte {place}; restore it from a backup, or move "
+        "the spool's folder away to continue without its records"
     )

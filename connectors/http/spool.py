@@ -246,7 +246,7 @@ class Spool:
             if any(segment.size for segment in segments):
                 raise SourceError(
                     f"The spool {self.folder} ends at {end}, and {position} bytes of it are used already: "
-                    "it is an older copy; put the newer one back, or move it away"
+                    "it is an older copy; restore the newer one, or move it away"
                 )
             for segment in segments:
                 segment.path.unlink()
@@ -254,8 +254,8 @@ class Spool:
         self._absorbed = position
         if segments and position < segments[0].start:
             log.warning(
-                "The spool %s begins at %d, past the position %d: what lay between was deleted as used, "
-                "and the state that goes on now is older.",
+                "The spool %s begins at %d, past the position %d: the records between were deleted as "
+                "used, and the present state is older.",
                 self.folder,
                 segments[0].start,
                 position,

@@ -162,12 +162,13 @@ class CheckpointLedger:
             self.committed.config = digest  # nothing was read yet
         if self.committed.config != digest:
             raise ConfigError(
-                f"--checkpoint: {folder} was begun under other tasks or topics, which its states rest on; "
-                "give another folder, or put the old configuration back"
+                f"--checkpoint: {folder} belongs to other tasks or topics; give another folder, or restore "
+                "the old configuration"
             )
         if self.committed.batch < 0 and (folder / SPARK / "commits" / "0").exists():
             raise ConfigError(
-                f"--checkpoint: {folder} has Spark's log but no {_FILE}; give an empty folder, and begin anew"
+                f"--checkpoint: {folder} has Spark's log but no {_FILE}; give an empty folder, and start "
+                "from nothing"
             )
         self._remove_others()
         if not self.committed.stream:
@@ -188,7 +189,7 @@ class CheckpointLedger:
         if batch > last + 1 or batch < last:
             raise ClusterError(
                 f"--checkpoint: Spark gives batch {batch}, but {_FILE} in {self.folder} is of batch {last}: "
-                "they do not belong together; put the folder back as it was, or begin with an empty one"
+                "they do not belong together; restore the folder, or start with an empty one"
             )
         return batch == last
 
@@ -300,6 +301,6 @@ def _save(path: Path, data: bytes) -> None:
         put(path, data)
     except OSError as error:
         raise ClusterError(
-            f"--checkpoint: {cannot_write(str(path), error)}. What is committed is whole: the next start "
-            "goes on from there"
+            f"--checkpoint: {cannot_write(str(path), error)}. Everything committed is whole: the next "
+            "start continues from there"
         ) from error

@@ -281,7 +281,9 @@ class Agent:
         if not (self._delivery.keeps_windows and self._stop.is_set()):
             self._delivery.reports(self._engine.finish())
         if not self._delivery.flush(self._engine, _FLUSH_SECONDS):
-            log.error("The last checkpoint could not be saved; what came since the one before is read again.")
+            log.error(
+                "The last checkpoint failed; the next start reads the records since the one before again."
+            )
 
     def _absorb(self, chunk: Chunk) -> None:
         self._delivery.reports(self._engine.absorb(chunk, self._time()))
@@ -305,7 +307,7 @@ class Agent:
                     raise BlindsightError("the state cannot be saved at present; try again when it can")
                 self._engine, reports = swap(self._engine)
             except Exception as error:  # noqa: BLE001 - whoever asked for it hears of it
-                log.error("The engine was not replaced, the old one goes on: %r", error)
+                log.error("The engine was not replaced, the old one continues: %r", error)
                 outcome.set_exception(error)
                 continue
             self._delivery.reports(reports)

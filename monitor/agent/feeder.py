@@ -113,7 +113,9 @@ class Feeder:
             except Exception as error:
                 # Ours to mend, not the user's; but one source must not end quietly while others go on.
                 self.failure = f"it failed with {error!r}"
-                log.exception("%s: has failed, and what it was reading is lost; it goes on.", self.name)
+                log.exception(
+                    "%s: has failed, and the records that it was reading are lost; it continues.", self.name
+                )
             self._stop.wait(_REOPEN_SECONDS)
 
     def _pump(self) -> None:

@@ -48,7 +48,7 @@ def rebaseline(engine: Engine, request: OperatorRequest) -> str:
     except msgspec.ValidationError as error:
         raise RequestError(f"the request is damaged: {error}; ask again with the command itself") from error
     if not asked.reason.strip():
-        raise RequestError("reason: it is empty; say in a few words why, for whoever reads the reports")
+        raise RequestError("reason: it is empty; give the reason in a few words, for readers of the reports")
     series = _find(engine, asked)
     metrics = series.settings.task.metrics
     if asked.metric not in metrics:

@@ -122,7 +122,7 @@ class RefitWorker:
         try:
             result = result_from_bytes(received)
         except ValueError as error:
-            raise _Lost(f"the worker answered with what is no result ({error})") from error
+            raise _Lost(f"the worker's answer is not a result ({error})") from error
         alike = isinstance(result, RecalibrationResult) is isinstance(job, RecalibrationJob)
         if (result.task, result.number, True) != (job.task, job.number, alike):
             raise _Lost(
@@ -184,7 +184,7 @@ def _converse(child: subprocess.Popen[bytes], sent: bytes, limits: ProcessLimits
 def _size(received: bytearray) -> int:
     size = int(HEAD.unpack_from(received)[0])
     if size > _LARGEST_ANSWER:
-        raise _Lost(f"the worker answered with what is no result ({size:,} bytes announced)")
+        raise _Lost(f"the worker's answer is not a result ({size:,} bytes announced)")
     return size
 
 

@@ -132,5 +132,5 @@ def _tell(result: JobResult) -> None:
             )
     if result.refused is not None:
         log.warning(
-            "tasks.%s: %s was refused, the last good one holds: %s.", result.task, who, result.refused
+            "tasks.%s: %s was refused, the last good one stays in use: %s.", result.task, who, result.refused
         )

@@ -106,8 +106,7 @@ class RequestFolder:
             put(self._of(number, "json"), written)
         except OSError as error:
             raise RequestError(
-                f"{self.path} cannot be written: {error.strerror}; run this as the user whom the agent "
-                "runs as"
+                f"{self.path} cannot be written: {error.strerror}; run this as the agent's user"
             ) from error
         return number
 
@@ -136,11 +135,11 @@ class RequestFolder:
             file = os.open(self._of(number, "json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(file, "rb") as opened:
                 if not stat.S_ISREG(os.fstat(file).st_mode):
-                    raise RequestError(f"request {number} is no plain file")
+                    raise RequestError(f"request {number} is not a plain file")
                 content = opened.read(MOST_BYTES + 1)
         except OSError as error:
             raise RequestError(
-                f"request {number} cannot be read: {error.strerror}; ask as the user whom the agent runs as"
+                f"request {number} cannot be read: {error.strerror}; ask as the agent's user"
             ) from error
         if len(content) > MOST_BYTES:
             raise RequestError(f"request {number} is longer than {MOST_BYTES:,} bytes")

@@ -53,11 +53,11 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     lost = [name for name, task in before.items() if not _fits(task, settings.tasks.get(name))]
     for name in lost:
         why = "its classes or groups changed" if name in settings.tasks else "it is not configured any more"
-        log.warning("Task %s does not go on from the store: %s.", name, why)
+        log.warning("Task %s does not continue from the store: %s.", name, why)
     arenas = [name.partition("/")[2] for name in saved.parts if name.startswith("arena/")]
     gone = [name for name in arenas if name not in settings.arenas]
     for name in gone:
-        log.warning("Arena %s does not go on from the store: it is not configured any more.", name)
+        log.warning("Arena %s does not continue from the store: it is no longer configured.", name)
     pieces = [piece for name in (*lost, *gone) for piece in pieces_of(name, saved.parts)]
     parts = {name: state for name, state in saved.parts.items() if name not in pieces}
     rings = {name: state for name, state in saved.rings.items() if name not in pieces}
@@ -72,7 +72,7 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     plan = classify(_config(known), _config({name: settings.tasks[name] for name in known}))
     if not plan.fresh_tasks:
         return Resumed(engine, [], pieces)
-    log.warning("A new baseline begins, as the configuration changed: %s.", ", ".join(plan.new_baseline))
+    log.warning("A new baseline begins, because the configuration changed: %s.", ", ".join(plan.new_baseline))
     engine, reports = engine.reconfigured(settings, plan.fresh_tasks)
     return Resumed(engine, reports, pieces)
 

@@ -44,7 +44,9 @@ def opened(path: str, files: Sequence[Path], n: int, task: str, seed: int) -> tu
         A file turned out to be damaged.
     """
     if n < 1:
-        raise ConfigError(f"-n: expected at least 1 label, got {n}; say how many can be made")
+        raise ConfigError(
+            f"-n: expected at least 1 label, got {n}; give the number of labels that you can make"
+        )
     if seed < 0:
         raise ConfigError(f"--seed: expected a whole number from 0, got {seed}")
     config = load_config(path)
@@ -183,8 +185,8 @@ def _found(config: Config, path: Path, wanted: list[tuple[int, int]]) -> Iterato
                 text = id_at(raw, position, key, wire)
                 if text is None:
                     raise ConfigError(
-                        f"{path}: the record at {position:,} does not hold its id as one text; `labels ask` "
-                        "needs it so"
+                        f"{path}: the record at {position:,} does not have its id as one text, which "
+                        "`labels ask` needs"
                     )
                 yield position, key, text
     if left:

@@ -56,7 +56,7 @@ def ask(config: Config, kind: str, body: Mapping[str, Any], wait_seconds: float)
         )
     raise RequestError(
         f"the agent on {store} has not answered within {wait_seconds:g} s; the request waits there "
-        f"(requests/{number}.json) and is taken up as soon as it can be, its log will say so"
+        f"(requests/{number}.json), and the agent will carry it out and log it as soon as possible"
     )
 
 
@@ -76,7 +76,7 @@ def ask_for_baseline(
     if metric not in metrics:
         raise RequestError(not_there("metric", metric, metrics))
     if not reason.strip():
-        raise ConfigError("--reason: it is empty; say in a few words why, for whoever reads the reports")
+        raise ConfigError("--reason: it is empty; give the reason in a few words, for readers of the reports")
     for option, text in (("--model", model), ("--group", group), ("--reason", reason)):
         if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
             raise ConfigError(f"{option}: expected UTF-8, got {text[:60]!a}; set the terminal to UTF-8")

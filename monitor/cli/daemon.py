@@ -157,10 +157,10 @@ class Daemon:
             changes = self._reload(path)
         except BlindsightError as error:
             self.agent.note_reload(successful=False)
-            log.error("The configuration was not reloaded, the old one holds: %s", error)
+            log.error("The configuration was not reloaded, the old one stays in use: %s", error)
         except Exception:
             self.agent.note_reload(successful=False)
-            log.exception("The configuration was not reloaded, the old one holds.")
+            log.exception("The configuration was not reloaded, the old one stays in use.")
         else:
             self.agent.note_reload(successful=True)
             log.info("The configuration was reloaded: %s.", ", ".join(changes) or "no change")

@@ -34,7 +34,7 @@ def examine_sources(path: str) -> tuple[str, bool]:
     """
     config = load_config(path)
     if not config.sources:
-        raise ConfigError("sources: there are none to look at; name one")
+        raise ConfigError("sources: there are none to examine; configure one")
     told, well = [], True
     for source in config.sources:
         lines, good = _examined(config, source)

@@ -66,7 +66,7 @@ def forget_ids(path: str, ids: Sequence[str], task: str = "", wait_seconds: floa
     given = _from_stdin() if list(ids) == ["-"] else ids
     wanted = [each for each in dict.fromkeys(given) if each]
     if not wanted:
-        raise ConfigError("ID: there is none; give at least one id, as it stands in the records")
+        raise ConfigError("ID: there is none; give at least one id, as in the records")
     if task and task not in config.tasks:
         raise RequestError(not_there("task", task, list(config.tasks)))
     records = RecordsOf(wanted, task)
@@ -89,7 +89,7 @@ def _from_stdin() -> list[str]:
         return [line.strip() for line in sys.stdin.buffer.read().decode("utf-8").split("\n")]
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"ID: standard input is no UTF-8 ({error.reason}); give ids as records hold them"
+            f"ID: standard input is not UTF-8 ({error.reason}); give ids as in the records"
         ) from error
 
 
@@ -142,8 +142,8 @@ def _from_spool(folder: Path, records: RecordsOf, wait_seconds: float) -> int | 
     while any(path.exists() for path in there):
         if time.monotonic() > deadline:
             raise RequestError(
-                f"the agent has not used within {wait_seconds:g} s what was in its spool {folder}; see in "
-                "its log what holds it up, and run this again"
+                f"the agent has not used the records in its spool {folder} within {wait_seconds:g} s; find "
+                "the cause in its log, and run this again"
             )
         time.sleep(_LOOK_SECONDS)
     return None

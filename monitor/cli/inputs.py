@@ -161,8 +161,8 @@ def _partition_of(path: Path, partitions: Collection[str]) -> str:
         return alike[0]
     what = f"several have its name: {', '.join(alike)}" if alike else f"there are {_listed(partitions)}"
     raise ConfigError(
-        f"{path}: no window names this file, {what}; say which it is, --partition NAME={path}, "
-        "or leave it out where it holds labels alone"
+        f"{path}: no window names this file, {what}; name its partition, --partition NAME={path}, or omit "
+        "it if it has labels alone"
     )
 
 

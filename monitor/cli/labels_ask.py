@@ -107,7 +107,7 @@ def write(lines: Sequence[str], out: Path | None) -> None:
         with out.open("x", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
     except FileExistsError as error:
-        raise ConfigError(f"--out: {out} exists, and may hold labels; give another path") from error
+        raise ConfigError(f"--out: {out} exists, and may contain labels; give another path") from error
     except OSError as error:
         raise ConfigError(f"--out: {cannot_write(str(out), error)}") from error
 

@@ -108,8 +108,8 @@ def _refuse_arenas(config: Config) -> None:
     """Comparisons are of two models at once, so that no model's part can be computed by itself."""
     for name in config.arenas:
         raise ConfigError(
-            f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; leave it "
-            "out of this configuration, and replay it in one process"
+            f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; remove "
+            "it from this configuration, and replay it in one process"
         )
 
 

@@ -85,9 +85,9 @@ def _record(line: bytes, tasks: Mapping[str, Task], where: str) -> dict[str, Any
     try:
         record = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: it is no JSON ({error}); {_WRITTEN}") from error
+        raise ConfigError(f"{where}: it is not JSON ({error}); {_WRITTEN}") from error
     if not isinstance(record, dict) or not isinstance(record.get("id"), str | int):
-        raise ConfigError(f"{where}: it is no label record with an id; {_WRITTEN}")
+        raise ConfigError(f"{where}: it is not a label record with an id; {_WRITTEN}")
     fault = draw_fault(record.get("draw"))
     if fault is not None:
         raise ConfigError(f"{where}: {fault[1]}; {_WRITTEN}")

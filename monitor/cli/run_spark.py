@@ -146,12 +146,12 @@ def only_source(config: Config) -> KafkaSourceConfig:
     if not isinstance(source, KafkaSourceConfig):
         raise ConfigError(
             f"sources: on Spark expected one of kind kafka, got {', '.join(kinds) or 'none'}; list all "
-            "topics in one source, and run others in a process of their own"
+            "topics in one source, and run other sources in a separate process"
         )
     for name in config.arenas:
         raise ConfigError(
             f"tasks.{name}: an arena, whose models are compared in pairs, is not computed on Spark; run it "
-            "in a process of its own"
+            "in a separate process"
         )
     return source
 
@@ -216,8 +216,7 @@ def _locked(folder: Path) -> FolderLock:
         raise ConfigError(f"--checkpoint: {cannot_write(str(folder), error)}") from error
     except StoreError as error:
         raise ConfigError(
-            f"--checkpoint: {folder} is in use by another driver; stop it, or give this one a folder "
-            "of its own"
+            f"--checkpoint: {folder} is in use by another driver; stop it, or give this driver another folder"
         ) from error
 
 

@@ -43,8 +43,8 @@ def read_references(config: Config) -> References:
         found[layout.name] = split_by_model(read_reference(path, layout))
         if not found[layout.name]:
             raise ConfigError(
-                f"tasks.{layout.name}.reference.path: {path} holds no labelled answer; "
-                "each line needs `label` beside `model` and `scores`"
+                f"tasks.{layout.name}.reference.path: {path} has no labelled answer; each line needs "
+                "`label` in addition to `model` and `scores`"
             )
     return found
 

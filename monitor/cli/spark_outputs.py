@@ -54,7 +54,7 @@ class OutFolder:
             raise ConfigError(f"--out: {cannot_write(str(folder), error)}") from error
         # The first batch may have been written and not committed; it will be again.
         if begins and any(path.name != name_of(0) for path in folder.glob("windows-*.parquet")):
-            raise ConfigError(f"--out: {folder} holds windows of another checkpoint; give an empty folder")
+            raise ConfigError(f"--out: {folder} has windows of another checkpoint; give an empty folder")
 
     def write(self, batch: MicroBatch) -> None:
         """Put a batch's files in place, each at once; a batch without windows has none.

@@ -136,8 +136,8 @@ class Judge:
         """
         if self.warming_up and not self._anew:
             raise RequestError(
-                f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows are "
-                "in, so that no alarm can be on; wait for it"
+                f"there is no baseline yet, {self._warmed} of {self._settings.baseline_windows} windows "
+                "are closed, so there can be no alarm; wait for the baseline"
             )
         self._baselines.pop(metric, None)
         self._charts.pop(metric, None)

@@ -264,7 +264,7 @@ def refuse_reversed_classes(
     >>> rows = Reference(scores, scores.argmax(axis=1), labels, np.arange(200.0), "", {})
     >>> refuse_reversed_classes("spam", ("ham", "spam"), "m1", rows)
     Traceback (most recent call last):
-    monitor.base.errors.ConfigError: tasks.spam.classes: [ham, spam] seems to be the wrong way round: of the
+    monitor.base.errors.ConfigError: tasks.spam.classes: [ham, spam] seems to be in reverse order: of the
     ...
     """
     if len(classes) != 2:
@@ -283,7 +283,7 @@ def refuse_reversed_classes(
         return
     one, other = classes
     raise ConfigError(
-        f"tasks.{task}.classes: [{one}, {other}] seems to be the wrong way round: of the {len(labels):,} "
+        f"tasks.{task}.classes: [{one}, {other}] seems to be in reverse order: of the {len(labels):,} "
         f"labelled answers of {model} in {where}, the class with the larger score is right in "
         f"{bound.value:.1%}, and with [{other}, {one}] it would be in {1 - bound.value:.1%}; "
         "reverse `classes`, in whose order lists of scores stand, or, where scores name their classes, "

@@ -67,9 +67,7 @@ class StoreHistory:
     def __init__(self, path: Path) -> None:
         self.path = path / FILE if path.is_dir() else path
         if not self.path.is_file():
-            raise StoreError(
-                f"{self.path}: there is no store there; give the folder that store.path names, or a backup"
-            )
+            raise StoreError(f"{self.path}: there is no store; give the folder of store.path, or a backup")
         try:
             self._connection = sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
             (application,) = self._connection.execute("PRAGMA application_id").fetchone()
@@ -81,8 +79,8 @@ class StoreHistory:
             raise explained(self.path, "be read", error) from error
         if application != APPLICATION_ID or version > VERSION:
             raise StoreError(
-                f"{self.path} is no store, or one of a newer Blindsight; verify it with the version that "
-                "wrote it"
+                f"{self.path} is not a store, or belongs to a newer Blindsight; verify it with the version "
+                "that wrote it"
             )
 
     def windows(self) -> Iterator[Line]:

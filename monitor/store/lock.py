@@ -27,8 +27,8 @@ class FolderLock:
             holder = os.read(self._file, 20).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
             raise StoreError(
-                f"store.path: {folder} is in use by another agent (process {holder}); stop it, or give this "
-                "one a path of its own"
+                f"store.path: {folder} is in use by another agent (process {holder}); stop it, or give "
+                "this agent another path"
             ) from error
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)

@@ -76,7 +76,7 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
     if version > VERSION:
         raise StoreError(
             f"{name} was written by a newer Blindsight (store version {version}, this one knows "
-            f"{VERSION}); install that version, or give another store.path to start afresh"
+            f"{VERSION}); install that version, or give another store.path to start from nothing"
         )
     for step in range(version, VERSION):
         with connection:

@@ -217,8 +217,8 @@ class Store:
         """What is written into a file that has been deleted, or replaced, is lost without a word."""
         if self._in_folder() != self._files:
             raise StoreError(
-                f"{self.path} was deleted or replaced while the agent uses it; put back the files that were "
-                "there, or restart the agent: it goes on from what is there then"
+                f"{self.path} was deleted or replaced while the agent uses it; restore its files, or "
+                "restart the agent to continue from the present files"
             )
 
     def _check(self) -> None:
@@ -337,11 +337,11 @@ def explained(path: Path, what: str, error: sqlite3.DatabaseError) -> StoreError
         )
     if name.startswith("SQLITE_IOERR"):
         return StoreError(
-            f"{path} cannot {what}: the disk fails ({error}: {name}); look into the system's log, and give "
+            f"{path} cannot {what}: the disk fails ({error}: {name}); check the system's log, and set "
             "store.path on another disk"
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return StoreError(f"{path} cannot {what}: another program has held it for {_BUSY_SECONDS:.0f} s")
+        return StoreError(f"{path} cannot {what}: another program has locked it for {_BUSY_SECONDS:.0f} s")
     return StoreError(f"{path} cannot {what}: {error}")
 
 
@@ -362,7 +362,7 @@ def copy_store(path: Path, target: Path) -> None:
         There is no store, or the copy cannot be written.
     """
     if not path.is_file():
-        raise StoreError(f"{path}: there is no store there")
+        raise StoreError(f"{path}: there is no store")
     try:
         source = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
         copy = sqlite3.connect(target)

@@ -170,7 +170,7 @@ def test_a_command_killed_at_any_moment_is_run_again(folder: Path) -> None:
     ("words", "code", "why"),
     [
         (["a", "--task", "tt"], 1, "task: there is no 'tt'; there is only 't'"),
-        ([""], 2, "ID: there is none; give at least one id, as it stands in the records"),
+        ([""], 2, "ID: there is none; give at least one id, as in the records"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(folder: Path, words: list[str], code: int, why: str) -> None:
@@ -184,7 +184,7 @@ def test_ids_on_standard_input_that_are_no_utf_8_are_refused(folder: Path) -> No
     (folder / "ids").write_bytes(b"5\n\xff\n")
     with (folder / "ids").open() as ids:
         done = command("forget", "config.yaml", "-", stdin=ids, cwd=folder)
-    told = "ID: standard input is no UTF-8 (invalid start byte); give ids as records hold them"
+    told = "ID: standard input is not UTF-8 (invalid start byte); give ids as in the records"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"blindsight: {told}\n")
 
 

@@ -98,7 +98,7 @@ def test_a_model_that_is_not_there_is_refused_by_the_daemon(here: Path) -> None:
     [
         (["--task", "tt"], 1, "task: there is no 'tt'; there is only 't'"),
         (["--metric", "acuracy"], 1, "metric: there is no 'acuracy'; did you mean 'accuracy'?"),
-        (["--reason", " "], 2, "--reason: it is empty; say in a few words why"),
+        (["--reason", " "], 2, "--reason: it is empty; give the reason in a few words"),
         (["--reason", "\udcfc"], 2, "--reason: expected UTF-8, got '\\udcfc'; set the terminal to UTF-8"),
     ],
 )

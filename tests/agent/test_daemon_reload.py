@@ -111,7 +111,9 @@ def test_a_wrong_file_changes_nothing_and_a_right_one_clears_it(daemon: DaemonPr
     wrong = config(levle=0.8)
     told = daemon.reload(wrong)
     path = daemon.config
-    assert f"ERROR The configuration was not reloaded, the old one holds: {path} cannot be used:" in told
+    assert (
+        f"ERROR The configuration was not reloaded, the old one stays in use: {path} cannot be used:" in told
+    )
     assert "tasks.t.levle: unknown key; did you mean 'level'?" in told
     assert "Traceback" not in told
     assert daemon.metrics().value(RELOADED) == 0
@@ -138,7 +140,7 @@ def test_what_needs_a_restart_is_refused_by_name(
 ) -> None:
     told = daemon.reload(config() | change)
     refused = f"{keys}: cannot change while the agent runs; restart it, or put the old value back\n"
-    assert f"the old one holds: {refused}" in told
+    assert f"the old one stays in use: {refused}" in told
     assert daemon.metrics().value(RELOADED) == 0
     assert unmoved(daemon)
 
@@ -160,7 +162,7 @@ def test_no_file_however_wrong_stops_the_agent(daemon: DaemonProcess, text: str,
     short = [{"model": "erm", "scores": [0.1, 0.9], "label": "bad"}] * 8
     (daemon.folder / "short.ndjson").write_bytes(ndjson(short))
     told = daemon.reload(text)
-    assert "The configuration was not reloaded, the old one holds" in told
+    assert "The configuration was not reloaded, the old one stays in use" in told
     assert why in told
     assert "Traceback" not in told
     assert daemon.metrics().value(RELOADED) == 0

@@ -162,7 +162,7 @@ def test_a_group_has_its_own() -> None:
         ({"metric": "acuracy"}, "metric: there is no 'acuracy'; did you mean 'accuracy'?"),
         ({"task": "u"}, "task: there is no 'u'; there is only 't'"),
         ({"group": "region=eu"}, "group: there is no 'region=eu'; none has answered yet"),
-        ({"reason": "  "}, "reason: it is empty; say in a few words why, for whoever reads the reports"),
+        ({"reason": "  "}, "reason: it is empty; give the reason in a few words, for readers of the reports"),
         ({"model": 3}, "the request is damaged: Expected `str`, got `int` - at `$.model`; ask again"),
     ],
 )
@@ -186,7 +186,7 @@ def test_several_tasks_must_be_told_apart() -> None:
 def test_without_a_baseline_there_is_nothing_to_release() -> None:
     found = rig()
     found.feed(answers(np.random.default_rng(0), 300))
-    with pytest.raises(RequestError, match="there is no baseline yet, 3 of 5 windows are in"):
+    with pytest.raises(RequestError, match="there is no baseline yet, 3 of 5 windows are closed"):
         ask(found.engine)
     assert charted(found.feed(answers(np.random.default_rng(1), 300, start=1.71e9))) == [[], [], ["accuracy"]]
 

@@ -160,15 +160,15 @@ SAYING = "import sys, time\nsay = lambda b: (sys.stdout.buffer.write(b), sys.std
         ("import os; os.abort()", "the worker process ended by signal 6 before it answered"),
         (
             SAYING + "say(b'Traceback, of all things'); sys.stdin.read()",
-            "the worker answered with what is no result (6,",
+            "the worker's answer is not a result (6,",
         ),
         (
             SAYING + "say(bytes(7) + b'\\x03abc'); sys.stdin.read()",
-            "the worker answered with what is no result (a stored state cannot be read",
+            "the worker's answer is not a result (a stored state cannot be read",
         ),
         (
             SAYING + "say(bytes(7) + b'\\x01\\x80'); sys.stdin.read()",
-            "the worker answered with what is no result (this is no result of a refit: Object missing",
+            "the worker's answer is not a result (this is no result of a refit: Object missing",
         ),
         (
             SAYING + "while True: say(bytes(1)), time.sleep(0.1)",

@@ -121,7 +121,7 @@ def test_a_refusal_is_logged(
     gated.gate.set()
     refitted.due = [job(number=9)]
     until_published(refitter, refitted, 1)
-    assert "tasks.t: refit 9 was refused, the last good one holds: no." in caplog.text
+    assert "tasks.t: refit 9 was refused, the last good one stays in use: no." in caplog.text
 
 
 def test_an_error_of_our_own_is_a_refusal_and_not_the_end(

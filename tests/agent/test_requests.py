@@ -126,15 +126,15 @@ def test_neither_a_link_nor_a_pipe_nor_a_folder_is_read(folder: RequestFolder, t
     place, secret = folder.path / f"{AN_ID}.json", tmp_path / "secret"
     secret.write_text('{"kind": "count", "time": 1, "body": {}}')
     place.symlink_to(secret)
-    with pytest.raises(RequestError, match=r"cannot be read: .*ask as the user whom the agent runs as"):
+    with pytest.raises(RequestError, match=r"cannot be read: .*ask as the agent's user"):
         folder.read(AN_ID)
     place.unlink()
     os.mkfifo(place)
-    with pytest.raises(RequestError, match="is no plain file"):
+    with pytest.raises(RequestError, match="is not a plain file"):
         folder.read(AN_ID)
     place.unlink()
     place.mkdir()
-    with pytest.raises(RequestError, match=r"is no plain file|cannot be read: Is a"):
+    with pytest.raises(RequestError, match=r"is not a plain file|cannot be read: Is a"):
         folder.read(AN_ID)
 
 

@@ -111,7 +111,7 @@ def test_a_swap_that_raises_leaves_the_old_engine_at_work(
     assert [window.size for window in rig.sinks.windows] == [100, 100]
     assert rig.agent.view().healthy
     [said] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    expected = "The engine was not replaced, the old one goes on: ZeroDivisionError('0 of 0')"
+    expected = "The engine was not replaced, the old one continues: ZeroDivisionError('0 of 0')"
     assert (said.getMessage(), said.exc_info) == (expected, None)
 
 
@@ -248,7 +248,7 @@ def test_a_reload_that_the_engine_could_not_take_over_leaves_everything_as_it_wa
         house.reload()
     assert house.daemon.config is before
     assert not house.view.reload_successful
-    assert "The configuration was not reloaded, the old one holds." in caplog.text
+    assert "The configuration was not reloaded, the old one stays in use." in caplog.text
     house.give(70)
     assert house.view.healthy
     house.reload()
@@ -271,7 +271,10 @@ def test_a_reload_waits_for_a_busy_engine_only_so_long_and_is_not_made_later(
         assert gate.reached.wait(PATIENCE_SECONDS)
         house.reload()
         gate.open.set()
-    assert "the old one holds: the engine was busy for 0 s; reload again when it has caught up" in caplog.text
+    assert (
+        "the old one stays in use: the engine was busy for 0 s; reload again when it has caught up"
+        in caplog.text
+    )
     assert not house.view.reload_successful
     until(lambda: len(house.windows) == 1, "the engine goes on")
     house.given = 100
@@ -299,7 +302,7 @@ def test_a_reload_that_has_begun_and_does_not_end_is_not_called_done(
         house.reload()
         release.set()
     expected = "the engine has not taken it over within 1 s, though it may yet; reload again to be sure"
-    assert f"the old one holds: {expected}" in caplog.text
+    assert f"the old one stays in use: {expected}" in caplog.text
     assert not house.view.reload_successful
     assert house.daemon.config.tasks["t"].level == 0.95
 
@@ -377,7 +380,7 @@ def test_a_reference_file_that_can_no_longer_be_used_changes_nothing(
     for _ in range(2):
         house.reload()
         assert not house.view.reload_successful
-    assert "The configuration was not reloaded, the old one holds" in caplog.text
+    assert "The configuration was not reloaded, the old one stays in use" in caplog.text
     assert "Traceback" not in caplog.text
     house.give(70)
     assert house.sizes == [(100, "size"), (100, "size")]

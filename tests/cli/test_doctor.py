@@ -197,7 +197,7 @@ def labelled(n: int, turned: bool) -> list[dict[str, Any]]:
 
 def test_classes_the_wrong_way_round_are_refused_by_labels_in_the_records(doctor: Doctor) -> None:
     assert doctor(labelled(100, turned=False))[1]
-    message = r"tasks.toxicity.classes: \[ok, toxic\] seems to be the wrong way round: of the 100 "
+    message = r"tasks.toxicity.classes: \[ok, toxic\] seems to be in reverse order: of the 100 "
     message += "labelled answers of erm in .*in.ndjson, the class"
     with pytest.raises(ConfigError, match=message):
         doctor(labelled(100, turned=True))
@@ -206,7 +206,7 @@ def test_classes_the_wrong_way_round_are_refused_by_labels_in_the_records(doctor
 def test_labels_of_their_own_tell_the_order_too(doctor: Doctor) -> None:
     rows = labelled(50, turned=True)
     labels = [{"id": row["id"], "label": row.pop("label")} for row in rows]
-    with pytest.raises(ConfigError, match="seems to be the wrong way round"):
+    with pytest.raises(ConfigError, match="seems to be in reverse order"):
         doctor([*rows, *labels])
 
 
@@ -232,7 +232,7 @@ def test_exit_codes_and_what_is_not_looked_at(tmp_path: Path) -> None:
     code, text = outcome("doctor", missing)
     assert (code, "reverse `classes`" in text) == (2, True)
     code, text = outcome("doctor", write_configuration(tmp_path, {"tasks": tasks}))
-    assert (code, "sources: there are none to look at; name one" in text) == (2, True)
+    assert (code, "sources: there are none to examine; configure one" in text) == (2, True)
 
 
 def outcome(*arguments: Any) -> tuple[int, str]:

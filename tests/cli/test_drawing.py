@@ -175,8 +175,8 @@ def test_a_round_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     written = "give files that `labels ask --for active_testing` wrote, labels filled in or not"
     first = f"--continue: {tmp_path / 'w.ndjson'}: line 1: "
     cases: list[tuple[list[Any], str]] = [
-        ([b"{"], first + "it is no JSON (Input data was truncated); " + written),
-        ([{"label": "ok"}], first + "it is no label record with an id; " + written),
+        ([b"{"], first + "it is not JSON (Input data was truncated); " + written),
+        ([{"label": "ok"}], first + "it is not a label record with an id; " + written),
         ([lines[0] | {"draw": None}], first + "$.draw: expected an object with round, number, pool, "
          "probability, got null; " + written),
         ([changed(lines[0], number=0)], first + "$.draw.number: expected a whole number from 1, got 0; "

@@ -164,7 +164,7 @@ def test_a_model_without_classes_is_asked_whether_it_was_right(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"n": 0}, "-n: expected at least 1 label, got 0; say how many can be made"),
+        ({"n": 0}, "-n: expected at least 1 label, got 0; give the number of labels that you can make"),
         ({"seed": -1}, "--seed: expected a whole number from 0, got -1"),
         ({"task": "u"}, "--task: there is no 'u'; there is only 't'"),
         ({"model": "irm"}, "--model: there is no 'irm'; there is only 'erm'"),
@@ -218,7 +218,7 @@ def test_the_command_prints_lines_and_says_what_they_bring(tmp_path: Path) -> No
     assert out.read_text() == printed.stdout
     again = command(*words, "--out", out)
     assert again.returncode == 2
-    assert again.stderr == f"blindsight: --out: {out} exists, and may hold labels; give another path\n"
+    assert again.stderr == f"blindsight: --out: {out} exists, and may contain labels; give another path\n"
 
 
 def test_rows_of_events_are_asked_about_by_their_ids(tmp_path: Path) -> None:

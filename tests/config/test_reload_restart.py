@@ -112,7 +112,7 @@ def test_what_needs_a_restart_is_refused_by_its_name_and_changes_nothing(
     caplog.set_level(logging.INFO, "blindsight")
     found.reload(str(write_configuration(folder, config)))
     refused = f"{named}: cannot change while the agent runs; restart it, or put the old value back"
-    assert f"The configuration was not reloaded, the old one holds: {refused}" in caplog.text
+    assert f"The configuration was not reloaded, the old one stays in use: {refused}" in caplog.text
     assert found.config is before
     assert (found.agent.view().reload_successful, found.agent.view().healthy) == (False, True)
     found.reload(str(write_configuration(folder, base(folder))))

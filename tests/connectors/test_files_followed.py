@@ -155,8 +155,8 @@ def test_a_truncated_file_is_begun_again_and_that_is_said(tmp_path, caplog):
             file.truncate(0)
         assert source.read(0.0) == []
         assert [record.getMessage() for record in caplog.records] == [
-            f"{path}: it is shorter than what was read of it, so it was cut or written anew: it is read from "
-            "its start. What it repeats counts once where it has an id."
+            f"{path}: the file is shorter than the part already read, so it was cut or rewritten: reading "
+            "starts again at its start. Repeated records count once if they have an id."
         ]
         with path.open("ab") as file:
             file.write(lines(7, 9))

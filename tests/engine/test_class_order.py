@@ -36,7 +36,7 @@ def test_scores_in_the_other_order_are_refused_with_the_accuracy_by_both():
     with pytest.raises(ConfigError) as caught:
         refuse(reference(1 - second, labels))
     assert str(caught.value) == (
-        "tasks.t.classes: [ok, bad] seems to be the wrong way round: of the 2,000 labelled answers of erm in "
+        "tasks.t.classes: [ok, bad] seems to be in reverse order: of the 2,000 labelled answers of erm in "
         f"the reference, the class with the larger score is right in {1 - right:.1%}, and with [bad, ok] it "
         f"would be in {right:.1%}; reverse `classes`, in whose order lists of scores stand, or, where "
         "scores name their classes, correct the scores or the labels"
@@ -49,7 +49,7 @@ def test_rare_events_in_the_other_order_are_refused():
     labels = rng.random(5000) < second
     assert labels.mean() < 0.05
     refuse(reference(second, labels))
-    with pytest.raises(ConfigError, match="the wrong way round"):
+    with pytest.raises(ConfigError, match="in reverse order"):
         refuse(reference(1 - second, labels))
 
 
@@ -102,7 +102,5 @@ def test_every_command_refuses_it(tmp_path: Path, name: str) -> None:
     more = [tmp_path / "in.ndjson", "--out", tmp_path / "out"] if name == "replay" else []
     done = command(name, path, *more)
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        "blindsight: tasks.t.classes: [bad, ok] seems to be the wrong way round: of"
-    )
+    assert done.stderr.startswith("blindsight: tasks.t.classes: [bad, ok] seems to be in reverse order: of")
     assert not (tmp_path / "out").exists()

@@ -42,7 +42,7 @@ def test_what_cannot_be_backed_up_is_said(tmp_path):
     with pytest.raises(ConfigError, match="store: there is none in this configuration"):
         back_up(str(path), tmp_path / "copy")
     path.write_text(CONFIG + "store: {path: state}\n")
-    with pytest.raises(StoreError, match="there is no store there"):
+    with pytest.raises(StoreError, match="there is no store"):
         back_up(str(path), tmp_path / "copy")
     with pytest.raises(ConfigError, match="exists already; give a new file"):
         back_up(str(path), path)

@@ -111,7 +111,7 @@ def test_a_store_deleted_under_the_agent_is_told_at_the_next_checkpoint(tmp_path
     (folder / gone).rename(aside)
     rig.feed(stream()[200:400])
     changes = rig.engine.changes()
-    message = r"blindsight\.sqlite was deleted or replaced while the agent uses it; put back the files that"
+    message = r"blindsight\.sqlite was deleted or replaced while the agent uses it; restore its files"
     with pytest.raises(StoreError, match=message):
         store.commit(changes)
     aside.rename(folder / gone)

@@ -234,7 +234,7 @@ def test_a_backup_is_taken_while_the_store_is_written(tmp_path):
 
 
 def test_a_backup_of_nothing_is_an_error(tmp_path):
-    with pytest.raises(StoreError, match="there is no store there"):
+    with pytest.raises(StoreError, match="there is no store"):
         copy_store(tmp_path / FILE, tmp_path / "copy")
 
 

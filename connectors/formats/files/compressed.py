@@ -166,8 +166,8 @@ class _WholeFrames(io.RawIOBase):
         if not data and len(buffer) and (missing := missing_bytes(self._path)):
             size = self._path.stat().st_size
             raise OSError(
-                f"it ends within a frame, at byte {size}, where at least {missing} more must follow; copy it "
-                "anew"
+                f"it ends within a frame, at byte {size}, where at least {missing} more must follow; copy "
+                "it again"
             )
         buffer[: len(data)] = data
         return len(data)

@@ -230,8 +230,8 @@ class Following:
                 return found
         if os.fstat(self._plain.file.fileno()).st_size < self._plain.cutter.fed:
             log.warning(
-                "%s: it is shorter than what was read of it, so it was cut or written anew: it is read from "
-                "its start. What it repeats counts once where it has an id.",
+                "%s: the file is shorter than the part already read, so it was cut or rewritten: reading "
+                "starts again at its start. Repeated records count once if they have an id.",
                 self._path,
             )
             found = self._plain.cutter.finish()
@@ -274,8 +274,8 @@ class Following:
         start = _line_start(file, self._start)
         if start < self._start:
             log.warning(
-                "%s: no line ends at byte %d, where reading was to go on, so it is another file: it is read "
-                "from its start.",
+                "%s: no line ends at byte %d, where reading should continue, so it is another file: "
+                "reading starts at its start.",
                 self._path,
                 self._start,
             )

@@ -63,7 +63,7 @@ def read_console_dump(path: Path, name: str) -> Iterator[list[RawMessages]]:
                 head = _HEAD.match(line)
                 if head is None and last is None:
                     raise SourceError(
-                        f"{path} is no dump of a topic: its first line does not begin with Partition:…, "
+                        f"{path} is not a dump of a topic: its first line does not begin with Partition:…, "
                         "Offset:…; make it with print.partition=true and print.offset=true"
                     )
                 if head is None:

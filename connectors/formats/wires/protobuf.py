@@ -51,7 +51,7 @@ def infer_response(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
         elif number == _RAW_OUTPUTS:
             raw.append(_whole(value))
     if not body["outputs"]:
-        raise ValueError("is no ModelInferResponse: it has no outputs")
+        raise ValueError("is not a ModelInferResponse: it has no outputs")
     return {name: value for name, value in body.items() if value != ""}, raw
 
 
@@ -90,7 +90,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         key, place = _varint(data, place)
         number, kind = key >> 3, key & 7
         if number == 0 or kind not in (_VARINT, _EIGHT, _BYTES, _FOUR):
-            raise ValueError("is no protobuf message")
+            raise ValueError("is not a protobuf message")
         if kind == _VARINT:
             value, place = _varint(data, place)
             yield number, value
@@ -99,7 +99,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if kind == _BYTES:
             length, place = _varint(data, place)
         if length > len(data) - place:
-            raise ValueError("is no protobuf message, or is cut off")
+            raise ValueError("is not a protobuf message, or is incomplete")
         yield number, data[place : place + length]
         place += length
 
@@ -111,7 +111,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
             return value, place + i + 1
-    raise ValueError("is no protobuf message, or is cut off")
+    raise ValueError("is not a protobuf message, or is incomplete")
 
 
 def _varints(data: bytes) -> list[int]:

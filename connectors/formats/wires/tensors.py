@@ -46,7 +46,7 @@ def read_body(data: bytes) -> dict[str, Any]:
         try:
             return _of_protobuf(data)  # a name of 123 letters looks like a brace
         except ValueError:
-            raise ValueError(f"is no JSON: {error}") from None
+            raise ValueError(f"is not JSON: {error}") from None
     _attach(body, rest)
     return body
 
@@ -96,7 +96,7 @@ def _fill(output: dict[str, Any], tensor: bytes) -> None:
     elif isinstance(datatype, str) and datatype in _NUMBERS:
         kind = np.dtype(_NUMBERS[datatype])
         if len(tensor) % kind.itemsize:
-            raise ValueError(f"has {len(tensor)} bytes of {datatype}, which is no whole number of them")
+            raise ValueError(f"has {len(tensor)} bytes of {datatype}, which is not a whole number of values")
         output["data"] = np.frombuffer(tensor, dtype=kind).tolist()
 
 

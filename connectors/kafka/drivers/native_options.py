@@ -102,7 +102,7 @@ def native_options(settings: KafkaSettings, options: Mapping[str, Any]) -> dict[
             )
     for key in own:
         if key in _TWINS:
-            raise ConfigError(f"options.{key}: write it as {_TWINS[key]}, whichever driver reads")
+            raise ConfigError(f"options.{key}: write it as {_TWINS[key]}, for both drivers")
         if key in REFUSED:
             raise ConfigError(f"options.{key}: cannot be set here: {REFUSED[key]}")
     _check(own)

@@ -86,7 +86,7 @@ and DESCRIBE the topic (windows)
             f"and options.sasl_plain_password ({detail})"
         )
     elif isinstance(error, (kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError)):
-        why = "there is no such topic; make it, or correct the name"
+        why = "there is no such topic; create it, or correct the name"
     elif passes(error):
         why = f"no Kafka broker answers ({why_away(settings.brokers, settings.options)})"
     else:

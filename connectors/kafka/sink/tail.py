@@ -88,7 +88,7 @@ def _read(
 ) -> Tail:
     partitions = consumer.partitions_for_topic(settings.topic)
     if not partitions:
-        raise SinkError(f"{place_of(settings)}: there is no such topic; make it, or correct the name")
+        raise SinkError(f"{place_of(settings)}: there is no such topic; create it, or correct the name")
     places = [TopicPartition(settings.topic, n) for n in sorted(partitions)]
     firsts, ends = consumer.beginning_offsets(places), consumer.end_offsets(places)
     consumer.assign(places)

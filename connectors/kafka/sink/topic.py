@@ -145,7 +145,7 @@ class Topic:
                 self._refuse(each)
             except KafkaTimeoutError as error:
                 raise SinkError(
-                    f"{place_of(self.settings)}: the brokers know of no such topic, or do not answer; make "
+                    f"{place_of(self.settings)}: the brokers have no such topic, or do not answer; create "
                     "it, or correct the name"
                 ) from error
             except Exception as error:

@@ -131,7 +131,7 @@ class Health:
                 f"{stall.position} on, while its lag grew to {stall.lag} records"
             )
             self.up = False
-            log.error("source %s: %s; its consumer is made anew", self._settings.label, self.trouble)
+            log.error("source %s: %s; the agent replaces its consumer", self._settings.label, self.trouble)
         return found
 
     def _release(self, positions: dict[str, int]) -> None:

@@ -71,8 +71,8 @@ class Membership:
             return {}
         if self._ledger.outstanding(names):
             log.warning(
-                "Kafka takes %s away, and what was read of them is not all used after %g s: "
-                "the next owner will read some of it again",
+                "Kafka revokes %s, and some of their records are still unused after %g s: the next owner "
+                "will read these again",
                 ", ".join(sorted(names)),
                 DRAIN_SECONDS,
             )

@@ -143,8 +143,8 @@ class Placement:
                 divergence = first
             else:
                 log.warning(
-                    "source %s: topic %s, partition %d: position %d is behind the end of the log: the topic "
-                    "was made anew, or its brokers lost records; reading goes on at %s",
+                    "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
+                    "topic was created again, or its brokers lost records; reading continues at %s",
                     self._source,
                     *partition_of(name),
                     at,
@@ -165,8 +165,8 @@ class Placement:
             self._taken_over += group - own
             self._overlap += twice
             log.info(
-                "source %s: %s goes on at %d, where the group is, not at our %d; %d records before ours were "
-                "used by another member too",
+                "source %s: %s continues at the group's position %d, not at our %d; another member also "
+                "used %d records before ours",
                 self._source,
                 name,
                 group,
@@ -197,8 +197,9 @@ class Placement:
     def _fell_behind(self, name: str, at: int, first: int) -> None:
         self._gap += first - at
         log.warning(
-            "source %s: topic %s, partition %d: %d records (%d to %d) were deleted by retention before they "
-            "were read; reading goes on at %d. Keep records longer (retention.ms, retention.bytes), or read "
+            "source %s: topic %s, partition %d: %d records (%d to %d) were deleted by retention before the "
+            "agent read them; reading continues at %d. Keep records longer (retention.ms, "
+            "retention.bytes), or read "
             "faster",
             self._source,
             *partition_of(name),

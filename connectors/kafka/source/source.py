@@ -275,7 +275,7 @@ class KafkaSource(Source[int]):
 
     def _say_unreadable(self, part: Polled) -> None:
         log.error(
-            "source %s: %s: offsets %d to %d are unreadable (%s); they are rejected, and reading goes on",
+            "source %s: %s: offsets %d to %d are unreadable (%s); the agent rejects them and continues",
             self.name,
             part.partition,
             part.offsets[0],

@@ -178,8 +178,8 @@ def _refuse_too_little(job: RecalibrationJob, in_force: Calibration) -> None:
     if len(labels) and (labels == labels[0]).all():
         # With a reference a fit would go through; but who asks for labels of one outcome only misleads it.
         raise ValueError(
-            f"the {len(labels)} labelled rows are all of class {labels[0]}, counted from 0: labels must be "
-            "asked for whatever the outcome was; wait for labels of another class"
+            f"the {len(labels)} labelled rows are all of class {labels[0]}, counted from 0: label answers "
+            "independently of the outcome; wait for labels of another class"
         )
 
 

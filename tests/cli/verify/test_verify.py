@@ -438,7 +438,7 @@ def test_kills_in_between_do_not_matter(tmp_path: Path) -> None:
     [
         ([], "FILE…: there is none; give the raw input, or --partition NAME=FILE"),
         (["absent.ndjson"], "absent.ndjson: no window names this file, there are "),
-        (["labels.ndjson"], "NAME=labels.ndjson, or leave it out where it holds labels alone"),
+        (["labels.ndjson"], "NAME=labels.ndjson, or omit it if it has labels alone"),
         (["--partition", "topic"], "--partition: expected NAME=FILE, got 'topic'"),
         (["--partition", "topic=in.ndjson"], "--partition: no window names 'topic', there are "),
     ],
@@ -452,6 +452,6 @@ def test_wrong_words_are_told(ran: tuple[Path, list[dict[str, Any]]], words: lis
 def test_what_is_no_store_is_told(ran: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> None:
     done = verify(ran[0], "in.ndjson", store=str(tmp_path))
     assert done.returncode == 1
-    assert "blindsight.sqlite: there is no store there; give the folder that store.path names" in done.stderr
+    assert "blindsight.sqlite: there is no store; give the folder of store.path" in done.stderr
     done = verify(ran[0], "in.ndjson", store="in.ndjson")
     assert (done.returncode, "is damaged" in done.stderr) == (1, True)

@@ -130,7 +130,7 @@ def test_one_bad_row_takes_no_other_with_it() -> None:
             "wrong_type",
             "$.data_base64: expected a response as JSON, as JSON with binary tensors behind it, or as",
         ),
-        ({"data": "no JSON"}, "wrong_type", "ModelInferResponse, but it is no protobuf message"),
+        ({"data": "no JSON"}, "wrong_type", "ModelInferResponse, but it is not a protobuf message"),
         ({"data": {"instances": []}}, "no_scores", "with ndarray or tensor (Seldon), got only instances"),
         ({"data": {}}, "no_scores", "with ndarray or tensor (Seldon), got an empty object"),
         ({"data": {"predictions": [1, 0]}}, "no_scores", "got whole numbers only, which are classes: let"),

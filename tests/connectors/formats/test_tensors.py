@@ -119,21 +119,21 @@ def test_texts_that_are_no_classification_are_no_scores() -> None:
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        (b"\x00\x01", "is no protobuf message"),
-        (TYPED[:-1], "is cut off"),
-        (RAW[:-40], "is no protobuf message, or is cut off"),
+        (b"\x00\x01", "is not a protobuf message"),
+        (TYPED[:-1], "is incomplete"),
+        (RAW[:-40], "is not a protobuf message, or is incomplete"),
         (b"", "has no outputs"),
-        (b"\x0a\x03erm", "is no ModelInferResponse: it has no outputs"),
+        (b"\x0a\x03erm", "is not a ModelInferResponse: it has no outputs"),
         (
             with_binary(("p", "FP64", [1, 2], bytes(16)))[:-1],
             "has 15 bytes after its JSON, where binary_data",
         ),
         (
             with_binary(("p", "FP32", [1, 2], bytes(7))),
-            "has 7 bytes of FP32, which is no whole number of them",
+            "has 7 bytes of FP32, which is not a whole number of values",
         ),
         (with_binary(("t", "BYTES", [1], b"\x09\x00\x00\x00abc")), "has a BYTES tensor that is cut off"),
-        (b'{"outputs": [] ', "is no JSON: Expecting"),
+        (b'{"outputs": [] ', "is not JSON: Expecting"),
         (b'{"a": 1} and more', "has 9 bytes after its JSON, where binary_data_size says 0"),
     ],
 )

@@ -80,7 +80,7 @@ def test_what_is_no_gzip(data: bytes, why: str) -> None:
 def test_rows_beyond_the_most_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_module, "MOST_ROWS", 3)
     assert len(lines_of(b"[1, 2, 3]")) == 3
-    with pytest.raises(TooLargeError, match="4 rows; at most 3 are taken in one post"):
+    with pytest.raises(TooLargeError, match="4 rows; at most 3 are allowed in one post"):
         lines_of(b"1\n2\n3\n4")
 
 
@@ -220,7 +220,10 @@ def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pyte
         clock.advance(1.0)
         assert gate.admits("Bearer another-token-0123456789")[0], "a broken file must not lock everyone out"
     assert "expected at least 16 characters, got 5" in caplog.text
-    assert "No such file or directory; correct token_file, or make it. The old one holds." in caplog.text
+    assert (
+        "No such file or directory; correct token_file, or create it. The old one stays in use."
+        in caplog.text
+    )
     assert "another-token" not in caplog.text
 
 
@@ -275,7 +278,7 @@ def test_a_pair_of_files_changed_one_after_the_other_is_tried_until_it_fits(
     for _ in range(5):
         clock.advance(1.0)
         assert watched.current() == "old"
-    assert caplog.text.count("They do not fit. The old one holds.") == 1
+    assert caplog.text.count("They do not fit. The old one stays in use.") == 1
     second.write_text("new")
     clock.advance(1.0)
     assert watched.current() == "new"

@@ -231,7 +231,7 @@ def test_damage_before_the_end_is_told_and_nothing_is_cut(folder: Path, spool: S
     data = bytearray(path.read_bytes())
     data[FRAME_BYTES + 1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(SourceError, match="is damaged at byte 0; put it back from a backup, or move the"):
+    with pytest.raises(SourceError, match="is damaged at byte 0; restore it from a backup, or move the"):
         again(folder)
     assert path.read_bytes() == data
 

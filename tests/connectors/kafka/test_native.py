@@ -87,12 +87,12 @@ def test_librdkafkas_own_properties_are_passed_through() -> None:
         (
             "fetch.max.bytes",
             1,
-            "options.fetch.max.bytes: write it as fetch_max_bytes, whichever driver reads",
+            "options.fetch.max.bytes: write it as fetch_max_bytes, for both drivers",
         ),
         (
             "auto.offset.reset",
             "latest",
-            "options.auto.offset.reset: write it as auto_offset_reset, whichever driver reads",
+            "options.auto.offset.reset: write it as auto_offset_reset, for both drivers",
         ),
         ("group.id", "x", "options.group.id: cannot be set here: write it as `group` of the source"),
         (

@@ -44,9 +44,9 @@ def test_records_that_retention_took_before_they_were_read_are_counted_and_named
     assert source.counts == SourceCounts(gap_records=40)
     said = [r.getMessage() for r in caplog.records if "retention" in r.getMessage()]
     assert said == [
-        f"source kafka: topic {topic}, partition 0: 40 records (30 to 69) were deleted by retention before "
-        "they were read; reading goes on at 70. Keep records longer (retention.ms, retention.bytes), or read "
-        "faster"
+        f"source kafka: topic {topic}, partition 0: 40 records (30 to 69) were deleted by retention "
+        "before the agent read them; reading continues at 70. Keep records longer (retention.ms, "
+        "retention.bytes), or read faster"
     ]
 
 
@@ -108,8 +108,8 @@ def test_a_position_behind_the_end_of_the_log_is_told_and_reading_begins_where_c
     assert reader.offsets[f"{topic}-0"] == [*expected, 20]
     assert source.counts == SourceCounts()
     assert (
-        f"source kafka: topic {topic}, partition 0: position 500 is behind the end of the log: the topic was "
-        f"made anew, or its brokers lost records; reading goes on at {start}"
+        f"source kafka: topic {topic}, partition 0: position 500 is beyond the end of the log: the topic was "
+        f"created again, or its brokers lost records; reading continues at {start}"
     ) in caplog.text
 
 

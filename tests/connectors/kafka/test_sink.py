@@ -221,7 +221,7 @@ def test_a_missing_topic_is_waited_for_and_never_made(
     wait_until(lambda: all(sink.view.trouble for sink in sinks), "both are in trouble")
     for sink in sinks:
         assert "no such topic" in (sink.view.trouble or "")
-        assert "make it, or correct the name" in (sink.view.trouble or "")
+        assert "create it, or correct the name" in (sink.view.trouble or "")
     assert "sink-late" not in kafka_broker.topics()
     kafka_broker.create_topic("sink-late")
     delivered(sinks[0], 2)
@@ -357,7 +357,7 @@ def test_a_certificate_that_is_not_there_is_told_at_the_start() -> None:
         ),
         (kafka_errors.ClusterAuthorizationFailedError("c"), "allow it IDEMPOTENT_WRITE on the cluster (c)"),
         (kafka_errors.SaslAuthenticationFailedError("s"), "the brokers refused the login; check options."),
-        (kafka_errors.UnknownTopicOrPartitionError("t"), "there is no such topic; make it"),
+        (kafka_errors.UnknownTopicOrPartitionError("t"), "there is no such topic; create it"),
         (ValueError("odd"), "it cannot be written: ValueError: odd"),
     ],
 )

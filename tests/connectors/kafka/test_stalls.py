@@ -83,7 +83,7 @@ def test_a_stuck_partition_makes_the_source_not_up_and_is_read_on_by_a_new_consu
     assert source.trouble.startswith("sticks-0 has delivered nothing for 3 s, from position 10 on, while its")
     assert len(reader.offsets["sticks-0"]) == 10
     assert len(reader.offsets["sticks-1"]) > 10
-    assert f"source kafka: {source.trouble}; its consumer is made anew" in caplog.text
+    assert f"source kafka: {source.trouble}; the agent replaces its consumer" in caplog.text
 
     reader.until(2 * sent)
     reader.until_up()

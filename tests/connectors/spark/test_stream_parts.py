@@ -216,7 +216,9 @@ def test_a_full_disk_leaves_what_is_committed_whole(tmp_path: Path) -> None:
     name = write_state(ledger.states, unit, "0-0", {"a": 1})
     ledger.commit(replace(ledger.committed, batch=0, units=[UnitState("t", "erm", name)]))
     before = ledger.committed
-    said = r"--checkpoint: cannot write .*: File too large; make room .*What is committed is whole: the next"
+    said = (
+        r"--checkpoint: cannot write .*: File too large; make room .*Everything committed is whole: the next"
+    )
     with full_disk(100), pytest.raises(ClusterError, match=said):
         write_state(ledger.states, unit, "1-0", {"a": list(range(1000))})
     with full_disk(100), pytest.raises(ClusterError, match=said):
@@ -278,7 +280,7 @@ def test_states_of_another_configuration_are_refused(tmp_path: Path) -> None:
     CheckpointLedger(tmp_path / "state", other)  # of which nothing came
     ledger = CheckpointLedger(tmp_path / "state", config)
     ledger.commit(replace(ledger.committed, batch=0))
-    with pytest.raises(ConfigError, match="was begun under other tasks or topics, which its states rest on"):
+    with pytest.raises(ConfigError, match="belongs to other tasks or topics"):
         CheckpointLedger(tmp_path / "state", other)
     kafka = {"kind": "kafka", "brokers": ["new:9092"], "topics": ["p"], "options": {"fetch_min_bytes": 2}}
     moved = load_config(str(stream_config(tmp_path, "broker:9092", sources=[kafka])))
@@ -324,7 +326,7 @@ def test_what_cannot_be_done_on_spark_is_a_sentence(tmp_path: Path) -> None:
         only_source(load_config(str(path)))
     (tmp_path / "windows-000000004.parquet").touch()
     config = load_config(str(path))
-    with pytest.raises(ConfigError, match="holds windows of another checkpoint; give an empty folder"):
+    with pytest.raises(ConfigError, match="has windows of another checkpoint; give an empty folder"):
         OutFolder(tmp_path, config, begins=True)
 
 

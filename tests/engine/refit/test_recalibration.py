@@ -94,8 +94,8 @@ def test_labels_of_one_class_are_refused(reference: bool) -> None:
     same = asked.labelled._replace(labels=np.ones(500, dtype=np.int64))
     done = recalibrate(replace(asked, labelled=same, reference=asked.reference if reference else None))
     assert done.refused == (
-        "the 500 labelled rows are all of class 1, counted from 0: labels must be asked for whatever the "
-        "outcome was; wait for labels of another class"
+        "the 500 labelled rows are all of class 1, counted from 0: label answers independently of the "
+        "outcome; wait for labels of another class"
     )
     assert done.calibration is None
 

@@ -151,7 +151,7 @@ def test_a_store_that_is_not_there_and_a_file_that_cannot_be_written_are_said(
     store: Path, tmp_path: Path
 ) -> None:
     done = command("report", tmp_path / "nowhere", "--out", tmp_path / "report.html")
-    assert (done.returncode, "there is no store there" in done.stderr) == (1, True)
+    assert (done.returncode, "there is no store" in done.stderr) == (1, True)
     done = command("report", store, "--out", tmp_path)
     assert (done.returncode, str(tmp_path) in done.stderr) == (1, True)
 

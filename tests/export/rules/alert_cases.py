@@ -115,8 +115,8 @@ CASES = [
         "BlindsightOutOfControl",
         "warning",
         {**WHO, "rule": "we1", "group": "region=eu"},
-        "accuracy of model erm, task toxicity, group region=eu is out of control: about 31 windows of the last "
-        "1d broke rule we1. The alarm stays until eight windows in a row are in control.",
+        "accuracy of model erm, task toxicity, group region=eu is out of control: about 31 windows of the "
+        "last 1d broke rule we1. The alarm stays until eight windows in a row are in control.",
         {
             f'blindsight_group_out_of_control{{{EU},metric="accuracy"}}': gauge(0, 1),
             f'blindsight_group_control_violations_total{{{EU},metric="accuracy",rule="we1"}}': counter(0, 1),

@@ -81,8 +81,8 @@ def test_a_model_that_degrades_pages_once_and_others_never(
         assert server.query('blindsight_objective_state{model="young",state="breached"} == 1')
         until(lambda: silenced(receiver, "hushed"), "the third model is silenced")
         assert said(webhook, "bad").startswith(
-            "accuracy of model bad, task t: the whole interval, pooled over the last windows, is on the wrong side "
-            "of the objective (85%)"
+            "accuracy of model bad, task t: the whole interval, pooled over the last windows, is on the "
+            "wrong side of the objective (85%)"
         )
 
         stream.add(1200, "bad", "good")
