@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +20,7 @@ from monitor.engine.labels.columns import Matches
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.engine.reference import Reference, baselines, reference_windows
 from monitor.engine.refit.due import RecalibrationState, schedule_of
-from monitor.engine.series_output import LastWindow, OutputState, SavedEstimate, SeriesOutput
+from monitor.engine.series_output import LastWindow, NotedRebaseline, OutputState, SavedEstimate, SeriesOutput
 from monitor.engine.task_refits import Published
 from monitor.engine.versions import VersionState, VersionTracker
 from monitor.engine.windows import AnswerRows, ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
@@ -104,7 +103,7 @@ class SeriesSnapshot(ChecksState, frozen=True, kw_only=True):
     recalibration: RecalibrationState | None = None
     last: LastWindow | None = None
     fitted: Sequence[SavedEstimate] = ()
-    rebaselines: Sequence[dict[str, Any]] = ()
+    rebaselines: Sequence[NotedRebaseline] = ()
     untold: Sequence[tuple[str, str]] = ()
     rivals: ComparisonFits | None = None
 

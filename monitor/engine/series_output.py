@@ -42,12 +42,21 @@ class LastWindow(msgspec.Struct, frozen=True):
     charts: list[tuple[str, float, float, float, tuple[str, ...], bool]] = []
 
 
+class NotedRebaseline(msgspec.Struct, frozen=True):
+    """A new baseline that was asked for: when, and while which window was open."""
+
+    metric: str
+    reason: str
+    time: float
+    window: int
+
+
 class OutputState(msgspec.Struct, frozen=True):
     """The last window as it is shown, the last refit's estimates, and the baselines asked for."""
 
     last: LastWindow | None = None
     fitted: Sequence[SavedEstimate] = ()
-    rebaselines: Sequence[dict[str, Any]] = ()
+    rebaselines: Sequence[NotedRebaseline] = ()
     untold: Sequence[tuple[str, str]] = ()
 
 
@@ -150,7 +159,7 @@ class SeriesOutput:
         The newest 20 are kept.
         """
         self._untold = [*self._untold, Rebaselined(metric, reason)][-_REBASELINES_KEPT:]
-        noted = {"metric": metric, "reason": reason, "time": time, "window": window}
+        noted = NotedRebaseline(metric, reason, time, window)
         self._rebaselines = [*self._rebaselines, noted][-_REBASELINES_KEPT:]
         self.charts = tuple(chart for chart in self.charts if chart.metric != metric)
 

@@ -16,6 +16,7 @@ from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine
 from monitor.engine.reference import split_by_model
+from monitor.engine.series_output import NotedRebaseline
 from monitor.reports.views import Rebaselined
 from monitor.reports.window_report import WindowReport, to_json
 from tests.streams import Rig, answers, lines, task
@@ -138,9 +139,7 @@ def test_what_was_asked_is_kept_with_the_series() -> None:
         ask(found.engine, reason=f"reason {i}")
     [(_, _, series)] = found.engine.snapshot().tasks["t"].series
     assert len(series.rebaselines) == 20
-    assert series.rebaselines[-1] == {
-        "metric": "accuracy", "reason": "reason 21", "time": 1.8e9, "window": 12,
-    }  # fmt: skip
+    assert series.rebaselines[-1] == NotedRebaseline("accuracy", "reason 21", 1.8e9, 12)
 
 
 def test_a_group_has_its_own() -> None:
