@@ -1,4 +1,4 @@
-"""The short form of `tests.fidelity.metrics_coverage`: 400 windows, seeded."""
+"""The short form of `tests.fidelity.metrics_coverage`: 200 windows, seeded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.fidelity.metrics_coverage import PREVALENCES, measure
 
-TRIALS = 400
+TRIALS = 200
 
 
 @pytest.mark.parametrize("prevalence", PREVALENCES)

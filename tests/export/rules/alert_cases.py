@@ -12,7 +12,6 @@ from tests.export.rules.alert_timelines import (
     states,
     stopped_clock,
 )
-from tests.export.rules.arena_alert_cases import ARENA_CASES
 
 AGENT = 'job="blindsight",instance="agent:9109"'
 MODEL = f'{AGENT},task="toxicity",model="erm"'
@@ -29,6 +28,8 @@ EU = f'{AGENT},task="toxicity",model="erm",group="region=eu"'
 LABELS = f'{AGENT},task="toxicity"'
 WHO = {"task": "toxicity", "model": "erm", "metric": "accuracy"}
 FEED = f'{AGENT},source="answers"'
+CHAT = f'{AGENT},task="chat"'
+ALPHA = f'{CHAT},model="alpha"'
 
 
 def balance(received: float, predictions: Values) -> dict[str, Values]:
@@ -56,12 +57,7 @@ CASES = [
         "wrong side of the objective (90%). Estimates of the last window: average_confidence 85.1% realised "
         "84.2%.",
         states("blindsight_objective_state", ACCURACY, "met", "breached", "at_risk") | IN_CONTROL | OBJECTIVE,
-        healthy=60,
-        fires=31,
-        blip=25,
-        recovers=32,
-        lives_on=40,
-        ends=50,
+        *(60, 31, 25, 32, 40, 50),
     ),
     Case(
         "BlindsightObjectiveAtRisk",
@@ -70,12 +66,7 @@ CASES = [
         "accuracy of model erm, task toxicity: the interval, pooled over the last windows, reaches the wrong "
         "side of the objective (90%).",
         states("blindsight_objective_state", ACCURACY, "met", "at_risk", "breached") | IN_CONTROL | OBJECTIVE,
-        healthy=60,
-        fires=31,
-        blip=25,
-        recovers=32,
-        lives_on=40,
-        ends=50,
+        *(60, 31, 25, 32, 40, 50),
     ),
     Case(
         "BlindsightObjectiveAtRisk",
@@ -86,12 +77,7 @@ CASES = [
         states("blindsight_group_objective_state", f'{EU},metric="accuracy"', "met", "breached", "at_risk")
         | states("blindsight_group_state", EU, "in_control", "in_control", "warming_up", "silent")
         | OBJECTIVE,
-        healthy=60,
-        fires=31,
-        blip=25,
-        recovers=32,
-        lives_on=40,
-        ends=50,
+        *(60, 31, 25, 32, 40, 50),
     ),
     Case(
         "BlindsightOutOfControl",
@@ -104,12 +90,7 @@ CASES = [
             f'blindsight_control_violations_total{{{ACCURACY},rule="we1"}}': counter(0, 1),
             f'blindsight_control_violations_total{{{ACCURACY},rule="we4"}}': counter(0, 0),
         },
-        healthy=60,
-        fires=31,
-        blip=25,
-        recovers=32,
-        lives_on=40,
-        ends=50,
+        *(60, 31, 25, 32, 40, 50),
     ),
     Case(
         "BlindsightOutOfControl",
@@ -121,12 +102,7 @@ CASES = [
             f'blindsight_group_out_of_control{{{EU},metric="accuracy"}}': gauge(0, 1),
             f'blindsight_group_control_violations_total{{{EU},metric="accuracy",rule="we1"}}': counter(0, 1),
         },
-        healthy=60,
-        fires=31,
-        blip=25,
-        recovers=32,
-        lives_on=40,
-        ends=50,
+        *(60, 31, 25, 32, 40, 50),
     ),
     Case(
         "BlindsightEstimateUntrusted",
@@ -140,12 +116,7 @@ CASES = [
             f"blindsight_estimate_bias_ratio{{{ACCURACY}}}": gauge(None, -0.052),
         }
         | IN_CONTROL,
-        healthy=60,
-        fires=31,
-        blip=25,
-        recovers=32,
-        lives_on=40,
-        ends=50,
+        *(60, 31, 25, 32, 40, 50),
     ),
     Case(
         "BlindsightAgentDown",
@@ -154,12 +125,7 @@ CASES = [
         "Prometheus could scrape no agent of job blindsight for five minutes. The models are not monitored, "
         "and their alerts are out of date.",
         {f"up{{{AGENT}}}": gauge(1, 0)},
-        healthy=30,
-        fires=6,
-        blip=4,
-        recovers=6,
-        lives_on=120,
-        ends=None,
+        *(30, 6, 4, 6, 120, None),
         scrapes=False,
     ),
     Case(
@@ -168,12 +134,7 @@ CASES = [
         {"instance": "agent:9109"},
         "Prometheus could not scrape agent:9109 of job blindsight for five minutes.",
         {f"up{{{AGENT}}}": gauge(1, 0), 'up{job="blindsight",instance="other:9109"}': gauge(1, 1)},
-        healthy=30,
-        fires=6,
-        blip=4,
-        recovers=6,
-        lives_on=6,
-        ends=9,
+        *(30, 6, 4, 6, 6, 9),
         scrapes=False,
     ),
     Case(
@@ -183,12 +144,7 @@ CASES = [
         "Model erm, task toxicity: no window has closed for twice the longest time that a window takes. The "
         "figures shown are old.",
         {f"blindsight_windows_closed_total{{{MODEL}}}": counter(1, 0)},
-        healthy=90,
-        fires=35,
-        blip=32,
-        recovers=17,
-        lives_on=30,
-        ends=60,
+        *(90, 35, 32, 17, 30, 60),
     ),
     Case(
         "BlindsightNoWindowClosed",
@@ -200,12 +156,7 @@ CASES = [
             f'blindsight_build_info{{{AGENT},version="1"}}': gauge(1, 1),
             f"blindsight_windows_closed_total{{{MODEL}}}": only_healthy(counter(1, 1)),
         },
-        healthy=60,
-        fires=21,
-        blip=17,
-        recovers=17,
-        lives_on=14,
-        ends=22,
+        *(60, 21, 17, 17, 14, 22),
     ),
     Case(
         "BlindsightLagGrowing",
@@ -213,12 +164,7 @@ CASES = [
         {"instance": "agent:9109", "source": "answers"},
         "Source answers of agent:9109: 6.05k records wait; fewer waited half an hour ago.",
         {f"blindsight_source_lag_records{{{FEED}}}": piling(50, 500)},
-        healthy=60,
-        fires=22,
-        blip=9,
-        recovers=27,
-        lives_on=20,
-        ends=30,
+        *(60, 22, 9, 27, 20, 30),
     ),
     Case(
         "BlindsightLabelJoinCollapsed",
@@ -231,12 +177,7 @@ CASES = [
             f'blindsight_labels_total{{{LABELS},outcome="expired"}}': counter(0, 0),
             f"blindsight_labels_waiting{{{LABELS}}}": piling(5, 2),
         },
-        healthy=240,
-        fires=46,
-        blip=25,
-        recovers=60,
-        lives_on=20,
-        ends=80,
+        *(240, 46, 25, 60, 20, 80),
     ),
     Case(
         "BlindsightAnswersRejected",
@@ -249,12 +190,7 @@ CASES = [
             f'blindsight_rejected_total{{{FEED},reason="logits"}}': counter(0, 2),
             f"blindsight_answers_received_total{{{FEED}}}": counter(100, 100),
         },
-        healthy=60,
-        fires=18,
-        blip=3,
-        recovers=30,
-        lives_on=20,
-        ends=30,
+        *(60, 18, 3, 30, 20, 30),
     ),
     Case(
         "BlindsightAnswersShed",
@@ -263,12 +199,7 @@ CASES = [
         "Source answers: the agent dropped about 15 answers or labels within five minutes, because it had no "
         "room for them.",
         {f"blindsight_shed_total{{{FEED}}}": counter(0, 3)},
-        healthy=60,
-        fires=11,
-        blip=3,
-        recovers=22,
-        lives_on=15,
-        ends=22,
+        *(60, 11, 3, 22, 15, 22),
     ),
     Case(
         "BlindsightAnswersShed",
@@ -277,12 +208,7 @@ CASES = [
         "Task toxicity: the agent dropped about 15 answers or labels within five minutes, because it had no "
         "room for them.",
         {f'blindsight_labels_total{{{LABELS},outcome="shed"}}': counter(0, 3)},
-        healthy=60,
-        fires=11,
-        blip=3,
-        recovers=22,
-        lives_on=15,
-        ends=22,
+        *(60, 11, 3, 22, 15, 22),
     ),
     Case(
         "BlindsightRefitFailing",
@@ -294,12 +220,7 @@ CASES = [
             f"blindsight_refit_failures_total{{{LABELS}}}": counter(0, 1 / 60),
             f"blindsight_refit_last_success_timestamp_seconds{{{LABELS}}}": stopped_clock,
         },
-        healthy=60,
-        fires=905,
-        blip=70,
-        recovers=17,
-        lives_on=25,
-        ends=35,
+        *(60, 905, 70, 17, 25, 35),
     ),
     Case(
         "BlindsightAccountingBroken",
@@ -308,12 +229,7 @@ CASES = [
         "agent:9109: the agent received 1 more answers or labels than it used, keeps, or counted as not "
         "used. This is a bug of the agent.",
         balance(1000, gauge(1000, 999)),
-        healthy=60,
-        fires=11,
-        blip=8,
-        recovers=17,
-        lives_on=17,
-        ends=22,
+        *(60, 11, 8, 17, 17, 22),
     ),
     Case(
         "BlindsightAccountingBroken",
@@ -327,12 +243,7 @@ CASES = [
             f"blindsight_comparisons_pending{{{LABELS}}}": gauge(8, 8),
             f"blindsight_comparison_duplicates_total{{{LABELS}}}": gauge(2, 2),
         },
-        healthy=60,
-        fires=11,
-        blip=8,
-        recovers=17,
-        lives_on=17,
-        ends=22,
+        *(60, 11, 8, 17, 17, 22),
     ),
     Case(
         "BlindsightAccountingBroken",
@@ -345,13 +256,45 @@ CASES = [
             f'blindsight_labels_total{{{LABELS},outcome="matched"}}': gauge(40, 40),
             f"blindsight_labels_waiting{{{LABELS}}}": gauge(10, 8),
         },
-        healthy=60,
-        fires=11,
-        blip=8,
-        recovers=17,
-        lives_on=17,
-        ends=22,
+        *(60, 11, 8, 17, 17, 22),
     ),
-    *ARENA_CASES,
+    Case(
+        "BlindsightModelUnranked",
+        "warning",
+        {"task": "chat", "model": "alpha"},
+        "Model alpha of arena chat had a coefficient within the last 1d and has none now. The label reason "
+        "of blindsight_arena_unknown says why.",
+        {
+            f"blindsight_arena_coefficient{{{ALPHA}}}": only_healthy(gauge(0.3, 0.3)),
+            f'blindsight_arena_unknown{{{ALPHA},reason="fewer than 20 verdicts by humans"}}': gauge(None, 1),
+        },
+        *(60, 31, 12, 47, 40, 50),
+    ),
+    Case(
+        "BlindsightNoWindowClosed",
+        "warning",
+        {"task": "chat"},
+        "All models, task chat: no window has closed for twice the longest time that a window takes. The "
+        "figures shown are old.",
+        {f"blindsight_arena_windows_closed_total{{{CHAT}}}": counter(1, 0)},
+        *(90, 35, 32, 17, 30, 60),
+    ),
+    Case(
+        "BlindsightAccountingBroken",
+        "warning",
+        {"instance": "agent:9109"},
+        "agent:9109: the agent received 3 more answers or labels than it used, keeps, or counted as not "
+        "used. This is a bug of the agent.",
+        {
+            f"blindsight_answers_received_total{{{FEED}}}": gauge(30, 30),
+            f'blindsight_rejected_total{{{FEED},reason="malformed"}}': gauge(0, 0),
+            f"blindsight_shed_total{{{FEED}}}": gauge(0, 0),
+            f"blindsight_series_dropped_total{{{AGENT}}}": gauge(0, 0),
+            f"blindsight_comparisons_total{{{CHAT}}}": gauge(20, 17),
+            f"blindsight_comparisons_pending{{{CHAT}}}": gauge(8, 8),
+            f"blindsight_comparison_duplicates_total{{{CHAT}}}": gauge(2, 2),
+        },
+        *(60, 11, 8, 17, 17, 22),
+    ),
 ]
-"""At least one for every alert and every cause that it has."""
+"""At least one for every alert and every cause that it has; each ends with its minutes as `Case` has them."""
