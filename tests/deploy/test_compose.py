@@ -180,7 +180,8 @@ def test_the_feeders_commands_prepare_and_send_what_the_agent_takes(
         first = list(itertools.islice(whole, 3000))
     stream.write_bytes(b"".join(first))
     config = settings(folder, kafka_broker.address)
-    config["sources"][0]["topics"] = ["prepared"]
+    # Of a group of its own: whoever joins after a killed member waits for the end of its session.
+    config["sources"][0] |= {"topics": ["prepared"], "group": "prepared"}
     with DaemonProcess(tmp_path, config) as daemon:
         words = ["--brokers", kafka_broker.address, "--topic", "prepared", "--rate", "5000"]
         assert run_feeder("feed", str(folder), *words) == "Sent 3,000 records.\n"
