@@ -1,10 +1,10 @@
-"""Blindsight: how good a deployed model is now, without waiting for labels.
+"""Blindsight: estimate how good a deployed model is now, without waiting for labels.
 
-Everything that a user may import comes from here: ``from monitor import PoissonBinomial``. A name is
-imported when it is first asked for, so that `import monitor` costs nothing; where it lives beneath is
-layout, and may move. The test kit is `monitor.testing`, the sources' contract `connectors`.
+Import all public names from here: ``from monitor import PoissonBinomial``. Python loads a name when you first
+use it, so `import monitor` costs nothing. The modules below may move. The test kit is `monitor.testing`; the
+contract of sources is in `connectors`.
 
-The package is pure computation: it opens no socket, reads no clock and starts no thread on import.
+On import, the package opens no socket, reads no clock and starts no thread.
 """
 
 from __future__ import annotations

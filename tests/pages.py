@@ -110,9 +110,11 @@ def _sections() -> Iterator[tuple[str, list[str]]]:
         kinds = node.get("items", {}).get("discriminator", {}).get("mapping", {})
         if kinds:
             yield key, [_row(node, root, key)]
+            shared = f"| `{key}[].mapping."
             for kind, reference in kinds.items():
-                title = f"{key}, kind: {kind}"
-                yield title, list(_rows({"$ref": reference}, root, f"{key}[]."))
+                rows = list(_rows({"$ref": reference}, root, f"{key}[]."))
+                yield f"{key}, kind: {kind}", [row for row in rows if not row.startswith(shared)]
+            yield f"{key}, mapping of every kind", [row for row in rows if row.startswith(shared)]
         else:
             yield key, list(_rows(node, root, key, own=True))
 

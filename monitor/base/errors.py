@@ -17,7 +17,7 @@ from __future__ import annotations
 
 
 class BlindsightError(Exception):
-    """Base of all errors that a user can mend; its text is shown as it is."""
+    """Base of all errors that a user can correct; commands print its text unchanged."""
 
 
 class ConfigError(BlindsightError):

@@ -56,7 +56,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """There is no estimate, and why. It is never exported as 0 or NaN.
+    """The reason why there is no estimate. It is never exported as 0 or NaN.
 
     Parameters
     ----------

@@ -202,7 +202,7 @@ def _close(console: Console, data: DemoData, histories: Histories, stories: Trus
     console.print()
     console.print(_by_month(summaries, console.width))
     trust = trust_sentences(data, charts["accuracy"], stories)
-    _print_points(console, "What the labels said of them, and what that mended", [*trust, TRUST_WHY])
+    _print_points(console, "Trust by labels, and recalibrations", [*trust, TRUST_WHY])
     calibrations = summarise_calibration(data, charts["ece"])
     _print_points(console, "Where the estimates were wrong", [*sentences(summaries), WHY])
     said = [calibration_sentence(found) for found in calibrations]

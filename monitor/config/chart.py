@@ -27,7 +27,7 @@ Rule = Annotated[RuleTag, BeforeValidator(_bare_rule), WithJsonSchema({"enum": [
 
 
 class FalseAlarmBudget(Section):
-    """What all charts of a task may raise together, in place of an ARL0 of each."""
+    """A budget of false alarms for all charts of a task together, instead of an ARL0 of each."""
 
     false_alarms_per_week: float = Field(
         gt=0,

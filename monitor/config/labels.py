@@ -56,7 +56,7 @@ class WeightedLabels(LabelsConfig):
 
 
 class Ssme(Section):
-    """When, and on what, the estimators that use labels are fitted anew."""
+    """When the estimators that use labels are refitted, and on which rows."""
 
     models: tuple[str, ...] = Field(
         default=(), description="The models whose scores a fit combines. Those of `models` if absent."

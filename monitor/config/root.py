@@ -139,7 +139,7 @@ class Export(Section):
 
 
 class Config(Section):
-    """A whole configuration.
+    """A complete configuration.
 
     Examples
     --------

@@ -79,7 +79,7 @@ class KafkaSink(Section):
 
 
 class Reports(Section):
-    """Where closed windows go: a file, a topic, or both."""
+    """The sinks of closed windows: a file, a topic, or both."""
 
     files = ("path",)
 
@@ -104,7 +104,7 @@ class Reports(Section):
 
 
 class Rejects(Section):
-    """Where records go that could not be used: a file, a topic, or both."""
+    """The sinks of unusable records: a file, a topic, or both."""
 
     files = ("path",)
 

@@ -133,7 +133,7 @@ class Bound(Section):
 
 
 class ObjectiveConfig(Section):
-    """What the models owe, judged on the interval pooled over the last windows."""
+    """The objectives of the models, judged on the interval pooled over the last windows."""
 
     accuracy: Bound | None = Field(
         default=None, description="Bound of the accuracy, usually a floor: {min: 0.90}."
@@ -162,7 +162,7 @@ class ObjectiveConfig(Section):
 
 
 class ModelConfig(Section):
-    """What is known of one model beforehand."""
+    """Advance information on one model."""
 
     answers_per_day: float | None = Field(
         default=None, gt=0, le=1e12, description="Expected traffic, for `blindsight check`."
@@ -170,7 +170,7 @@ class ModelConfig(Section):
 
 
 class Task(Section):
-    """A question with a fixed set of classes that several models answer."""
+    """A classification task that several models answer."""
 
     kind: Literal["classification"] = Field(
         default="classification", description="classification, or arena for models compared in pairs."

@@ -12,7 +12,7 @@ STREAM_BASELINE_WINDOWS = 20
 
 
 def chart_from_config(config: ChartConfig) -> LimitChart:
-    """The chart that a section of the configuration describes.
+    """The chart for a section of the configuration.
 
     A budget in place of a number of windows is shared out before: `monitor.config.root.Task.charting`.
 
@@ -34,7 +34,7 @@ def chart_from_config(config: ChartConfig) -> LimitChart:
 
 
 def chart_for(config: ChartConfig, metric: str) -> LimitChart:
-    """The chart of one metric: the configured kind, but `shewhart` where that is of counts and this is none.
+    """The chart of one metric: the configured kind, but `shewhart` if that kind is for counts only.
 
     Raises
     ------

@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder(enc_hook=_from_numpy).encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReport:
-    """Everything that is written of one closed window.
+    """The report of one closed window: all fields of its line.
 
     Parameters
     ----------

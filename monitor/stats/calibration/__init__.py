@@ -24,7 +24,7 @@ CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:
-    """The calibration that a snapshot holds, of whatever method.
+    """The calibration in a snapshot, of any method.
 
     Raises
     ------

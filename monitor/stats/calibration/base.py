@@ -187,7 +187,7 @@ def cross_fit_in_time(
     folds: int = 5,
     weights: Floats | None = None,
 ) -> Floats:
-    """Calibrate each row of the reference by a map that was not fitted on its neighbourhood.
+    """Calibrate each row of the reference by a map that was not fitted on its neighbours in time.
 
     The rows are cut into contiguous folds in time order; each fold is calibrated by the map fitted on
     the others. A map judged on the rows it was fitted on looks better than it is, and rows near in

@@ -65,7 +65,7 @@ class BetaCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class BetaCalibrator(Calibrator):
-    """Logistic regression of what happened on ln s and −ln(1 − s), neither coefficient below 0.
+    """Logistic regression of the outcome on ln s and −ln(1 − s), with both coefficients at least 0.
 
     Three parameters a class. Right where the scores of either class follow a beta distribution; it
     bends the two ends of the scale each in its own way, and holds the identity and Platt's sigmoid (a = b).

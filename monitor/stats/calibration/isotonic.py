@@ -142,7 +142,7 @@ class IsotonicCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class IsotonicCalibrator(Calibrator):
-    """Isotonic regression of what happened on the raw score.
+    """Isotonic regression of the outcome on the raw score.
 
     Two classes: the second class against its score. A confidence: being right (label 0) against it.
     More classes: each against the rest, rows renormalised to sum to 1; a row that is 0 for every class

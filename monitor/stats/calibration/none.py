@@ -11,7 +11,7 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 
 @dataclass(frozen=True, slots=True)
 class Uncalibrated(Calibration):
-    """Scores as they are. Estimates are as wrong as the model is over- or underconfident.
+    """The raw scores. Estimates are as wrong as the model is over- or underconfident.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Uncalibrated(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class NoCalibrator(Calibrator):
-    """Learns nothing.
+    """Returns `Uncalibrated`, whatever the data.
 
     Examples
     --------

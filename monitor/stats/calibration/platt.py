@@ -64,7 +64,7 @@ class PlattCalibration(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class PlattCalibrator(Calibrator):
-    """Logistic regression of what happened on the logit of the score, with Platt's targets.
+    """Logistic regression of the outcome on the logit of the score, with Platt's targets.
 
     Two parameters a class. Instead of 1 and 0 it aims at (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2), which keeps
     it from growing too sure on few rows. Two classes: the second against its score; a confidence: being

@@ -69,7 +69,7 @@ class Refitted:
 
 
 def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> Refitted:
-    """Fit a calibration on the labelled rows and on the reference, down-weighted by what the labels say.
+    """Fit a calibration on the labelled rows and the reference, whose weight the labels choose.
 
     Each row of the reference counts for w, each labelled row for 1 on average. w is taken from 0, 1 and what
     makes the reference worth a quarter, once, four and sixteen times as many rows as there are labels. For

@@ -10,7 +10,7 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SSMECalibration(IsotonicCalibration):
-    """One rising curve a model, distilled from an `ssme` fit: it costs what the isotonic one costs.
+    """One rising curve for each model, from an `ssme` fit, at the cost of an isotonic calibration.
 
     It follows the present where the isotonic calibration stays with the reference. It misleads where the
     fit does: where most models are wrong together and no label says so yet; and, as a curve of one

@@ -38,7 +38,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a chart says of one window.
+    """A chart's verdict on one window.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class ChartLogic(ABC):
-    """A chart at work on one series of windows."""
+    """The state of a chart on one series of windows."""
 
     @abstractmethod
     def update(self, value: float, size: int) -> Verdict:

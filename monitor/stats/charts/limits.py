@@ -161,7 +161,7 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
 
 
 def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float:
-    """False alarms a window that a chart raises in control: what `blindsight check` adds up.
+    """False alarms a window of a chart in control; `blindsight check` adds these up.
 
     Parameters
     ----------

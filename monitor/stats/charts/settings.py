@@ -16,7 +16,7 @@ from monitor.stats.charts.limits import DEFAULT_ARL0, check_settings, chosen_lim
 
 @dataclass(frozen=True)
 class LimitChart(Chart):
-    """Settings of a chart with limits from a promised ARL0, and the way from a baseline to its logic.
+    """Settings of a chart whose limits follow from an ARL0; builds the chart's logic from a baseline.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from monitor.stats.estimate.poisson_binomial import checked_probabilities
 
 @dataclass(frozen=True, slots=True)
 class ATC:
-    """The share of confidences above a threshold, below which as many of the reference lie as were wrong.
+    """The share of confidences above a threshold; in the reference, the share below it is the error rate.
 
     It misleads under shift even where the confidences are calibrated (it then reads too low: Kivimäki et
     al., Figure 3), and where many confidences are tied, as those of few neighbours or of a stepwise

@@ -169,7 +169,7 @@ class BiasFilterState(msgspec.Struct, frozen=True):
 
 
 class BiasFilterLogic:
-    """The filter at work."""
+    """The state and the steps of the bias filter."""
 
     def __init__(self, settings: BiasFilter, resume: BiasFilterState | None = None) -> None:
         state = resume or BiasFilterState()

@@ -135,7 +135,7 @@ def expected_shift(confidence: Floats, bias: Floats) -> Floats:
 
 
 def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0) -> TrimmedPmf:
-    """A window's distribution of right answers where its confidences have a bias that is so distributed.
+    """A window's distribution of right answers, given the distribution of its confidences' bias.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ CLASS_ECE_BINS = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationErrorEstimate:
-    """A calibration error with what is needed to pool it over windows and to chart it.
+    """A calibration error with the data that pooling over windows and charts need.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class CalibrationErrorEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledCalibrationError:
-    """Both values from labels: as binned, and with the bias that label noise adds taken off.
+    """Two values from labels: the binned error, and the same without the bias of label noise.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _checked(raw: ArrayLike, other: ArrayLike, name: str, bins: int, level: floa
 def calibration_error(
     raw: ArrayLike, calibrated: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
 ) -> CalibrationErrorEstimate:
-    """Calibration error without labels: raw scores against the calibrated chances.
+    """Calibration error without labels: raw scores compared with the calibrated probabilities.
 
     The rows are cut into bins of equal count by raw score; the error is the mean over bins, weighted by
     size, of |mean raw score − mean calibrated chance|. For `ece` give the raw confidence in the predicted
@@ -193,7 +193,7 @@ def _with_draws(
 def labelled_calibration_error(
     raw: ArrayLike, correct: ArrayLike, bins: int = ECE_BINS, level: float = 0.95, seed: int = 0
 ) -> LabelledCalibrationError:
-    """Calibration error from labels, as binned and with the bias of label noise taken off.
+    """Calibration error from labels, binned, with and without the bias of label noise.
 
     In bin b the gap D_b = mean raw score − share of right answers scatters around its true value δ_b
     with variance v_b, so that E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500.

@@ -19,7 +19,7 @@ STANDARD_ERRORS = 3.0
 
 
 def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
-    """The estimate with NannyML's band in the place of its interval.
+    """The estimate with NannyML's band instead of its interval.
 
     The band is ± `standard_errors` × `row_sd` / √n, cut to 0 and 1. It is as wide for every window of n rows,
     whatever its confidences say, and covers something else than an interval: how far the realised metric of
@@ -79,7 +79,7 @@ def labelled_row_sd(
     positive: int | None = None,
     average: Average = "macro",
 ) -> float | None:
-    """What one labelled row adds to a realised metric: its standard error over such rows, times √n.
+    """The standard error of a realised metric over labelled rows, times √n: the share of one row.
 
     To the first order, from each row's influence: what the metric's value changes by, times n, where the row
     counts once more. With few rows of a class it is too small.

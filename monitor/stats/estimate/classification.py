@@ -28,7 +28,7 @@ Average = Literal["macro", "micro", "class"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationEstimate:
-    """A metric's estimate with what is needed to pool it over windows and to chart it.
+    """A metric's estimate with the data that pooling over windows and charts need.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
 
 
 def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 0.95) -> Floats:
-    """The expected confusion matrix with an interval of each count, without labels.
+    """The expected confusion matrix with an interval for each count, without labels.
 
     Of the rows with one predicted class, each is of a true class with a chance of its own: the count is
     Poisson-binomial, and its interval holds the central quantiles of that distribution, exactly. The counts
@@ -128,7 +128,7 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
 
 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
-    """Expected confusion matrix of taking predictions at or above a confidence threshold for correct.
+    """Expected confusion matrix of the rule that predictions at or above a confidence threshold are correct.
 
     It is about that rule, not about the model: the model's own accuracy is the share of the first row.
     For intervals of the rule's precision, recall and so on, give `classification_estimates` the

@@ -41,7 +41,7 @@ def law_of_window(
     start: int,
     predicted: Ints | None = None,
 ) -> BiasLaw:
-    """What may be believed of the bias of a window's confidences.
+    """The distribution of the bias of a window's confidences.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def filtered_interval(
     level: float = 0.95,
     predicted: Ints | None = None,
 ) -> Result:
-    """The accuracy of a window with the interval that its reference and the labels so far leave.
+    """The accuracy of a window, with an interval from its reference and the labels so far.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class WeightedCounts(NamedTuple):
 
 
 def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCounts:
-    """The sums of some rows.
+    """The weighted sums of rows.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
 
 
 def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
-    """Weighted share of successes, Σwy / Σw, with an interval that knows the weights.
+    """Weighted share of successes, Σwy / Σw, with an interval that accounts for the weights.
 
     The interval is Wilson's at the effective number of rows: as many equally weighted ones as would
     know the share so well. With equal weights that is their number, and the interval Wilson's exactly.

@@ -67,7 +67,7 @@ def _first_reached(cdf: Floats, q: float) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrimmedPmf:
-    """The probabilities of the counts that matter, so that windows can be pooled cheaply.
+    """The probabilities of the counts that matter, for cheap pooling of windows.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
 
 
 def trim(pmf: ArrayLike) -> TrimmedPmf:
-    """Cut a whole PMF to the counts that hold all but 1e-15 of its mass on each side.
+    """Cut a whole PMF to the counts that have all but 1e-15 of its mass on each side.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
 
 
 class PoissonBinomial:
-    """Distribution of the number of successes in n independent trials with chances of their own.
+    """Distribution of the number of successes in n independent trials, each with its own probability.
 
     Exact: the polynomial `∏(1 − p_i + p_i z)` is multiplied out by divide and conquer and Fourier
     transforms, for any n. Every probability is right within 1e-14 (absolute); those below about 1e-16

@@ -76,7 +76,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predictive:
-    """What a calibration's reference says of the error of later windows; `fit_predictive` makes it.
+    """The error of later windows, as learnt from a calibration's reference by `fit_predictive`.
 
     Parameters
     ----------
@@ -345,5 +345,5 @@ def mid_p_estimate(value: float, wide: TrimmedPmf, level: float) -> Estimate:
 
 
 def predictive_interval(confidence: ArrayLike, model: Predictive, level: float = 0.95) -> Result:
-    """`predictive_windows` of one window, its Estimate alone."""
+    """`predictive_windows` for one window; returns its Estimate alone."""
     return predictive_windows([np.asarray(confidence, dtype=np.float64)], model, level)[0][0]

@@ -73,7 +73,7 @@ def _kept(variances: tuple[tuple[float, float], ...], n: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What varies between windows, in logits².
+    """The variance between windows, in logits².
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def variance_components(
     among: Ints | None = None,
     lasting: bool = False,
 ) -> Components | None:
-    """Fit what varies to a reference in time order.
+    """Fit the variance components to a reference in time order.
 
     Parameters
     ----------

@@ -98,7 +98,7 @@ def _mixed(score: Floats, uniform: float) -> Floats:
 
 
 class ActiveTesting(LabelEstimator):
-    """Accuracy from labels that were drawn one after another, each with a chance of its own (LURE).
+    """Accuracy from labels drawn one after another, each with its own probability (LURE).
 
     It needs `acquisition`, the number of each draw, and `weights`, 1 over the chance with which the row
     was taken out of those left then. Unbiased where those chances are right and none was 0. The weighted mean

@@ -17,7 +17,7 @@ Annotator = Literal["self", "mean"]
 
 
 class AutoEval(LabelEstimator):
-    """Accuracy by PPI++ (Boyeau et al.), each model or another annotating the rows without labels.
+    """Accuracy by PPI++ (Boyeau et al.); the model itself, or another annotator, predicts the missing labels.
 
     Unbiased whatever the annotator is worth, as long as the labelled rows are a random sample of the rows,
     or `weights` say with what chance each was picked. A good annotator narrows the interval, a bad one

@@ -32,7 +32,7 @@ from monitor.stats.labelled.metrics import METRICS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitted:
-    """What a fit leaves behind, rows in the order of `LabelledScores`.
+    """The result of a fit, with rows in the order of `LabelledScores`.
 
     Parameters
     ----------

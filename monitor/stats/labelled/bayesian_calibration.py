@@ -61,7 +61,7 @@ class _Curve(PosteriorEstimator):
 
 
 class BayesianCalibration(LabelEstimator):
-    """Calibrates each classifier by itself with the posterior of a beta calibration, then believes it.
+    """Calibrates each classifier separately with the posterior of a beta calibration, then trusts its scores.
 
         logit P(y = 1 | s) = a ln s − b ln(1 − s) + c,   ln a, ln b ~ N(0, 0.43²),   c ~ N(0, 2.1²)
 

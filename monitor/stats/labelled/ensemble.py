@@ -9,7 +9,7 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 
 
 class Ensemble(PosteriorEstimator):
-    """Believes the mean score of the models that answered; labelled rows keep their label.
+    """Uses the mean score of the models that answered; labelled rows keep their label.
 
     It uses labels on their own rows only. Its answer is right where the mean of the classifiers is
     calibrated, and off by as much as it is not, whatever the number of labels; its interval carries the

@@ -29,7 +29,7 @@ _Array = TypeVar("_Array", Floats, Ints, Bools)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledScores:
-    """Scores of M models on n rows, some of them labelled. Arrays are not to be written to.
+    """Scores of M models on n rows, some of them labelled. Do not write to the arrays.
 
     Parameters
     ----------

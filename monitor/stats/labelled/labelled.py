@@ -20,7 +20,7 @@ RESAMPLINGS = 400
 
 
 class Labelled(LabelEstimator):
-    """Metrics over the labelled rows; a subgroup without any gets those of all labelled rows.
+    """Metrics over the labelled rows; a subgroup without labels gets those of all labelled rows.
 
     That fall-back is the paper's; `Estimate.n` then counts the rows outside the subgroup that it rests on.
     It assumes that labelled rows were picked at random, or that `weights` say with what chance; it misleads

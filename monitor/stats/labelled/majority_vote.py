@@ -17,7 +17,7 @@ _TIED = 1e-12  # sums of the same weights in another order
 
 
 class MajorityVote(PosteriorEstimator):
-    """Believes the class with the most votes, where a model's vote weighs as much as it is accurate.
+    """Uses the class with the most votes; the weight of a model's vote depends on its accuracy.
 
     A model votes for its most probable class. Its weight is its accuracy on the labelled rows that it
     answered; all weights are equal without labels (flagged), and a model that answered no labelled row has

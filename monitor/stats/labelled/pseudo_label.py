@@ -46,7 +46,7 @@ class _Regression:
 
 
 class PseudoLabel(PosteriorEstimator):
-    """Believes a logistic regression of the label on all models' class probabilities.
+    """Uses a logistic regression of the label on all models' class probabilities.
 
     As scikit-learn fits it by default: an L2 penalty of ½‖w‖² on the slopes (C = 1), none on the
     intercept; for more than two classes the softmax with coefficients for each class. The unlabelled rows

@@ -27,7 +27,7 @@ _FOLD_STREAM, _GROUP_STREAM, _ROW_STREAM = range(20, 23)
 
 
 class Rectified(LabelEstimator):
-    """Metrics under the posterior of SSME, with its error on labelled rows taken off.
+    """Metrics under the posterior of SSME, minus its error on labelled rows.
 
     SSME is fitted `FOLDS` times, each time without the labels of one fold, so that the posterior of a
     labelled row has not seen its label. Accuracy is then PPI++ as in `autoeval`. The other metrics are those

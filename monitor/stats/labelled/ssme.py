@@ -54,7 +54,7 @@ class _Fit:
 
 
 class SSME(PosteriorEstimator):
-    """Semi-supervised estimate of several models: what labels and all models' scores say together.
+    """Semi-supervised estimate for several models, from the labels and all models' scores together.
 
     Where the paper fits densities of the scores, which in more than a few dimensions stay where they
     were initialised, this fits the conditional distribution of the label given the scores, in Bayes'

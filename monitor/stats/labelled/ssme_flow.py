@@ -24,7 +24,7 @@ _STREAM = 10
 
 
 class SSMEFlow(PosteriorEstimator):
-    """The scores are an invertible map of a Gaussian mixture with one normal distribution a class.
+    """The scores are an invertible map of a Gaussian mixture with one normal distribution for each class.
 
     1. The scores, by additive log-ratio in R^(M(K−1)) and standardised; the mixture's parameters from
        them, each row with the mean of the classifiers as its class, labelled rows with their label.

@@ -30,7 +30,7 @@ _SHARE = {"a": 0.0, "tie": 0.5, "b": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two models' answers to one prompt, and who won.
+    """Two models' answers to one prompt, and the winner.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ RANK_LEVEL = 0.9
 
 @dataclass(frozen=True, slots=True)
 class RankInterval:
-    """The ranks that a model may have; 1 is the best.
+    """The possible ranks of a model; 1 is the best.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class RankInterval:
 def simultaneous_intervals(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> Floats:
-    """Intervals of M values that hold all of them at once with the stated probability.
+    """Intervals of M values that contain all of them together with the stated probability.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def simultaneous_intervals(
 
 
 def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
-    """Ranks that simultaneous intervals leave open; models whose intervals overlap may be tied.
+    """Possible ranks by simultaneous intervals; models whose intervals overlap may be tied.
 
     With intervals that hold all values at once with a probability, the ranks do so too.
 
@@ -112,7 +112,7 @@ def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
 def simultaneous_ranks(
     value: ArrayLike, covariance: ArrayLike, level: float = 0.9, method: Method = "bonferroni"
 ) -> tuple[RankInterval, ...]:
-    """Ranks of M models that all hold at once with the stated probability, or more often.
+    """Ranks of M models that are right together with at least the stated probability.
 
     Parameters
     ----------
