@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from monitor.base.errors import ConfigError
+from monitor.base.registry import CHARTS, SOURCES
 from monitor.config.file import config_from, load_config, schema
 from monitor.config.paths import resolve_paths
 from monitor.config.root import Metric
@@ -44,9 +45,9 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
         "  tasks.toxicity.window.siz: unknown key; did you mean 'size'? "
         "Allowed: size, min_size, max_age_seconds (line 3)\n"
         "  tasks.toxicity.level: expected a number above 0.5 and below 1, got 95 (line 4)\n"
-        "  tasks.toxicity.chart.kind: expected one of shewhart, shewhart_p, shewhart_np, laney, ewma, cusum, "
+        f"  tasks.toxicity.chart.kind: expected one of {', '.join(CHARTS)}, "
         "got 'shewart'; did you mean 'shewhart'? (line 6)\n"
-        "  sources[0].kind: expected one of file, http, kafka, redis, stdin, got 'ftp' (line 8)\n"
+        f"  sources[0].kind: expected one of {', '.join(sorted(SOURCES))}, got 'ftp' (line 8)\n"
         "  exports: unknown key; did you mean 'export'? "
         "Allowed: tasks, sources, reports, rejects, store, alertmanager, export (line 9)"
     )

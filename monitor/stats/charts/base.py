@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -66,7 +66,19 @@ class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     recent: list[float] | None = None
     ewma: list[float] | None = None
     cusum: list[float] | None = None
+    others: dict[str, list[float]] = {}  # of kinds without a field, by kind
     quiet_windows: int | None
+
+    @classmethod
+    def of(cls, kind: str, memory: list[float], quiet_windows: int | None) -> ChartState:
+        """What a chart with a memory of this kind goes on from."""
+        own: dict[str, Any] = {kind: memory} if kind in cls.__struct_fields__ else {"others": {kind: memory}}
+        return cls(quiet_windows=quiet_windows, **own)
+
+    def memory(self, kind: str) -> list[float] | None:
+        """The memory of this kind; None where it is of another."""
+        kept: list[float] | None = getattr(self, kind, None)
+        return self.others.get(kind) if kept is None else kept
 
 
 class ChartLogic(ABC):

@@ -103,7 +103,7 @@ class LatchedLogic(ChartLogic):
         self.detector = detector
         state = resume or ChartState(quiet_windows=None)
         self._memory = detector.memory(multiplier, None)
-        kept = getattr(state, self._memory.kind)
+        kept = state.memory(self._memory.kind)
         if kept is not None:
             self._memory = detector.memory(multiplier, kept)
         self._latch = Latch(state.quiet_windows)
@@ -152,5 +152,4 @@ class LatchedLogic(ChartLogic):
 
     def snapshot(self) -> ChartState:
         """The memory and the latch."""
-        memory = {self._memory.kind: self._memory.snapshot()}
-        return ChartState(quiet_windows=self._latch.snapshot(), **memory)
+        return ChartState.of(self._memory.kind, self._memory.snapshot(), self._latch.snapshot())

@@ -199,6 +199,13 @@ def own_memory(logic: ChartLogic) -> str:
     return next(key for key in plain(logic.snapshot()) if key != "quiet_windows")
 
 
+def test_a_memory_of_a_kind_without_a_field_is_kept_by_its_kind() -> None:
+    state = ChartState.of("calm", [0.5], 3)
+    assert through_json(state) == state
+    assert (state.memory("calm"), state.memory("ewma"), state.quiet_windows) == ([0.5], None, 3)
+    assert ChartState.of("ewma", [0.5], None) == ChartState(ewma=[0.5], quiet_windows=None)
+
+
 @KINDS
 @pytest.mark.parametrize("before", ["shewhart", "ewma", "cusum"])
 def test_a_chart_that_follows_one_of_another_kind_takes_over_the_alarm_only(kind: str, before: str) -> None:
