@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -12,13 +13,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from monitor.cli import main
 from tests.services.process import PATIENCE_SECONDS, stop, wait_until
 from tests.streams import CLASSES, Record
 
@@ -42,6 +46,25 @@ def command(
         env=_environment(),
         cwd=cwd,
     )
+
+
+def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `blindsight` with these arguments in this process, for what starts none and needs none.
+
+    Parameters
+    ----------
+    *arguments : str or Path
+    cwd : Path, optional
+        The folder that it runs in.
+    """
+    words = ["blindsight", *map(str, arguments)]
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with chdir(cwd or Path()), redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", words):
+        try:
+            main._command()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else bool(end.code)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def configuration(**rest: Any) -> dict[str, Any]:

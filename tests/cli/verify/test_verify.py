@@ -27,7 +27,7 @@ from monitor.reports.window_report import CalibrationLine, WrittenEstimate, rfc3
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
 from monitor.store.history import Line
-from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows
+from tests.daemon import DaemonProcess, command_here, configuration, ndjson, read_windows
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import CLASSES, Record, answers
 
@@ -73,7 +73,7 @@ def run(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def verify(folder: Path, *words: str | Path, store: str = "state") -> subprocess.CompletedProcess[str]:
-    return command("verify", "config.yaml", store, *words, cwd=folder)
+    return command_here("verify", "config.yaml", store, *words, cwd=folder)
 
 
 def counts(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
