@@ -19,7 +19,7 @@ from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationRe
 from monitor.engine.refit.wire import Job, JobResult, job_to_bytes, result_from_bytes
 
 HEAD = struct.Struct(">Q")
-"""What precedes a frame: its length in bytes."""
+"""The head of a frame: its length in bytes."""
 
 _LARGEST_ANSWER = 64 << 20  # of 1,000 models with curves of 1,000 knots; more is no answer but garbage
 _PIECE = 1 << 16

@@ -1,4 +1,4 @@
-"""Where the agent takes requests: looks for them, acts on each once, answers when that is saved."""
+"""The agent's handling of requests: it finds them, acts on each once, and answers after the save."""
 
 from __future__ import annotations
 

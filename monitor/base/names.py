@@ -7,11 +7,11 @@ from typing import Literal
 AVERAGE_CONFIDENCE = "average_confidence"
 """The estimator that every window has: the mean of the calibrated confidences."""
 REALISED = "realised"
-"""What the labels of a window say."""
+"""The metrics by the labels of a window."""
 REALISED_COHORT = "realised_cohort"
-"""What the newest labelled rows say."""
+"""The metrics by the newest labelled rows."""
 REALISED_HORIZON = "realised_horizon"
-"""What all labelled rows of the horizon say."""
+"""The metrics by all labelled rows of the horizon."""
 BATCH_ROWS = 30
 """Labelled rows a batch of the audit of intervals: with fewer, a batch hardly ever contradicts anything."""
 OUTCOMES = ("taken", "kept", "refused")
@@ -19,4 +19,4 @@ OUTCOMES = ("taken", "kept", "refused")
 one; no fit."""
 
 ClosedBy = Literal["size", "age", "version", "end"]
-"""What closed a window: its rows are all there, its age, another version of the model, the stream's end."""
+"""The reason why a window closed: its size, its age, another version of the model, the end of the stream."""

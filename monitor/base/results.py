@@ -1,4 +1,4 @@
-"""What an estimator answers: a value with its interval, or the reason why there is none."""
+"""The result of an estimator: a value with its interval, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TooFew(Unknown):
 
 
 Result = Estimate | Unknown
-"""What every estimator returns."""
+"""The result of every estimator."""
 
 
 @dataclass(frozen=True, slots=True)

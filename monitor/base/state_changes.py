@@ -1,4 +1,4 @@
-"""What one checkpoint writes: the pieces of the state that changed since the last one.
+"""The content of one checkpoint: the pieces of the state that changed since the last one.
 
 A piece has a name: ``engine``, ``task/toxicity``, ``revisions/toxicity``, ``series/0/toxicity``,
 ``arena/chat``; a ring ``answers/toxicity``, ``pool/toxicity``, ``comparisons/chat``. `assembled` makes a

@@ -1,4 +1,4 @@
-"""What commands share that ask something of the running agent, and `blindsight rebaseline`."""
+"""The common part of commands that send requests to a running agent, and `blindsight rebaseline`."""
 
 from __future__ import annotations
 

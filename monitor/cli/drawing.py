@@ -25,7 +25,7 @@ from monitor.stats.labelled.ssme import SSME
 from monitor.stats.sampling.acquisition import as_if_at_once, draw_in_turn, expected_turn_widths
 
 FOR = ActiveTesting.tag
-"""What `--for` may name."""
+"""The possible values of `--for`."""
 
 
 @dataclass(frozen=True, slots=True)

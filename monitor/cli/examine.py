@@ -1,4 +1,4 @@
-"""What a few records of a source hold: what can be used, what cannot and why, which mapping would help."""
+"""Examines a few records of a source: usable and unusable ones with the reason, and a mapping that helps."""
 
 from __future__ import annotations
 

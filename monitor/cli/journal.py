@@ -1,4 +1,4 @@
-"""What `run` logs of its windows and records: changes of state, a line each, and rejects in summary."""
+"""The log of `run` about windows and records: one line for each change of state, and a summary of rejects."""
 
 from __future__ import annotations
 

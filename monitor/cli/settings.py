@@ -1,4 +1,4 @@
-"""What the engine of a configuration is built from: its sections, and the labelled references they name.
+"""The input of a configuration's engine: its sections, and their labelled references.
 
 The engine, and what it computes with, is imported only where a reference has to be read or an engine built.
 """

@@ -1,4 +1,4 @@
-"""Where a stream on Spark writes its batches: a file of windows each, a topic, or both."""
+"""The output of a stream on Spark: a file of windows for each batch, a topic, or both."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from monitor.store.store import FILE, copy_store
 _CLOSE_SECONDS = 3.0
 
 HANDLERS: Mapping[str, Handler] = {REBASELINE: rebaseline, FORGET: forget}
-"""What can be asked of a running agent, by kind."""
+"""The possible requests to a running agent, by kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ FieldPath = tuple[str | int, ...]
 _STEP = re.compile(r"""\.?([^.\[\]"\\\s\x00-\x1f]+)|\["([^"\\\x00-\x1f]+)"\]|\[(\d{1,4})\]""")
 
 MISSING: Any = object()
-"""What `lookup` gives where a record has nothing at a path."""
+"""The result of `lookup` if a record has nothing at a path."""
 
 
 def parse_field_path(text: str) -> FieldPath:

@@ -15,7 +15,7 @@ from monitor.config.sources import SourceSection
 
 FEWEST_TOKEN_CHARACTERS = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What RFC 6750, section 2.1, lets a bearer token be made of."""
+"""The characters of a bearer token by RFC 6750, section 2.1."""
 
 _BODIES_IN_SPOOL = 4  # below this, one body in a spool that is being read could be refused for ever
 

@@ -1,4 +1,4 @@
-"""What decoders must know of the configured tasks."""
+"""The part of the configured tasks that decoders need."""
 
 from __future__ import annotations
 

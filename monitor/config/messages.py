@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a configuration, as sentences for the person who wrote it.
+"""Turns pydantic's errors into sentences for the author of the configuration.
 
 Each kind of error has one template in `TEMPLATES`; what is allowed is read from the JSON Schema, so
 that a range stands once, in `monitor.config.task` and `monitor.config.root`, and can be said nowhere else.

@@ -25,7 +25,7 @@ _HINTS = {
     "closed by server": "with TLS its address begins with rediss://",
     "reset by peer": "with TLS its address begins with rediss://",
 }
-"""What to do, by a part of what the client says."""
+"""The remedy, by a part of the client's message."""
 
 
 class RedisSourceConfig(SourceSection):

@@ -1,4 +1,4 @@
-"""What a changed configuration asks for: nothing, a new baseline, or a restart.
+"""The effect of a changed configuration: none, a new baseline, or a restart.
 
 On SIGHUP the agent reads its configuration again. `CONSEQUENCES` says for every key what a change of
 it costs; a test proves that no key is left out.

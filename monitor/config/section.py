@@ -1,4 +1,4 @@
-"""What every section of the configuration is built on: strict frozen models, addresses, cross-checks.
+"""The base of every section of the configuration: strict frozen models, addresses, cross-checks.
 
 The models are strict (text never becomes a number, true never becomes 1) but take what YAML naturally
 gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a number.

@@ -1,4 +1,4 @@
-"""What the expected traffic comes to: windows a day, and a budget of false alarms shared out over charts."""
+"""The expected traffic in windows a day, and a budget of false alarms divided among charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's labelled rows are held against: the intervals of the accuracy, and the estimate itself.
+"""The comparison of a model's labelled rows with the intervals of the accuracy, and with the estimate.
 
 With predictive intervals they also say where the accuracy lies: see `LabelChecks.with_labels`.
 """

@@ -68,7 +68,7 @@ class BootstrapDraws:
 
 
 Poolable = CountPmf | CountRatio | BootstrapDraws
-"""What one window gives to an objective."""
+"""The contribution of one window to an objective."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a series brings out: the report of each window, and what is shown of it until the next one closes."""
+"""The output of a series: the report of each window, and its view until the next window closes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What leaves the agent: Prometheus, HTTP, the page, rules, alerts, sinks."""
+"""The agent's output: Prometheus, HTTP, the page, rules, alerts, sinks."""

@@ -1,4 +1,4 @@
-"""What every start needs of `scipy.optimize`, without its import, which took a sixth of the start."""
+"""Solvers of `scipy.optimize` that every start needs, without its import (a sixth of the start)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store, or its backup, says of the past: the reported windows, and the calibrations they used."""
+"""The history in a store or its backup: the reported windows, and their calibrations."""
 
 from __future__ import annotations
 

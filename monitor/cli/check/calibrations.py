@@ -1,4 +1,4 @@
-"""What `check` says of calibrations: the choice of `auto`, and weak spots of the references."""
+"""The lines of `check` about calibrations: the choice of `auto`, and weak points of the references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a valid configuration will do: false alarms of its charts, and what in it cannot work as meant.
+"""The prediction for a valid configuration: false alarms of its charts, and warnings.
 
 Pure: no file is read. Everything is a figure for models in control.
 """

@@ -1,4 +1,4 @@
-"""What is said of predictive intervals that a reference is too short for, or missing."""
+"""Warnings of `check` about predictive intervals whose reference is too short or missing."""
 
 from __future__ import annotations
 

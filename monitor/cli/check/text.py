@@ -1,4 +1,4 @@
-"""What `check` found, as text for a terminal."""
+"""The results of `check` as text for a terminal."""
 
 from __future__ import annotations
 

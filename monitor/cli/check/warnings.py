@@ -1,4 +1,4 @@
-"""What in a valid configuration cannot work as meant: the warnings of `check`.
+"""The warnings of `check`: settings of a valid configuration that cannot work as intended.
 
 Each is a sentence that begins with the path of a key, within its task.
 """

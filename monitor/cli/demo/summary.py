@@ -1,4 +1,4 @@
-"""What the demo says at its end: each window's estimate beside what later turned out true."""
+"""The summary at the end of the demo: each window's estimate compared with the true accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What labels cost the demo's estimates, and what a calibration fitted again on them brought back."""
+"""The trust that labels cost the demo's estimates, and that recalibration on labels restored."""
 
 from __future__ import annotations
 

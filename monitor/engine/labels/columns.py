@@ -25,7 +25,7 @@ LABEL_COLUMNS: dict[str, DTypeLike] = {
     "first_sequence": np.int64,
     "probability": np.float32,
 }
-"""What is kept of a label; `first_sequence` and `probability` are those of the first for its id."""
+"""The stored columns of a label; `first_sequence` and `probability` are those of its id's first label."""
 
 
 def answer_columns(series: int, scored: int = 0) -> dict[str, DTypeLike]:

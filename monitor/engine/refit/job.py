@@ -1,4 +1,4 @@
-"""What a refit is asked, and what it answers: plain values and arrays, fit for another process."""
+"""The question and the answer of a refit: plain values and arrays, which another process can read."""
 
 from __future__ import annotations
 

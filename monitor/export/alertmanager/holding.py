@@ -1,4 +1,4 @@
-"""What there is to be alerted about in a view: the alerts on models, under the names of the rules."""
+"""The alerts on models that are due in a view, under the names of the rules."""
 
 from __future__ import annotations
 

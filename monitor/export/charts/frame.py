@@ -1,4 +1,4 @@
-"""What stands around a chart's plot: its measures and styles, title, axes, legend, labels at the side."""
+"""The frame of a chart's plot: its measures and styles, title, axes, legend, labels at the side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every chart needs: sensible ticks, and lines thinned to the pixels that there are."""
+"""Helpers of every chart: sensible ticks, and lines thinned to the available pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page asks the agent for: its files, and the history behind each chart."""
+"""The routes of the page: its files, and the history of each chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the page's charts come from: the store's history, or the newest windows where there is none."""
+"""The data of the page's charts: the store's history, or without a store the newest windows."""
 
 from __future__ import annotations
 

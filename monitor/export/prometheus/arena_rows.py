@@ -1,4 +1,4 @@
-"""What is exported of arenas."""
+"""The exported metrics of arenas."""
 
 from __future__ import annotations
 

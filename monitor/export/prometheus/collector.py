@@ -1,4 +1,4 @@
-"""What Blindsight tells Prometheus: a custom collector over one immutable view a scrape.
+"""The metrics for Prometheus: a custom collector over one immutable view for each scrape.
 
 Names, units, help and where a value comes from stand in one table, `families.FAMILIES`; the functions here
 say it of families that belong together. A value that is not known is left out, never 0 or NaN, and no sample

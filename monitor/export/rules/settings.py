@@ -1,4 +1,4 @@
-"""What `blindsight rules` lets its user choose."""
+"""The options of `blindsight rules`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where reports and rejected records go: files, topics, queues before them."""
+"""The sinks of reports and rejected records: files, topics, and their queues."""

@@ -1,4 +1,4 @@
-"""What a sink delivers to: the interface that files have here, and topics in `connectors`.
+"""The destination of a sink: an interface for files here, and for topics in `connectors`.
 
 A sink is a thread with something bounded before it (a queue, or the store) and a destination behind it.
 The thread may wait for its destination, and tries again what failed; nobody waits for the thread.
@@ -24,7 +24,7 @@ ReportsAfter = Callable[[int, int], list[Row]]
 """Reports with a larger id than the first argument, at most the second, in order."""
 
 CLOSE_SECONDS = 1.0
-"""What a sink may take to deliver the rest when the agent stops."""
+"""The time in which a sink may deliver its queue when the agent stops."""
 
 
 class Destination(ABC, Generic[Item]):

@@ -1,4 +1,4 @@
-"""Where the agent's output goes: closed windows and rejected records, each to files and topics."""
+"""The agent's output: closed windows and rejected records, each to files and topics."""
 
 from __future__ import annotations
 

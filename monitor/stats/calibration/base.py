@@ -1,4 +1,4 @@
-"""What every calibration is: frozen settings that fit a frozen map from raw scores to probabilities."""
+"""The base of every calibration: frozen settings that fit a frozen map from raw scores to probabilities."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ FEWEST_LABELS = 50
 """Labelled rows below which nothing is refitted: they cannot tell what the reference is still worth."""
 
 RATIOS = (0.25, 1.0, 4.0, 16.0)
-"""What the reference may count for, in multiples of the labelled rows, besides nothing and all it has."""
+"""Candidate weights of the reference, in multiples of the labelled rows, besides none and its full weight."""
 
 _FOLDS = 5
 

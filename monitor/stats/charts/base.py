@@ -1,4 +1,4 @@
-"""What every control chart is: frozen settings that build a logic object around a baseline.
+"""The base of every control chart: frozen settings that build a logic object around a baseline.
 
 A chart's settings say what is promised (ARL0, rules). `build` takes the baseline, the estimates of
 windows from when the model was known to be good, and returns the logic that judges one window after

@@ -1,4 +1,4 @@
-"""What a chart looks for in the standardised windows, and what is known of its sigma.
+"""The patterns that a chart looks for in the standardised windows, and the knowledge of its sigma.
 
 A detector says how often it alarms in control, given how far the chart's centre and sigma are off.
 `monitor.stats.charts.limits` averages that over what a reference of m windows leaves unknown, and inverts it.

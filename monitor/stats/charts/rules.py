@@ -21,7 +21,7 @@ MEMORY = 15
 """Windows that the rules look back on: the fifteen of `nelson7`, the present one included."""
 
 FAR = 1e6
-"""Where standardised values are cut: past any limit, and still a number that JSON can hold."""
+"""The bound of standardised values: beyond any limit, and still a number for JSON."""
 
 _PATTERNS = {
     "we1": (1, 1, 1.0), "we2": (2, 3, 2 / 3), "we3": (4, 5, 1 / 3), "we4": (8, 8, 0.0),

@@ -1,4 +1,4 @@
-"""What the charts share: their settings, and how a baseline becomes a centre and limits."""
+"""The common settings of charts, and the way from a baseline to a centre and limits."""
 
 from __future__ import annotations
 

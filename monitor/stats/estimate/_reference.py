@@ -1,4 +1,4 @@
-"""What DoC-Feat and ATC share: labelled confidences to fit on, and an interval."""
+"""The common part of DoC-Feat and ATC: labelled confidences for the fit, and an interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be believed of a window's bias: a distribution on a lattice of logits, and what it does to counts.
+"""The distribution of a window's bias, on a lattice of logits, and its effect on counts.
 
 A bias of b logits makes an answer of confidence c right with probability expit(logit c + b). Beliefs about b
 are kept as masses on a lattice from −3.2 to 3.2, 0.05 apart: no shape is assumed, so that "most likely none,

@@ -1,4 +1,4 @@
-"""What a labelled reference in time order says of the error of later windows: see `predictive`."""
+"""Learns the error of later windows from a labelled reference in time order: see `predictive`."""
 
 from __future__ import annotations
 

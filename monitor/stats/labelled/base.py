@@ -1,4 +1,4 @@
-"""What every estimator that uses labels is: settings that are fitted on scores and labels, then asked.
+"""The base of every estimator that uses labels: settings that are fitted on scores and labels.
 
 Two families:
 

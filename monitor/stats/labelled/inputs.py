@@ -1,4 +1,4 @@
-"""What every estimator that uses labels is fitted on: checked, copied, and put into an order of its own.
+"""The input of every estimator that uses labels: checked, copied, and sorted.
 
 Rows and models are sorted by their content before a fit, so that the order in which they came cannot
 change its result: a seeded draw belongs to a row's values, not to its place in the array.

@@ -1,4 +1,4 @@
-"""What the labelled rows alone say: the honest rival when labels are many, and hopeless when they are few."""
+"""The metrics of the labelled rows alone: good with many labels, useless with few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What labels add to the pooled evidence: a Bayesian logistic correction of shape and of single models."""
+"""The labels' correction of the pooled evidence: a Bayesian logistic one, of shape and of single models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several classifiers say of a row, pooled: the evidence that `SSME` turns into probabilities."""
+"""The pooled evidence of several classifiers on a row, which `SSME` turns into probabilities."""
 
 from __future__ import annotations
 

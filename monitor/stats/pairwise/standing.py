@@ -20,7 +20,7 @@ FEWEST = 20
 a fifth of the fits have no finite estimate; with 20, 0.5 % (`tests/fidelity/output/arena.txt`)."""
 
 VERDICTS = ("human", "judge", "both", "none")
-"""Who decided a comparison; none where a human may still do so."""
+"""The judge of a comparison; none if a human may still decide."""
 
 Bools = NDArray[np.bool_]
 

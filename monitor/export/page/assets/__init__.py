@@ -12,7 +12,7 @@ TYPES = {
     "uPlot.min.css": "text/css; charset=utf-8",
     "uPlot.iife.min.js": "text/javascript; charset=utf-8",
 }
-"""What is served, by name: nothing else in this folder can be asked for."""
+"""The served files, by name: clients can request nothing else in this folder."""
 
 
 @cache

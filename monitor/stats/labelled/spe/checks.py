@@ -1,4 +1,4 @@
-"""What SPE may be asked for."""
+"""Checks of SPE's settings and questions."""
 
 from __future__ import annotations
 

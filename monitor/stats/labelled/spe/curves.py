@@ -13,7 +13,7 @@ from monitor.stats.labelled.spe.mixture import Pair
 
 Kind = Literal["precision_recall", "roc"]
 GRID = np.linspace(0.0, 1.0, 101)
-"""Where curves are given: recalls, or false positive rates."""
+"""The points of curves: recalls, or false positive rates."""
 _SCORES = np.concatenate([[-1e9], np.linspace(1e-6, 1.5, 1024)])
 _NONE = 1e-12
 
