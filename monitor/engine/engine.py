@@ -107,14 +107,6 @@ class EngineState(msgspec.Struct, frozen=True):
     tasks: dict[str, TaskState] = {}
     arenas: dict[str, ArenaState] = {}
 
-    @classmethod
-    def read(cls, resume: EngineState | Mapping[str, Any]) -> EngineState:
-        """A snapshot, or its plain values; `ValueError` where these are of another format."""
-        got = resume.get("format") if isinstance(resume, Mapping) else resume.format
-        if got != SNAPSHOT_FORMAT:
-            raise ValueError(f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {got!r}")
-        return restored(resume, cls)
-
 
 class Engine:
     """The engine at work. Used by one thread at a time."""
@@ -122,7 +114,11 @@ class Engine:
     def __init__(
         self, settings: EngineSettings, resume: EngineState | Mapping[str, Any] | None = None
     ) -> None:
-        state = EngineState() if resume is None else EngineState.read(resume)
+        known = EngineState() if resume is None else resume
+        got = known.get("format") if isinstance(known, Mapping) else known.format
+        if got != SNAPSHOT_FORMAT:
+            raise ValueError(f"format: expected a snapshot of format {SNAPSHOT_FORMAT}, got {got!r}")
+        state = restored(known, EngineState)
         self._event_time = settings.event_time
         self._inline = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf

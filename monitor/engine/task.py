@@ -151,20 +151,18 @@ class TaskEngine:
     def snapshot(self) -> TaskState:
         """Everything that the task needs to go on from here, but its settings."""
         return msgspec.structs.replace(
-            self._counts(),
-            join=self.join.snapshot(),
-            refits=msgspec.UNSET if self.refits is None else self.refits.snapshot(),
+            self._counts(rings=True),
             revisions=self.revisions.snapshot(),
             series=[(s.settings.model, s.settings.group, s.snapshot()) for s in self.series],
         )
 
-    def _counts(self) -> TaskState:
-        """The snapshot without rings, revisions and series."""
+    def _counts(self, rings: bool = False) -> TaskState:
+        """The snapshot without revisions and series, and without rings or with them."""
         return TaskState(
-            self.join.counts(),
+            self.join.snapshot(rings),
             self._index.dropped_names,
             self._index.dropped,
-            msgspec.UNSET if self.refits is None else self.refits.counts(),
+            msgspec.UNSET if self.refits is None else self.refits.snapshot(rings),
             None if self.recalibrations is None else self.recalibrations.snapshot(),
             self._ageing.snapshot(),
         )

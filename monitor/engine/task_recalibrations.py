@@ -53,7 +53,6 @@ class TaskRecalibrations:
         Of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
-    resume : RecalibrationsState, optional
     """
 
     def __init__(

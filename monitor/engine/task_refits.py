@@ -74,7 +74,6 @@ class TaskRefits:
         Of the task's label join, with ids and scores.
     references : mapping of str to Reference
         By model.
-    resume : RefitsState, optional
     """
 
     def __init__(
@@ -228,14 +227,10 @@ class TaskRefits:
         """What the outside may see."""
         return replace(self._view, number=self.schedule.number, under_way=self.schedule.under_way)
 
-    def counts(self) -> RefitsState:
-        """The snapshot without its rings."""
-        return RefitsState(self.schedule.snapshot(), self.view())
-
-    def snapshot(self) -> RefitsState:
-        """All that is kept."""
-        rings = {kind: ring.snapshot() for kind, ring in self.rings.items()}
-        return msgspec.structs.replace(self.counts(), **rings)
+    def snapshot(self, rings: bool = True) -> RefitsState:
+        """All that is kept, its rings left out or not."""
+        kept = {kind: ring.snapshot() for kind, ring in self.rings.items() if rings}
+        return RefitsState(self.schedule.snapshot(), self.view(), **kept)
 
     def _after(self, result: RefitResult, now: float) -> RefitView:
         """What is to be seen of a good fit.

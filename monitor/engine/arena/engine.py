@@ -168,10 +168,10 @@ class ArenaEngine:
         """Let go of all that is known by these ids; what was reported of them stays."""
         return self.join.forget(ids)
 
-    def counts(self) -> ArenaState:
-        """The snapshot without its rings."""
+    def snapshot(self, rings: bool = True) -> ArenaState:
+        """Everything that the arena needs to go on from here, but its settings; its rings left out or not."""
         return ArenaState(
-            self.join.logic.counts(),
+            self.join.logic.snapshot(rings),
             self.join.ageing.snapshot(),
             list(self._names),
             sorted(self._beyond),
@@ -180,15 +180,11 @@ class ArenaEngine:
             self._last.line if self._last else b"",
         )
 
-    def snapshot(self) -> ArenaState:
-        """Everything that the arena needs to go on from here, but its settings."""
-        return msgspec.structs.replace(self.counts(), join=self.join.logic.snapshot())
-
     def changes(self) -> tuple[dict[str, Any], list[RingChange]]:
         """What changed since the last call; `confirm` or `retract` the rings' part."""
         name = self.settings.name
         rings = [ring.changes(f"{kind}/{name}") for kind, ring in self.join.rings.items()]
-        return {f"arena/{name}": self.counts()}, [ring for ring in rings if ring is not None]
+        return {f"arena/{name}": self.snapshot(rings=False)}, [ring for ring in rings if ring is not None]
 
     def view(self) -> ArenaView:
         """What the outside may see."""

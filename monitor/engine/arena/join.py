@@ -27,13 +27,6 @@ class ComparisonJoin:
 
     The join of labels keeps a row an answer: here the row of a comparison has the two models in place of
     the series that an answer counts in, and the judge's share of b in place of its confidence.
-
-    Parameters
-    ----------
-    labels : LabelsConfig
-    resume : JoinState, optional
-    marks : Marks, optional
-        Of the rows' ages.
     """
 
     def __init__(

@@ -157,21 +157,16 @@ class LabelJoinLogic:
         self._looked_at = float(self._horizon.mark(self._newest))
         self._last = Clock(np.array([-1]), np.array([-np.inf]))
 
-    def snapshot(self) -> JoinState:
-        """All that is kept. To be taken between two steps."""
-        rings = {kind: ring.snapshot() for kind, ring in self.rings.items()}
-        return msgspec.structs.replace(self.counts(), **rings)
-
     @property
     def rings(self) -> dict[str, BoundedTable]:
         """What is kept row by row, by name."""
         return {"answers": self._answers, "labels": self._labels}
 
-    def counts(self) -> JoinState:
-        """The snapshot without its rings."""
+    def snapshot(self, rings: bool = True) -> JoinState:
+        """All that is kept, its rings left out or not. To be taken between two steps."""
         outcomes = {outcome.value: count for outcome, count in self.outcomes.items()}
-        lags = list(self._lags)
-        return JoinState(outcomes, self.waiting, self.forgotten, self._named, self._newest, lags)
+        counts = outcomes, self.waiting, self.forgotten, self._named, self._newest, list(self._lags)
+        return JoinState(*counts, *(ring.snapshot() for ring in (self._answers, self._labels) if rings))
 
     @property
     def lag_seconds(self) -> float | None:

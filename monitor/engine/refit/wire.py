@@ -26,25 +26,12 @@ class _Answered(msgspec.Struct, frozen=True):
 
 
 def job_to_bytes(job: Job, memory_bytes: float) -> bytes:
-    """A job with the memory that it may take.
-
-    Parameters
-    ----------
-    job : RefitJob or RecalibrationJob
-    memory_bytes : float
-        On top of what the worker has when it is idle.
-    """
+    """A job with the memory that it may take on top of what the worker has when it is idle."""
     return pack(_Asked(job, memory_bytes))
 
 
 def job_from_bytes(data: bytes) -> tuple[Job, float]:
-    """What `job_to_bytes` wrote.
-
-    Raises
-    ------
-    ValueError
-        The bytes are none of `job_to_bytes`'.
-    """
+    """What `job_to_bytes` wrote; other bytes raise a `ValueError`."""
     try:
         read = restored(unpack(data), _Asked)
     except msgspec.ValidationError as error:
@@ -64,13 +51,7 @@ def result_to_bytes(result: JobResult) -> bytes:
 
 
 def result_from_bytes(data: bytes) -> JobResult:
-    """What `result_to_bytes` wrote.
-
-    Raises
-    ------
-    ValueError
-        The bytes are none of `result_to_bytes`': the message says what is wrong.
-    """
+    """What `result_to_bytes` wrote; other bytes raise a `ValueError` that says what is wrong."""
     try:
         return restored(unpack(data), _Answered).result
     except msgspec.ValidationError as error:
