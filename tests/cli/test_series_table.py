@@ -23,18 +23,16 @@ from monitor.reports.views import (
     SeriesView,
 )
 from monitor.stats.charts.base import Verdict
+from tests.export.prometheus.scrape import NEW
 
 GOOD, BAD = Verdict(0.9, 0.85, 0.95, (), False), Verdict(0.02, 0.0, 0.03, ("we1",), True)
-MODEL = SeriesView(
+MODEL = replace(
+    NEW,
     task="delay",
     model="naive_bayes",
-    group="",
-    version="",
     state=SeriesState.OUT_OF_CONTROL,
-    window_size=500,
     windows_closed=501,
     predictions=250_500,
-    duplicates=0,
     pending=0,
     window_end_time=1388534400.0,
     calibration=CalibrationView("isotonic", 1, False, 0.0),
@@ -44,7 +42,6 @@ MODEL = SeriesView(
     ),
     charts=(ChartView("accuracy", GOOD), ChartView("ece", BAD)),
     objectives=(ObjectiveView("accuracy", 0.89, True, ObjectiveState.AT_RISK),),
-    violations={},
     labelled=49_891,
     correct=44_453,
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitor.base.records import id_keys
+from monitor.base.records import Floats, id_keys
 from monitor.base.results import Estimate, Reason, Unknown
 from monitor.base.state_changes import assembled
 from monitor.config.root import Task
@@ -199,16 +199,15 @@ def test_draws_in_turn_have_the_chances_that_one_draw_after_another_has() -> Non
     """The slow witness: every order in which 3 of 4 rows are drawn. 20,000 trials: five binomial errors."""
     chance, trials = np.array([0.5, 0.3, 0.15, 0.05]), 20_000
     rng = np.random.default_rng(9)
-    seen = dict.fromkeys(permutations(range(4), 3), 0)
+    seen: dict[tuple[int, ...], list[Floats]] = {order: [] for order in permutations(range(4), 3)}
     for _ in range(trials):
         turns = draw_in_turn(chance, 3, rng)
-        order = tuple(turns.row.tolist())
-        seen[order] += 1
+        seen[tuple(turns.row.tolist())].append(turns.probability)
+    for order, told in seen.items():
         left = [chance[row] / (1 - chance[list(order[:m])].sum()) for m, row in enumerate(order)]
-        np.testing.assert_allclose(turns.probability, left)
-    for order, count in seen.items():
-        p = np.prod([chance[row] / (1 - chance[list(order[:m])].sum()) for m, row in enumerate(order)])
-        assert count / trials == pytest.approx(p, abs=5 * np.sqrt(p * (1 - p) / trials))
+        np.testing.assert_allclose(told, np.tile(left, (len(told), 1)))
+        p = np.prod(left)
+        assert len(told) / trials == pytest.approx(p, abs=5 * np.sqrt(p * (1 - p) / trials))
 
 
 def test_more_draws_begin_with_the_same_ones_and_end_with_all() -> None:

@@ -32,27 +32,21 @@ from monitor.reports.views import (
 )
 from monitor.stats.charts.base import Verdict
 from tests.export.page.page_reading import read
+from tests.export.prometheus.scrape import NEW, WATCHED
 
-MODEL = SeriesView(
-    task="toxicity",
+MODEL = dataclasses.replace(
+    NEW,
     model="erm",
-    group="",
     version="7",
     state=SeriesState.OUT_OF_CONTROL,
-    window_size=500,
     windows_closed=18,
     predictions=9000,
-    duplicates=0,
     pending=120,
     window_end_time=1795169251.002,
     calibration=CalibrationView("isotonic", 1, True, 0.0),
-    estimates=(
-        MetricEstimate("accuracy", "average_confidence", Estimate(0.913, 0.888, 0.936, 0.95, 500)),
-        MetricEstimate("accuracy", "realised", Unknown("no labels yet")),
-    ),
+    estimates=WATCHED.estimates[:2],
     charts=(ChartView("accuracy", Verdict(0.94, 0.92, 0.96, ("we1", "we4"), True)),),
-    objectives=(ObjectiveView("accuracy", 0.9, True, ObjectiveState.AT_RISK),),
-    violations={},
+    objectives=WATCHED.objectives[:1],
 )
 
 
