@@ -191,12 +191,15 @@ def test_a_snapshot_that_is_none_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="quiet_windows must be None or 0 to 7, got 9"):
         CHARTS[kind]().build(reference(), replace(state, quiet_windows=9))
     with pytest.raises(ValueError, match=f"{own} must hold .* numbers, got"):
-        CHARTS[kind]().build(reference(), replace(state, **{own: [math.nan] * 2}))
+        CHARTS[kind]().build(reference(), ChartState.of(own, [math.nan] * 2, state.quiet_windows))
 
 
 def own_memory(logic: ChartLogic) -> str:
     """The name of what a chart remembers."""
-    return next(key for key in plain(logic.snapshot()) if key != "quiet_windows")
+    state = logic.snapshot()
+    return next(
+        iter([*state.others, *(key for key in plain(state) if key not in ("others", "quiet_windows"))])
+    )
 
 
 def test_a_memory_of_a_kind_without_a_field_is_kept_by_its_kind() -> None:
