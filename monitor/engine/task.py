@@ -378,7 +378,8 @@ class TaskEngine:
     def tick(self, now: float, live: bool = True) -> TaskOutput:
         """Close the windows that have grown old; `live`, by the clock, let go of rows that have."""
         if live:
-            self._ageing.step(now, self.join.expire)
+            for kind, rows in self._ageing.step(now):
+                self.join.expire(kind, rows)
         if self.refits is not None:
             self.refits.schedule.tick(now)
         closed = [series.tick(now) for series in self.series]

@@ -130,7 +130,8 @@ class ComparisonJoin:
 
     def tick(self, now: float) -> None:
         """Let go of rows that have come of age."""
-        self.ageing.step(now, lambda kind, rows: self.logic.expire(_KINDS[kind], rows))
+        for kind, rows in self.ageing.step(now):
+            self.logic.expire(_KINDS[kind], rows)
 
 
 _KINDS = {ring: kind for kind, ring in ARENA_RINGS.items()}

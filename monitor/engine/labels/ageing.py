@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 
 from monitor.base.records import Ints
 from monitor.engine.labels.table import BoundedTable
@@ -40,10 +40,12 @@ class Ageing:
     >>> ageing = Ageing({"labels": ring}, horizon_seconds=3600.0)
     >>> _ = ring.add(np.array([11], dtype=np.uint64), {"label": np.array([1])})
     >>> for now in (0.0, 7199.0, 7200.0):
-    ...     ageing.step(now)
+    ...     for kind, rows in ageing.step(now):
+    ...         print(kind, rows.tolist())
     ...     print(ring.find(np.array([11], dtype=np.uint64)).tolist())
     [0]
     [0]
+    labels [0]
     [-1]
     """
 
@@ -67,32 +69,30 @@ class Ageing:
         """The marks, and last how many rows are gone."""
         return [*((time, dict(numbers)) for time, numbers in self._marks), (0.0, dict(self._gone))]
 
-    def step(self, now: float, before: Callable[[str, Ints], None] | None = None) -> None:
-        """Wipe what has come of age, some of it at a time.
+    def step(self, now: float) -> Iterator[tuple[str, Ints]]:
+        """Wipe what has come of age, some of it at a time: each ring and rows of it are given, and then go.
 
         Parameters
         ----------
         now : float
             The clock by which records arrive, seconds.
-        before : callable, optional
-            Told the ring and the rows that are about to go.
         """
         if not self._marks or now - self._marks[-1][0] >= self._keep / _MARKS:
             self._marks.append((now, {kind: ring.span[1] for kind, ring in self._rings.items()}))
         while self._marks and now - self._marks[0][0] >= self._keep:
-            if not all(self._wipe(kind, stop, before) for kind, stop in self._marks[0][1].items()):
-                return  # the rest at the next step
+            for kind, stop in self._marks[0][1].items():
+                rows, last = self._due(kind, stop)
+                if len(rows):
+                    yield kind, rows
+                    self._rings[kind].retire(rows)
+                self._gone[kind] = last
+                if last < stop:
+                    return  # the rest at the next step
             del self._marks[0]
 
-    def _wipe(self, kind: str, stop: int, before: Callable[[str, Ints], None] | None) -> bool:
-        """Wipe rows of a ring numbered below this; whether none is left."""
+    def _due(self, kind: str, stop: int) -> tuple[Ints, int]:
+        """Rows of a ring numbered below `stop`, and the number after the last of them."""
         ring = self._rings[kind]
         first = max(self._gone.get(kind, 0), ring.span[0])
         last = min(stop, first + _ROWS_AT_ONCE)
-        rows = ring.numbered(first, last)
-        if len(rows):
-            if before is not None:
-                before(kind, rows)
-            ring.retire(rows)
-        self._gone[kind] = max(first, last)
-        return last == stop
+        return ring.numbered(first, last), max(first, last)

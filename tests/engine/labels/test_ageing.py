@@ -226,7 +226,7 @@ def test_without_a_store_nothing_is_kept_of_what_went():
     found = Ageing({"labels": ring}, 10.0)
     for second in range(200):
         ring.add(np.arange(1 + 20 * second, 21 + 20 * second, dtype=np.uint64), {"label": np.ones(20)})
-        found.step(float(second))
+        list(found.step(float(second)))
     change = ring.changes("labels/t")
     assert change is not None
     assert change.wiped is None
@@ -237,9 +237,9 @@ def test_a_ring_that_was_begun_anew_is_not_held_to_the_marks_of_the_old_one():
     old = BoundedTable({"label": np.int32}, capacity=1000)
     found = Ageing({"labels": old}, 10.0)
     old.add(np.arange(1, 501, dtype=np.uint64), {"label": np.ones(500)})
-    found.step(0.0)
+    list(found.step(0.0))
     new = BoundedTable({"label": np.int32}, capacity=1000)
     again = Ageing({"labels": new}, 10.0, found.snapshot())
     new.add(np.arange(1, 101, dtype=np.uint64), {"label": np.ones(100)})
-    again.step(20.0)
+    list(again.step(20.0))
     assert (new.find(np.arange(1, 101, dtype=np.uint64)) >= 0).all()
