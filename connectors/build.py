@@ -12,7 +12,7 @@ from monitor.base.source import Input, Source
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
 from monitor.export.sinks.destination import Destination, FollowedDestination
-from monitor.export.sinks.rejects import Rejected
+from monitor.export.sinks.rejects_file import Rejected
 
 
 def source_class(settings: SourceConfig) -> type[Source[Any]]:

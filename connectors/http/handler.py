@@ -30,9 +30,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from connectors.http.access import Gate, Quota, Tasks
-from connectors.http.body import BadBodyError, TooLargeError, Unpacker
-from connectors.http.events import TYPES as EVENT_TYPES
-from connectors.http.events import event_lines, is_binary
+from connectors.http.body import TYPES as EVENT_TYPES
+from connectors.http.body import BadBodyError, TooLargeError, Unpacker, event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, PostKind
 from connectors.http.messages import Answer, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError

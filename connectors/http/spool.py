@@ -2,7 +2,8 @@
 
 Many requests' lines are written and synced together (group commit) by one thread, in files of bounded
 size; what is asked for by the reader, another thread, is only what a sync has covered. Files whose lines
-are all used are deleted. The last file stays, so that offsets go on rising whatever was deleted.
+are all used are deleted. The last file stays, so that offsets go on rising whatever was deleted. A
+small file remembers how far the spool is used, for a start without a position.
 """
 
 from __future__ import annotations
@@ -18,11 +19,41 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from connectors.http.mark import SpoolPosition
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, measure, name_of, pack, segments_in
 from connectors.http.spool_reader import SpoolLines, SpoolReader
 from monitor.base.errors import BlindsightError, SourceError
 from monitor.base.files import sync_folder
+
+_EVERY_SECONDS = 1.0
+
+
+class SpoolPosition:
+    """A position in a file. It is not synced: an older one only has more read again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written_at = 0.0
+
+    def read(self) -> int:
+        """The position, 0 where none is written."""
+        try:
+            return int(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def write(self, position: int, at_once: bool = False) -> None:
+        """Note a position, at most once a second unless `at_once`. A disk that does not take it is logged."""
+        now = time.monotonic()
+        if not at_once and now - self._written_at < _EVERY_SECONDS:
+            return
+        self._written_at = now
+        draft = self._path.with_suffix(".new")
+        try:
+            draft.write_text(f"{position}\n")
+            os.replace(draft, self._path)
+        except OSError as error:
+            log.warning("%s cannot be written: %s.", self._path, error.strerror or error)
+
 
 log = logging.getLogger("blindsight")
 

@@ -26,7 +26,7 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import ClusterError, ConfigError
 from monitor.base.files import put
 from monitor.config.root import Config
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 
 _FILE = "committed.json"
 _TURN = "turn.json"

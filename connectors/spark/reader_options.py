@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from connectors.kafka.drivers.connection import with_secrets
 from connectors.kafka.drivers.options import check_files, consumer_options
-from connectors.kafka.drivers.secrets import with_secrets
 from monitor.base.errors import ConfigError, SourceError
 from monitor.config.root import KafkaSourceConfig
 

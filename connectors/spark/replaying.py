@@ -22,7 +22,7 @@ from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Computing
 from connectors.spark.partitioning import begins
 from connectors.spark.planning import kept, notes_of, rows_of, spread, too_many, units_of, why_whole
 from connectors.spark.reading import read_splits
-from monitor.export.sinks.rejects import Rejected
+from monitor.export.sinks.rejects_file import Rejected
 
 _LINES_AT_ONCE = 64 << 20  # bytes that the driver fetches at a time
 _BLOCKS_AT_ONCE = 32 << 20  # bytes that an executor's Python is handed at a time

@@ -29,7 +29,7 @@ from connectors.spark.reader_options import reader_options
 from connectors.spark.replaying import by_unit
 from connectors.spark.stepping import Stepped, Stepping, begun, step_units
 from monitor.export.sinks.destination import Mark
-from monitor.export.sinks.rejects import Rejected
+from monitor.export.sinks.rejects_file import Rejected
 from monitor.reports.views import EngineView
 
 SEED = "\0"

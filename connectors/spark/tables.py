@@ -16,7 +16,7 @@ from pyarrow import types
 from connectors.formats.files.table_rows import is_column
 from connectors.formats.files.tables import open_parquet
 from monitor.base.errors import ConfigError, SinkError
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 
 _ROWS_AT_ONCE = 1000
 

@@ -16,12 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from monitor.agent.checkpoints import CheckpointWriter
+from monitor.agent.checkpoints import CheckpointedOutput, CheckpointWriter, ImmediateOutput, OutputPolicy
 from monitor.agent.clock import SteadyClock
 from monitor.agent.feeder import Feeder
-from monitor.agent.output import CheckpointedOutput, ImmediateOutput, OutputPolicy
 from monitor.agent.refits import Refitter
-from monitor.agent.request_handler import RequestHandler
+from monitor.agent.requests import RequestHandler
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
 from monitor.base.source import Input

@@ -1,4 +1,8 @@
-"""Checkpoints in a thread of their own: the engine never waits for the disk.
+"""How closed windows and positions leave the agent: at once, or by checkpoints in a thread of their own.
+
+Without a store, windows go to their file and sources hear at once what has been used. With one, a checkpoint
+comes between: every `every_seconds`, and as soon as an alarm is raised or released. Only what is saved is
+written to the reports file and told to the sources. The engine never waits for the disk.
 
 One checkpoint is under way at a time. The engine gives its changes, goes on, and hears at a later step
 whether they were saved; those that could not be are given again with the next.
@@ -9,11 +13,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from monitor.base.errors import StoreError
 from monitor.base.state_changes import Changes
+from monitor.engine.engine import Engine
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
 
@@ -127,3 +134,202 @@ class CheckpointWriter:
         elif self.failing is not None:
             log.info("The state is saved again.")
         self.failing = outcome.error
+
+
+Tell = Callable[[str, Mapping[str, object]], None]
+"""Tells a source, by its name, what has been used."""
+
+Take = Callable[[Sequence[WindowReport]], None]
+
+Then = Callable[[], None]
+
+_MOST_REPORTS = 10_000  # that wait for a store which cannot be written; beyond, the oldest are lost
+
+
+class OutputPolicy(ABC):
+    """What the agent does with its results. Used by the engine's thread alone."""
+
+    keeps_windows: bool
+    """Whether open windows outlive the agent, so that it need not close them when it stops."""
+
+    lost = 0
+    """Closed windows that could not be kept."""
+
+    failing: str | None = None
+    """Why the state cannot be saved at present; None where it can, or need not be."""
+
+    failures = 0
+    saved_time: float | None = None
+    """When the last checkpoint was saved, seconds since the epoch."""
+
+    @abstractmethod
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        """Take closed windows, in order."""
+
+    @abstractmethod
+    def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
+        """Hear that the engine has used everything of a source before these positions."""
+
+    @abstractmethod
+    def after_save(self, then: Then) -> None:
+        """Hear that the engine has changed; call back once that change is saved."""
+
+    @abstractmethod
+    def step(self, engine: Engine) -> None:
+        """Do what is due; called between two chunks."""
+
+    @abstractmethod
+    def flush(self, engine: Engine, timeout_seconds: float) -> bool:
+        """Save everything; whether that was done in time."""
+
+
+class ImmediateOutput(OutputPolicy):
+    """Without a store.
+
+    Parameters
+    ----------
+    take : callable
+        Where closed windows go.
+    tell : callable
+    """
+
+    keeps_windows = False
+
+    def __init__(self, take: Take, tell: Tell) -> None:
+        self._take = take
+        self._tell = tell
+
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        self._take(reports)
+
+    def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
+        self._tell(source, positions)
+
+    def after_save(self, then: Then) -> None:
+        then()
+
+    def step(self, engine: Engine) -> None:
+        """Nothing is due."""
+
+    def flush(self, engine: Engine, timeout_seconds: float) -> bool:
+        return True
+
+
+class CheckpointedOutput(OutputPolicy):
+    """By way of the store.
+
+    Parameters
+    ----------
+    keeper : CheckpointWriter
+    every_seconds : float
+        Between two checkpoints.
+    take : callable
+        Shown the closed windows of a checkpoint once it is saved.
+    tell : callable
+    config : str or None
+        The configuration as JSON, where it is not the one that the store has.
+    clock : callable
+        Monotonic seconds.
+    """
+
+    keeps_windows = True
+
+    def __init__(
+        self,
+        keeper: CheckpointWriter,
+        every_seconds: float,
+        take: Take,
+        tell: Tell,
+        config: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keeper = keeper
+        self._every = every_seconds
+        self._take = take
+        self._tell = tell
+        self._clock = clock
+        self.config = config
+        self._began = clock()
+        self._urgent = False
+        self._reports: list[WindowReport] = []
+        self._positions: dict[str, dict[str, object]] = {}
+        self._alarms: dict[tuple[str, str, str, str], bool] = {}
+        self._news = config is not None
+        self._then: list[Then] = []
+        self._then_under_way: list[Then] = []
+
+    def reports(self, reports: Sequence[WindowReport]) -> None:
+        for report in reports:
+            if report.revision:  # its charts are those of the time when its window closed
+                continue
+            for chart in report.charts:
+                series = (report.task, report.model, report.group, chart.metric)
+                raised = chart.verdict.out_of_control
+                self._urgent |= self._alarms.get(series, False) != raised
+                self._alarms[series] = raised
+        self._reports += reports
+        self._news |= bool(reports)
+        if len(self._reports) > _MOST_REPORTS:
+            self.lost += len(self._reports) - _MOST_REPORTS
+            del self._reports[:-_MOST_REPORTS]
+
+    def absorbed(self, source: str, positions: Mapping[str, object]) -> None:
+        self._positions.setdefault(source, {}).update(positions)
+        self._news = True
+
+    def after_save(self, then: Then) -> None:
+        self._then.append(then)
+        self._urgent = self._news = True
+
+    def step(self, engine: Engine) -> None:
+        self._hear(engine, 0.0)
+        due = self._urgent or self._clock() - self._began >= self._every
+        if self._news and due and not self._keeper.busy:
+            self._save(engine)
+
+    def flush(self, engine: Engine, timeout_seconds: float) -> bool:
+        deadline = self._clock() + timeout_seconds
+        while self._news or self._keeper.busy:
+            if self._clock() > deadline:
+                return False
+            if not self._keeper.busy:
+                self._save(engine)
+            self._hear(engine, max(0.01, deadline - self._clock()))
+            if self.failing:
+                return False
+        return True
+
+    def _save(self, engine: Engine) -> None:
+        self._began = self._clock()
+        self._urgent = self._news = False
+        reports, self._reports = self._reports, []
+        positions, self._positions = self._positions, {}
+        self._then_under_way, self._then = self._then, []
+        self._keeper.save(Checkpoint(engine.changes(), reports, positions, self.config))
+
+    def _hear(self, engine: Engine, timeout_seconds: float) -> None:
+        outcome = self._keeper.heard(timeout_seconds)
+        if outcome is None:
+            return
+        self.failing, self.failures = self._keeper.failing, self._keeper.failures
+        if outcome.error is None:
+            engine.confirm()
+            self.saved_time = time.time()
+            if self.config == outcome.checkpoint.config:
+                self.config = None
+            self._take(outcome.checkpoint.reports)
+            for source, positions in outcome.checkpoint.positions.items():
+                self._tell(source, positions)
+            for then in self._then_under_way:
+                then()
+        else:
+            engine.retract()
+            self._put_back(outcome)
+
+    def _put_back(self, outcome: CheckpointOutcome) -> None:
+        """What could not be saved goes before what has come since."""
+        self._reports = [*outcome.checkpoint.reports, *self._reports]
+        for source, positions in outcome.checkpoint.positions.items():
+            self._positions[source] = {**positions, **self._positions.get(source, {})}
+        self._then = [*self._then_under_way, *self._then]
+        self._news = True

@@ -12,7 +12,7 @@ import numpy as np
 
 from connectors.files import FileSource, is_pipe, why_not_a_file
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.decode.record_ids import holds, id_at
+from connectors.formats.decode.names import holds, id_at
 from connectors.formats.wires.choice import columns_of, wire_for
 from monitor.agent.forget import count
 from monitor.agent.rebaseline import not_there

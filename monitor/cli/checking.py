@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from connectors.build import build_lines_topic, build_rejects_topic, build_source
-from monitor.cli.check.calibrations import calibration_warnings, choice_lines
+from monitor.cli.check.calibrations import calibration_warnings, choice_lines, interval_sentences
 from monitor.cli.check.check import check
-from monitor.cli.check.intervals import interval_sentences
 from monitor.cli.check.text import render
 from monitor.cli.settings import reference_windows, tried_references
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
-from monitor.export.sinks.reports import why_not_writable
+from monitor.export.sinks.reports_file import why_not_writable
 
 
 def check_file(path: str) -> str:

@@ -17,8 +17,8 @@ from monitor.agent.agent import Agent
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
 from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
+from monitor.cli.check.calibrations import interval_sentences
 from monitor.cli.check.check import unmatched_models
-from monitor.cli.check.intervals import interval_sentences
 from monitor.cli.journal import Journal, JournalSinks
 from monitor.cli.outputs import alert_pushers, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads

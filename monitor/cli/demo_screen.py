@@ -27,7 +27,7 @@ from monitor.config.root import Config, FileSourceConfig, Task, listen_address
 from monitor.engine.charting import chart_for
 from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import stacked_svg
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.views import AgentView, SeriesView
 from monitor.reports.window_report import WindowReport
 

@@ -17,7 +17,7 @@ from monitor.cli.answered import Place, active_calibration, chosen, left_out, op
 from monitor.cli.settings import read_references
 from monitor.config.root import Config, Task
 from monitor.engine.calibration import ActiveCalibration
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.window_report import rfc3339
 from monitor.stats.calibration.base import confidence_of
 from monitor.stats.estimate.average_confidence import average_confidence

@@ -11,9 +11,8 @@ from monitor.config.root import Config
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.rules import paces
 from monitor.export.sinks.queued import QueuedSink
-from monitor.export.sinks.rejects import QUEUED_REJECTS, Rejected, RejectWriter
-from monitor.export.sinks.rejects_file import RejectsRetention
-from monitor.export.sinks.reports import QUEUED_REPORTS, ReportWriter
+from monitor.export.sinks.rejects_file import QUEUED_REJECTS, Rejected, RejectsRetention, RejectWriter
+from monitor.export.sinks.reports_file import QUEUED_REPORTS, ReportWriter
 from monitor.reports.views import AgentView
 
 

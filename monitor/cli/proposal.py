@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from monitor.base.records import TaskLayout
-from monitor.config.field_path import parse_field_path
-from monitor.config.mapping import FieldMapping, TimeUnit
+from monitor.config.mapping import FieldMapping, TimeUnit, parse_field_path
 
 _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20

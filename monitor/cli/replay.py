@@ -24,9 +24,10 @@ from monitor.config.root import Config
 from monitor.export.charts.pictures import Alarm
 from monitor.export.charts.svg import stacked_svg
 from monitor.export.page.period import Period
+from monitor.export.sinks.line_file import cannot_write
 from monitor.export.sinks.queued import QueuedSink
-from monitor.export.sinks.rejects import Rejected, RejectWriter
-from monitor.export.sinks.reports import ReportWriter, cannot_write
+from monitor.export.sinks.rejects_file import Rejected, RejectWriter
+from monitor.export.sinks.reports_file import ReportWriter
 from monitor.reports.views import EngineView
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.stats.estimate.hajek import WeightedCounts

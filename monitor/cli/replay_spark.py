@@ -15,7 +15,7 @@ from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.export.page.period import Period
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.views import EngineView, SeriesView
 

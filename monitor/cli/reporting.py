@@ -8,7 +8,7 @@ import msgspec
 
 from monitor.base.errors import ConfigError, SinkError, StoreError
 from monitor.export.page.period import Period, parse_time
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport
 from monitor.store.history import StoreHistory

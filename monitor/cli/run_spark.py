@@ -23,7 +23,7 @@ from monitor.export.page import render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows
 from monitor.export.prometheus.collector import registry
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView, EngineView, SourceView
 from monitor.store.lock import FolderLock

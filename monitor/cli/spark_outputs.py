@@ -15,8 +15,8 @@ from monitor.base.errors import ConfigError, SinkError
 from monitor.base.files import place, put
 from monitor.config.root import Config
 from monitor.export.sinks.destination import FollowedDestination, Mark, Row
-from monitor.export.sinks.rejects import reject_line
-from monitor.export.sinks.reports import cannot_write
+from monitor.export.sinks.line_file import cannot_write
+from monitor.export.sinks.rejects_file import reject_line
 from monitor.reports.views import SinkView
 
 if TYPE_CHECKING:

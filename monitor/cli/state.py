@@ -13,8 +13,7 @@ from monitor.agent.forget import KIND as FORGET
 from monitor.agent.forget import forget
 from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
-from monitor.agent.request_handler import Handler, RequestHandler
-from monitor.agent.requests import RequestFolder
+from monitor.agent.requests import Handler, RequestFolder, RequestHandler
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import ConfigError, StoreError
 from monitor.config.file import load_config

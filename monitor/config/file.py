@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,7 +16,6 @@ from monitor.base.errors import ConfigError
 from monitor.base.registry import TABLES
 from monitor.config.messages import Finding, findings
 from monitor.config.messages import Path as KeyPath
-from monitor.config.paths import resolve_paths
 from monitor.config.root import Config
 
 _MOST_BYTES = 1 << 20  # a configuration is a page; a data file named by mistake must not fill the memory
@@ -262,3 +262,15 @@ def _refuse_old_numbers(node: yaml.Node) -> None:
         )
     if ":" in text:
         raise _refusal(f"{text} is a number to base 60 in YAML: put it in quotes", node)
+
+
+def resolve_paths(config: Config, folder: str | Path) -> Config:
+    """The same configuration, its relative paths taken from `folder`; each section says which keys are files.
+
+    Examples
+    --------
+    >>> config = Config(tasks={"t": {}}, reports={"path": "windows.ndjson"})
+    >>> resolve_paths(config, "/etc/blindsight").reports.path
+    '/etc/blindsight/windows.ndjson'
+    """
+    return config.placed(os.path.abspath(folder))

@@ -1,17 +1,81 @@
-"""The `mapping` of a source: where records with field names of their own keep what we ask for."""
+"""The `mapping` of a source: where records with field names of their own keep what we ask for, by paths."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
 from monitor.base.registry import FORMATS
-from monitor.config.field_path import parse_field_path
 from monitor.config.section import OneOf, Problem, Section, demand, explained
+
+FieldPath = tuple[str | int, ...]
+"""The steps from the record to a field: names of objects' fields, places in arrays."""
+
+_STEP = re.compile(r"""\.?([^.\[\]"\\\s\x00-\x1f]+)|\["([^"\\\x00-\x1f]+)"\]|\[(\d{1,4})\]""")
+
+MISSING: Any = object()
+"""The result of `lookup` if a record has nothing at a path."""
+
+
+def parse_field_path(text: str) -> FieldPath:
+    """The steps of a path.
+
+    Parameters
+    ----------
+    text : str
+        Names with dots between; ``[0]`` is a place in an array, counted from 0; ``["a.b"]`` a name that
+        holds a dot, a bracket or a blank.
+
+    Raises
+    ------
+    ValueError
+        It is none; the message says what is allowed.
+
+    Examples
+    --------
+    >>> parse_field_path('outputs[0].data'), parse_field_path('["a.b"].c')
+    (('outputs', 0, 'data'), ('a.b', 'c'))
+    >>> parse_field_path("a..b")
+    Traceback (most recent call last):
+    ValueError: expected a path such as payload.probs, outputs[0].data or ["a.b"].c, got 'a..b'
+    """
+    steps: list[str | int] = []
+    at = 0
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if found is None or (found[0].startswith(".") != (bool(steps) and found[1] is not None)):
+            break
+        steps.append(int(found[3]) if found[3] is not None else found[1] or found[2])
+        at = found.end()
+    if at < len(text) or not steps or isinstance(steps[0], int):
+        raise ValueError(
+            f'expected a path such as payload.probs, outputs[0].data or ["a.b"].c, got {text[:60]!r}'
+        )
+    return tuple(steps)
+
+
+def lookup(value: object, path: FieldPath) -> Any:
+    """What stands at a path, `MISSING` where nothing does.
+
+    Examples
+    --------
+    >>> lookup({"a": [{"b": 1}]}, ("a", 0, "b")), lookup({"a": 1}, ("a", "b")) is MISSING
+    (1, True)
+    """
+    for step in path:
+        if isinstance(step, str):
+            there = isinstance(value, dict) and step in value
+        else:
+            there = isinstance(value, list) and step < len(value)
+        if not there:
+            return MISSING
+        value = value[step]  # type: ignore[index]
+    return value
+
 
 TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]
 

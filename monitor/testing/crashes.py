@@ -18,8 +18,8 @@ from monitor.base.state_changes import Changes
 from monitor.config.layouts import layouts
 from monitor.engine.engine import EngineSettings
 from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.line_file import rotate
 from monitor.export.sinks.reports_file import ReportsFile
-from monitor.export.sinks.rotation import rotate
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store, StoreReader
 from monitor.testing.lists import KILLED, ListSinks, ListSource, Marker

@@ -103,7 +103,7 @@ def test_a_crash_ends_the_process_at_once_with_nothing_drained(tmp_path: Path) -
     script = tmp_path / "crash.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from monitor.export.sinks.reports import ReportWriter\n"
+        "from monitor.export.sinks.reports_file import ReportWriter\n"
         "from monitor.export.sinks.sinks import AgentSinks, SinkSet\n"
         "from monitor.testing import ListSource, Marker\n"
         "from tests.agent.test_agent import Rigged, records\n"

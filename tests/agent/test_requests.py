@@ -16,8 +16,7 @@ import pytest
 from connectors.formats.decode.decoder import Decoder
 from monitor.agent.agent import Agent, Kept
 from monitor.agent.checkpoints import CheckpointWriter
-from monitor.agent.request_handler import RequestHandler
-from monitor.agent.requests import MOST_BYTES, OperatorRequest, RequestFolder
+from monitor.agent.requests import MOST_BYTES, OperatorRequest, RequestFolder, RequestHandler
 from monitor.agent.resume import resume, tasks_as_json
 from monitor.base.errors import RequestError
 from monitor.base.results import Outcome

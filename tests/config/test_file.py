@@ -10,8 +10,7 @@ import yaml
 
 from monitor.base.errors import ConfigError
 from monitor.base.registry import CHARTS, SOURCES
-from monitor.config.file import config_from, load_config, schema
-from monitor.config.paths import resolve_paths
+from monitor.config.file import config_from, load_config, resolve_paths, schema
 from monitor.config.root import Metric
 
 SCHEMA = schema()

@@ -12,7 +12,7 @@ import pytest
 from monitor import CALIBRATORS, Components, average_confidence
 from monitor.base.results import Estimate
 from monitor.base.source import RawMessages
-from monitor.cli.check.intervals import interval_sentences
+from monitor.cli.check.calibrations import interval_sentences
 from monitor.config.root import Bound
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitor.export.sinks.rotation import files_of
+from monitor.export.sinks.line_file import files_of
 from tests.services.process import PATIENCE_SECONDS
 
 MODELS = ("a", "b", "c", "d")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.export.sinks.rotation import files_of
+from monitor.export.sinks.line_file import files_of
 from monitor.store import Store, StoreReader
 from monitor.testing import CrashPoint, StoredAgent
 from tests.accounting import assert_adds_up

@@ -6,7 +6,7 @@
 scores: those of each model and class are drawn from the likeliest of SPE's eight families, fitted to that
 class's scores. What SPE's method and our code of it can do is seen on `drawn`, where its form is right;
 what is worse on `own` is the form. `contradicted`: fits of a model that its labels contradict
-(`monitor.stats.labelled.spe.misfit`), of which refits publish nothing.
+(`monitor.stats.labelled.spe.checks`), of which refits publish nothing.
 
 Above it, for each model and class the family and its Kolmogorov-Smirnov distance from the scores, the largest
 gap between the two distribution functions: samples of as many scores that are of the family have less than

@@ -22,8 +22,7 @@ from monitor.config.root import Task
 from monitor.engine.labels.tally import Tally, TallyState
 from monitor.reports.views import EngineView
 from monitor.store import Store
-from monitor.store.migrations import from_version_1
-from monitor.store.schema import MIGRATIONS, VERSION
+from monitor.store.schema import MIGRATIONS, VERSION, from_version_1
 from monitor.store.store import FILE
 from tests.nearly import nearly
 from tests.store.kept.make_store import (

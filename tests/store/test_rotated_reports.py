@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from monitor.export.sinks.destination import Mark, Row
 from monitor.export.sinks.follower import ReportFollower
+from monitor.export.sinks.line_file import rotate
 from monitor.export.sinks.reports_file import MARK, ReportsFile
-from monitor.export.sinks.rotation import rotate
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
 

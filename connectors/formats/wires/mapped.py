@@ -1,4 +1,4 @@
-"""Records with somebody else's field names, read by a mapping that is compiled once.
+"""Records with somebody else's field names and times, read by a mapping that is compiled once.
 
 Paths of one step are a `Record` whose fields are renamed, so that they cost nothing. Deeper ones are a
 tree of typed structs that holds what the mapping asks for and nothing else; its columns are picked out
@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from datetime import datetime, timedelta, timezone, tzinfo
 from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -22,12 +24,18 @@ from connectors.formats.messages.explain import explain_text, explain_value, tex
 from connectors.formats.messages.hints import MOST_NAMES
 from connectors.formats.messages.wording import listing, nearest
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, kafka_attributes
-from connectors.formats.wires.mapped_times import time_reader
 from connectors.formats.wires.wire import ERRORS, Outcome
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.source import RawTable
-from monitor.config.field_path import MISSING, FieldPath, lookup, parse_field_path
-from monitor.config.mapping import Constants, FieldMapping
+from monitor.config.mapping import (
+    MISSING,
+    UNITS,
+    Constants,
+    FieldMapping,
+    FieldPath,
+    lookup,
+    parse_field_path,
+)
 
 _TYPES: Mapping[str, Any] = get_type_hints(Record)
 _FIELDS = Record.__struct_fields__
@@ -368,3 +376,44 @@ def _time_in(value: object) -> object:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
+
+
+def time_reader(mapping: FieldMapping) -> Callable[[Any], Any] | None:
+    """What turns a mapped time into one of ours; None where there is nothing to turn.
+
+    What it cannot read it leaves as it is: the decoder says what is wrong with it. A text with an offset
+    keeps its own. Of the hour that a zone has twice in autumn the first is taken.
+
+    Examples
+    --------
+    >>> read = time_reader(FieldMapping(time="t", time_unit="milliseconds", time_zone="+01:00"))
+    >>> read(1500), read("1970-01-01T01:00:02.250"), read("1970-01-01T00:00:00Z"), read("noon")
+    (1.5, 2.25, '1970-01-01T00:00:00Z', 'noon')
+    """
+    per_second, zone = UNITS[mapping.time_unit], _zone(mapping.time_zone)
+    if per_second == 1.0 and zone is None:
+        return None
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            return value if zone is None else _seconds(value, zone)
+        return value / per_second if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+    return read
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    if name is None:
+        return None
+    if name[0] in "+-":
+        ahead = timedelta(hours=int(name[1:3]), minutes=int(name[4:]))
+        return timezone(-ahead if name[0] == "-" else ahead)
+    return ZoneInfo(name)
+
+
+def _seconds(text: str, zone: tzinfo) -> str | float:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return found.replace(tzinfo=zone).timestamp() if found.tzinfo is None else text

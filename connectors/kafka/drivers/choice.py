@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.kafka.drivers.base import Driver
+from connectors.kafka.drivers.connection import with_secrets
 from connectors.kafka.drivers.options import consumer_options
 from connectors.kafka.drivers.python import PythonDriver
-from connectors.kafka.drivers.secrets import with_secrets
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 
 

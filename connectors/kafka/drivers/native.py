@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as NativeError
+from kafka import errors as kafka_errors
 from kafka.errors import KafkaTimeoutError
 
 from connectors.formats.wires.cloudevents import Headers
@@ -24,13 +27,10 @@ from connectors.kafka.drivers.base import (
     Polled,
     PositionGoneError,
     RebalanceListener,
+    partition_of,
 )
 from connectors.kafka.drivers.errors import passes
-from connectors.kafka.drivers.native_errors import GONE, SPOILT, raised, translated
-from connectors.kafka.drivers.native_places import marked, name_at, place
-from connectors.kafka.drivers.native_stats import BrokerStats
-from connectors.kafka.drivers.native_unreadable import end_of_spoilt
-from connectors.kafka.drivers.unreadable import PLACEHOLDER
+from connectors.kafka.drivers.unreadable import PLACEHOLDER, PROBE_SECONDS, end_of_batch
 
 log = logging.getLogger(__name__)
 
@@ -386,3 +386,192 @@ class NativeDriver(Driver):
             self._commit_error = translated(error)
         else:
             self._arrived({name_at(each): each.offset for each in places if each.error is None})
+
+
+def name_at(place: TopicPartition) -> str:
+    """``topic-3``."""
+    return f"{place.topic}-{place.partition}"
+
+
+def place(name: str, position: int | None = None) -> TopicPartition:
+    """The partition of a name, at a position where one is given.
+
+    Examples
+    --------
+    >>> found = place("page-views-3", 40)
+    >>> found.topic, found.partition, found.offset
+    ('page-views', 3, 40)
+    """
+    topic, number = partition_of(name)
+    return TopicPartition(topic, number) if position is None else TopicPartition(topic, number, position)
+
+
+def marked(marks: Mapping[str, CommittedPosition]) -> list[TopicPartition]:
+    """What is to be committed.
+
+    Examples
+    --------
+    >>> [(each.offset, each.metadata) for each in marked({"clicks-0": CommittedPosition(40, "began=7")})]
+    [(40, 'began=7')]
+    """
+    found = []
+    for name, (position, note) in marks.items():
+        topic, number = partition_of(name)
+        found.append(TopicPartition(topic, number, position, note))
+    return found
+
+
+class _Broker(msgspec.Struct):
+    nodeid: int
+    state: str
+
+
+class _Partition(msgspec.Struct):
+    leader: int
+
+
+class _Topic(msgspec.Struct):
+    partitions: dict[str, _Partition] = {}
+
+
+class _Statistics(msgspec.Struct):
+    brokers: dict[str, _Broker] = {}
+    topics: dict[str, _Topic] = {}
+
+
+class BrokerStats:
+    """Which brokers are connected, and which partitions they lead.
+
+    Examples
+    --------
+    >>> feed = BrokerStats()
+    >>> feed.connected({"clicks-0"})  # nothing is known yet, and a broker has just answered
+    True
+    >>> feed.hear('{"brokers": {"one:9092/1": {"nodeid": 1, "state": "UP"},'
+    ...           ' "two:9092/2": {"nodeid": 2, "state": "CONNECT"}},'
+    ...           ' "topics": {"clicks": {"partitions": {"0": {"leader": 1}, "1": {"leader": 2}}}}}')
+    >>> feed.connected({"clicks-0"}), feed.connected({"clicks-0", "clicks-1"}), feed.connected(())
+    (True, False, True)
+    """
+
+    def __init__(self) -> None:
+        self._decode = msgspec.json.Decoder(_Statistics).decode
+        self._heard = False
+        self._up: set[int] = set()
+        self._leaders: dict[str, int] = {}
+
+    def hear(self, statistics: str) -> None:
+        """Take librdkafka's statistics in."""
+        found = self._decode(statistics)
+        self._heard = True
+        self._up = {broker.nodeid for broker in found.brokers.values() if broker.state == "UP"}
+        self._leaders = {
+            f"{topic}-{number}": partition.leader
+            for topic, each in found.topics.items()
+            for number, partition in each.partitions.items()
+        }
+
+    def connected(self, names: Collection[str]) -> bool:
+        """Whether the leaders of these partitions are connected; of none, whether any broker is."""
+        if not self._heard:
+            return True
+        known = [self._leaders[name] for name in names if name in self._leaders]
+        return self._up.issuperset(known) if known else bool(self._up)
+
+
+_LOCAL: dict[int, type[kafka_errors.KafkaError]] = {
+    NativeError._TRANSPORT: kafka_errors.KafkaConnectionError,
+    NativeError._ALL_BROKERS_DOWN: kafka_errors.KafkaConnectionError,
+    NativeError._RESOLVE: kafka_errors.KafkaConnectionError,
+    NativeError._SSL: kafka_errors.KafkaConnectionError,
+    NativeError._DESTROY: kafka_errors.KafkaConnectionError,
+    NativeError._TIMED_OUT: kafka_errors.KafkaTimeoutError,
+    NativeError._TIMED_OUT_QUEUE: kafka_errors.KafkaTimeoutError,
+    NativeError._WAIT_COORD: kafka_errors.KafkaTimeoutError,
+    NativeError._WAIT_CACHE: kafka_errors.KafkaTimeoutError,
+    NativeError._UNKNOWN_TOPIC: kafka_errors.UnknownTopicOrPartitionError,
+    NativeError._UNKNOWN_PARTITION: kafka_errors.UnknownTopicOrPartitionError,
+    NativeError._MAX_POLL_EXCEEDED: kafka_errors.RebalanceInProgressError,
+    NativeError._ASSIGNMENT_LOST: kafka_errors.RebalanceInProgressError,
+    NativeError._STATE: kafka_errors.IllegalGenerationError,
+    NativeError._AUTHENTICATION: kafka_errors.SaslAuthenticationFailedError,
+    NativeError._AUTO_OFFSET_RESET: kafka_errors.OffsetOutOfRangeError,
+    NativeError._LOG_TRUNCATION: kafka_errors.OffsetOutOfRangeError,
+    NativeError._BAD_COMPRESSION: kafka_errors.CorruptRecordError,
+    NativeError._BAD_MSG: kafka_errors.CorruptRecordError,
+    NativeError._INVALID_ARG: kafka_errors.KafkaConfigurationError,
+}
+
+GONE = frozenset(
+    {NativeError._AUTO_OFFSET_RESET, NativeError._LOG_TRUNCATION, NativeError.OFFSET_OUT_OF_RANGE}
+)
+"""Codes of a position at which there are no records."""
+
+SPOILT = frozenset({NativeError._BAD_MSG, NativeError.INVALID_MSG})
+"""Codes of a batch that fails its checksum."""
+
+
+def translated(error: NativeError) -> Exception:
+    """The error of kafka-python that says the same.
+
+    Examples
+    --------
+    >>> translated(NativeError(NativeError._TIMED_OUT))
+    KafkaTimeoutError('Local: Timed out')
+    >>> translated(NativeError(NativeError.TOPIC_AUTHORIZATION_FAILED))
+    TopicAuthorizationFailedError('Broker: Topic authorization failed')
+    """
+    code = error.code()
+    kind = kafka_errors.for_code(code) if code > 0 else _LOCAL.get(code, kafka_errors.KafkaError)
+    found: Exception = kind(error.str())
+    return found
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Raise what confluent-kafka raises in the block as kafka-python's."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translated(error.args[0]) from error
+
+
+def end_of_spoilt(
+    consumer: Consumer, name: str, start: int, high: int, ours: Callable[[], bool]
+) -> int | None:
+    """The offset behind a batch; the consumer is left assigned to this partition alone.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        Nothing else may poll it meanwhile.
+    name : str
+        The partition.
+    start : int
+        The batch's first offset.
+    high : int
+        The end of the log.
+    ours : callable
+        Whether the partition is still ours: it may be taken away meanwhile.
+
+    Returns
+    -------
+    int or None
+        None where the brokers did not answer in time, or the partition is gone.
+    """
+
+    def is_inside(offset: int) -> bool | None:
+        with raised():
+            consumer.assign([place(name, offset)])
+        deadline = time.monotonic() + PROBE_SECONDS
+        while time.monotonic() < deadline and ours():
+            message: Any = consumer.poll(0.2)
+            if message is None or (message.topic(), message.partition()) != partition_of(name):
+                continue
+            if message.error() is None:
+                return False
+            if message.error().code() in SPOILT:
+                return bool(message.offset() == start)
+        return None
+
+    return end_of_batch(is_inside, start, high)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.kafka.drivers.secrets import SECRET_FILES
+from connectors.kafka.drivers.connection import SECRET_FILES
 from monitor.base.errors import ConfigError, MissingExtraError
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from connectors.kafka.drivers.secrets import SECRET_FILES, with_secrets
+from connectors.kafka.drivers.connection import SECRET_FILES, with_secrets
 from monitor.base.errors import ConfigError, SourceError
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 

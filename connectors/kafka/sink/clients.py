@@ -9,9 +9,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import errors as kafka_errors
 from kafka.net.compat import KafkaNetClient
 
-from connectors.kafka.drivers.connection import new_client, why_away
+from connectors.kafka.drivers.connection import new_client, why_away, with_secrets
 from connectors.kafka.drivers.errors import passes
-from connectors.kafka.drivers.secrets import with_secrets
 from monitor.base.errors import SinkError, SourceError
 from monitor.config.root import KafkaSink
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer
 
+from connectors.kafka.drivers.connection import SECRET_FILES
 from connectors.kafka.drivers.options import OBJECTS, REFUSED, check_brokers, check_option, check_secrets
-from connectors.kafka.drivers.secrets import SECRET_FILES
 from monitor.config.root import KafkaSink
 
 _ONCE = "Blindsight sets it, so that nothing is lost and nothing comes twice"

@@ -13,7 +13,7 @@ from connectors.kafka.sink.topic import Message, Topic
 from monitor.base.errors import SinkError
 from monitor.config.root import KafkaSink
 from monitor.export.sinks.destination import Destination, FollowedDestination, Item, Mark, ReportsAfter, Row
-from monitor.export.sinks.rejects import Rejected, reject_line
+from monitor.export.sinks.rejects_file import Rejected, reject_line
 
 MARK = "reports.kafka/"
 """Before the name of a partition: under which the store keeps how far it was written."""

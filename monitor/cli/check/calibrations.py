@@ -1,4 +1,4 @@
-"""The lines of `check` about calibrations: the choice of `auto`, and weak points of the references."""
+"""The lines of `check` about calibrations and references: the choice of `auto`, weak points, no intervals."""
 
 from __future__ import annotations
 
@@ -130,3 +130,35 @@ def _weak_spots(task: Task, reference: Reference) -> Iterator[str]:
             "next to no probability, whatever the scores say (temperature leaves it what the scores "
             "give); give rows of every class"
         )
+
+
+def interval_sentences(tasks: Mapping[str, Task], references: References) -> Iterator[str]:
+    """Where predictive intervals are asked for and cannot be learnt, or not all of them; one a task or model.
+
+    Parameters
+    ----------
+    tasks : mapping of str to Task
+    references : mapping of str to mapping of str to Reference
+        By task and model.
+
+    Examples
+    --------
+    >>> list(interval_sentences({"spam": Task()}, {}))
+    ['tasks.spam.interval: predictive intervals need a labelled reference, and there is none; ...
+    """
+    for name, task in tasks.items():
+        if task.interval != PREDICTIVE:
+            continue
+        known = references.get(name, {})
+        if not known:
+            yield (
+                f"tasks.{name}.interval: predictive intervals need a labelled reference, and there is "
+                "none; intervals include chance alone, and are right only if the confidences are; give "
+                "reference.path"
+            )
+        for model, reference in known.items():
+            found = reference.predictive(task.calibration.reference_method)
+            if found.components is None:
+                from monitor.stats.estimate.predictive_fit import short_sentence
+
+                yield f"tasks.{name}.interval, model {model}: {short_sentence(found.rows)}"

@@ -19,7 +19,7 @@ from monitor.cli.check.warnings import (
     traffic_warnings,
 )
 from monitor.config.root import Config, FalseAlarmBudget, Task
-from monitor.config.traffic import charted_metrics, charted_windows_per_week, window_rows
+from monitor.config.task import charted_metrics, charted_windows_per_week, window_rows
 from monitor.engine.charting import STREAM_BASELINE_WINDOWS, chart_for
 from monitor.stats.charts.limits import DEFAULT_ARL0, checked_arl0, false_alarm_rate
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from monitor.base.registry import COMPARISON_ESTIMATORS
 from monitor.config.root import Bound, Config, Task
-from monitor.config.traffic import CALIBRATION_ERRORS, charted_metrics, window_rows
+from monitor.config.task import CALIBRATION_ERRORS, charted_metrics, window_rows
 from monitor.stats.charts import CHARTS
 
 _DAY = 86_400.0

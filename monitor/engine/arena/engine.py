@@ -20,9 +20,8 @@ from monitor.engine.labels.join import JoinState
 from monitor.engine.report_order import OrderedReport, StreamPosition
 from monitor.engine.windows import ClosedWindow, CountWindow, SeriesName, WindowLogic, WindowState
 from monitor.reports.arena_report import ArenaReport
-from monitor.reports.arena_view import ArenaView
 from monitor.reports.reader import from_json
-from monitor.reports.views import LabelOutcome
+from monitor.reports.views import ArenaView, LabelOutcome
 from monitor.stats.pairwise.standing import standing
 
 

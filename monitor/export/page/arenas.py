@@ -8,7 +8,7 @@ import scipy
 
 from monitor.base.results import Estimate, TooFew
 from monitor.export.page.words import moment, percent, rank_words, table, text
-from monitor.reports.arena_view import ArenaView
+from monitor.reports.views import ArenaView
 from monitor.stats.pairwise.standing import ModelStanding, Standing
 
 _WORDS = {

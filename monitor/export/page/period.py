@@ -13,8 +13,7 @@ from monitor.export.page import assets, models
 from monitor.export.page.arenas import arenas
 from monitor.export.page.words import moment, text
 from monitor.reports.arena_report import ArenaReport
-from monitor.reports.arena_view import ArenaView
-from monitor.reports.views import EngineView, SeriesState, SeriesView
+from monitor.reports.views import ArenaView, EngineView, SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport
 from monitor.stats.estimate.hajek import WeightedCounts
 

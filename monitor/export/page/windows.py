@@ -14,7 +14,7 @@ from monitor.export.charts.pictures import Histories
 from monitor.export.charts.svg import ControlChartData
 from monitor.reports.reader import from_json
 from monitor.reports.window_report import WindowReport, to_json
-from monitor.store.newest import chosen, newest_lines
+from monitor.store.history import chosen, newest_lines
 
 MOST_WINDOWS = 500
 """Of a series in one chart: a window a pixel on a phone, and no more than a few milliseconds to read."""
@@ -28,7 +28,7 @@ class Windows(Protocol):
     """Gives the newest windows of a series as lines of the reports, oldest first. Called from any thread."""
 
     def newest(self, series: Series, most: int) -> list[bytes]:
-        """See `monitor.store.newest.newest_lines`."""
+        """See `monitor.store.history.newest_lines`."""
 
 
 class StoredWindows:

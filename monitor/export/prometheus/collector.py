@@ -27,10 +27,9 @@ from monitor.base.names import AVERAGE_CONFIDENCE
 from monitor.base.records import RejectReason
 from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
-from monitor.export.prometheus.arena_rows import arena_rows
 from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
 from monitor.export.prometheus.families import FAMILIES
-from monitor.export.prometheus.rows import Row, known, rank_rows, text
+from monitor.export.prometheus.rows import Row, arena_rows, known, rank_rows, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 

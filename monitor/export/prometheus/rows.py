@@ -1,10 +1,16 @@
-"""Samples on their way into metric families, and what every one of them must be fit for."""
+"""Rows of metric families, and the exported metrics of arenas."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
+from monitor.base.results import Unknown
+from monitor.reports.arena_report import ESTIMATOR, METRIC
+from monitor.reports.views import ArenaView
+from monitor.reports.window_report import finite
 from monitor.stats.pairwise.ranking import RankInterval
+from monitor.stats.pairwise.standing import Standing
 
 Row = tuple[str, dict[str, str], float]
 """Key in `FAMILIES`, labels, value. A histogram's key has the part of it behind a colon: `…:bucket`."""
@@ -29,3 +35,35 @@ def rank_rows(
         if ends is not None:
             found += [(f"{key}_best", labels, ends.best), (f"{key}_worst", labels, ends.worst)]
     return found
+
+
+def arena_rows(arenas: Iterable[ArenaView]) -> Iterator[Row]:
+    """Counts from the start, coefficients and ranks from the first closed window on."""
+    for arena in arenas:
+        who = {"task": text(arena.task)}
+        yield "comparisons", who, arena.comparisons
+        yield "comparisons_pending", who, arena.pending
+        yield "comparison_duplicates", who, arena.duplicates
+        yield "arena_windows_closed", who, arena.windows_closed
+        yield from known("arena_window_end_timestamp_seconds", who, arena.window_end_time)
+        if arena.standing is not None:
+            yield from _standing_rows(who, arena.standing)
+
+
+def _standing_rows(who: dict[str, str], standing: Standing) -> Iterator[Row]:
+    for verdict, count in standing.comparisons.items():
+        yield "arena_comparisons", {**who, "verdict": verdict}, count
+    if standing.effective_comparisons:
+        yield "arena_judge_weight_ratio", who, standing.judge_weight
+        yield "arena_effective_comparisons", who, standing.effective_comparisons
+    for one in standing.models:
+        labels = {**who, "model": text(one.model)}
+        found = finite(one.coefficient)
+        if isinstance(found, Unknown):
+            yield "arena_unknown", {**labels, "reason": text(found.reason)}, 1
+            continue
+        yield "arena_coefficient", labels, found.value
+        yield "arena_coefficient_lower", labels, found.lower
+        yield "arena_coefficient_upper", labels, found.upper
+        named = {**labels, "metric": METRIC, "estimator": ESTIMATOR}
+        yield from rank_rows(named, one.rank, one.rank_chi_square)

@@ -9,7 +9,7 @@ from monitor.base.records import Chunk
 from monitor.export.sinks.destination import CLOSE_SECONDS
 from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.queued import QueuedSink
-from monitor.export.sinks.rejects import Rejected
+from monitor.export.sinks.rejects_file import Rejected
 from monitor.reports.views import SinkView
 from monitor.reports.window_report import WindowReport, to_json
 

@@ -10,7 +10,7 @@ from monitor.cli.check.check import ChartRate, check, unmatched_models
 from monitor.cli.check.text import render
 from monitor.config.file import config_from, load_config
 from monitor.config.root import ChartConfig, Config, Task
-from monitor.config.traffic import charted_metrics, window_rows
+from monitor.config.task import charted_metrics, window_rows
 from monitor.engine.charting import chart_from_config
 from monitor.engine.judge import Judge, JudgeSettings
 

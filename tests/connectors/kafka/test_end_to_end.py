@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 
 from monitor.cli.daemon import Daemon
-from monitor.config.file import config_from
-from monitor.config.paths import resolve_paths
+from monitor.config.file import config_from, resolve_paths
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, Metrics, configuration, read_windows
 from tests.services.kafka_broker import KafkaBroker

@@ -11,17 +11,16 @@ from kafka import KafkaProducer
 from connectors.build import build_lines_topic
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.choice import checked_options
-from connectors.kafka.drivers.connection import why_away
+from connectors.kafka.drivers.connection import why_away, with_secrets
 from connectors.kafka.drivers.options import consumer_options
-from connectors.kafka.drivers.secrets import with_secrets
 from connectors.kafka.sink.clients import make
 from connectors.kafka.sink.producer_options import producer_options, tail_options
 from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
-from monitor.config.paths import resolve_paths
+from monitor.config.file import resolve_paths
 from monitor.config.root import Config, KafkaSink
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from monitor.export.sinks.queued import QueuedSink
-from monitor.export.sinks.reports import QUEUED_REPORTS
+from monitor.export.sinks.reports_file import QUEUED_REPORTS
 from tests.services.authority import OPENSSL, Authority
 from tests.services.guarded_broker import GUARDS, PASSWORD, USER, Guard, GuardedBroker, client_options
 from tests.services.kafka_reading import JOIN_FAST, Reader

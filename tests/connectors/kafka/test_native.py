@@ -15,8 +15,7 @@ from kafka import errors as kafka_errors
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.choice import checked_options
 from connectors.kafka.drivers.errors import explain, passes
-from connectors.kafka.drivers.native import NativeDriver
-from connectors.kafka.drivers.native_errors import translated
+from connectors.kafka.drivers.native import NativeDriver, translated
 from connectors.kafka.drivers.native_options import OURS, PROPERTIES, REFUSED, native_options
 from connectors.kafka.drivers.options import DEFAULTS
 from connectors.kafka.drivers.options import REFUSED as REFUSED_ANYWAY

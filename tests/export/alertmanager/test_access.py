@@ -17,8 +17,7 @@ import pytest
 
 from monitor.base.errors import ConfigError, SinkError
 from monitor.config.alertmanager import Alertmanager
-from monitor.config.file import config_from
-from monitor.config.paths import resolve_paths
+from monitor.config.file import config_from, resolve_paths
 from monitor.export.alertmanager.access import Access
 from monitor.export.alertmanager.holding import BREACHED
 from tests.daemon import DaemonProcess, configuration

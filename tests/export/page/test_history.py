@@ -27,7 +27,7 @@ from monitor.export.page.windows import RecentWindows, StoredWindows, Windows, h
 from monitor.reports.views import AgentView, MetricEstimate
 from monitor.reports.window_report import WindowReport, to_json
 from monitor.store import Store
-from monitor.store.newest import newest_lines
+from monitor.store.history import newest_lines
 from monitor.store.store import FILE
 from tests.streams import Rig, answers, task
 

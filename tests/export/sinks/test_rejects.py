@@ -10,7 +10,7 @@ import pytest
 
 from monitor.base.errors import SinkError
 from monitor.base.records import Reject, RejectReason
-from monitor.export.sinks.rejects import RejectWriter
+from monitor.export.sinks.rejects_file import RejectWriter
 from tests.services.process import PATIENCE_SECONDS
 
 

@@ -12,8 +12,7 @@ import pytest
 from monitor.agent.forget import RecordsOf
 from monitor.base.errors import SinkError
 from monitor.base.records import Reject, RejectReason
-from monitor.export.sinks.rejects import RejectWriter
-from monitor.export.sinks.rejects_file import RejectsRetention, previous, remove_lines
+from monitor.export.sinks.rejects_file import RejectsRetention, RejectWriter, previous, remove_lines
 from monitor.reports.window_report import rfc3339
 from tests.daemon import read_windows
 from tests.services.process import PATIENCE_SECONDS, wait_until

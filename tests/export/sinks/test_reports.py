@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from monitor.base.errors import SinkError
-from monitor.export.sinks.rejects import RejectWriter
-from monitor.export.sinks.reports import ReportWriter, cannot_write, why_not_writable
+from monitor.export.sinks.line_file import cannot_write
+from monitor.export.sinks.rejects_file import RejectWriter
+from monitor.export.sinks.reports_file import ReportWriter, why_not_writable
 from tests.services.process import PATIENCE_SECONDS
 
 
@@ -186,7 +187,7 @@ def test_a_caller_that_may_wait_gets_room_once_there_is_some(full_disk: Path) ->
 PARTIAL_WRITE = """
 import resource, sys, time
 from pathlib import Path
-from monitor.export.sinks.reports import ReportWriter
+from monitor.export.sinks.reports_file import ReportWriter
 path = Path(sys.argv[1])
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
 writer = ReportWriter(str(path))

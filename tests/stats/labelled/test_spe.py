@@ -13,8 +13,8 @@ from monitor.base.records import Floats, Ints
 from monitor.base.results import Reason
 from monitor.engine.refit.fit import refit
 from monitor.stats.labelled.spe import FAMILIES, PerformanceCurve, Threshold
+from monitor.stats.labelled.spe.checks import labels_z
 from monitor.stats.labelled.spe.curves import Rates
-from monitor.stats.labelled.spe.misfit import labels_z
 from monitor.stats.labelled.spe.mixture import Points, allotted
 from tests.engine.refit.jobs import job
 from tests.nearly import nearly

@@ -1,10 +1,13 @@
-"""Checks of SPE's settings and questions."""
+"""Checks of SPE's settings and questions, and of its class probabilities against the labels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from monitor.base.records import Floats
 from monitor.stats.labelled.spe.families import FAMILIES
 
 _Choice = TypeVar("_Choice", bound=str)
@@ -51,3 +54,49 @@ def checked_families(names: Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         checked_choice("families", name, tuple(FAMILIES))
     return tuple(dict.fromkeys(names))
+
+
+LIMIT = 3.0
+"""Standard deviations beyond which a fit is flagged (`Reason.CONTRADICTED`); a right fit passes that in less
+than one case of a hundred."""
+
+_SURE = 1e-12
+
+
+def labels_z(chance: Floats, positive: Floats) -> float:
+    """Spiegelhalter's z of labels under class probabilities: standard normal where those are right.
+
+    Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p(1 − p), which compares the squared error of the probabilities with
+    the one that they themselves expect; it is large where rows that were sure turn out otherwise. A mixture
+    rests on far more unlabelled rows than labels, so that labels hardly move it and may well contradict it:
+    then the scores of a class are not of the shape that was assumed. It sees that only where labels are many
+    enough to meet such rows; a small z is no proof.
+
+    Parameters
+    ----------
+    chance : (n,) float64
+        Of the positive class, labels aside.
+    positive : (n,) float64
+        1 where the label is the positive class, else 0.
+
+    Returns
+    -------
+    float
+        0 where every probability is one half, or there is no row.
+
+    References
+    ----------
+    D. J. Spiegelhalter, *Probabilistic prediction in patient management and clinical trials*, Statistics in
+    Medicine 5 (1986).
+
+    Examples
+    --------
+    >>> round(labels_z(np.full(100, 0.9), np.r_[np.ones(90), np.zeros(10)]), 6)
+    0.0
+    >>> round(labels_z(np.full(100, 0.9), np.r_[np.ones(75), np.zeros(25)]), 2)
+    5.0
+    """
+    p = np.clip(chance, _SURE, 1.0 - _SURE)
+    lean = 1.0 - 2.0 * p
+    spread = float(np.sqrt((lean * lean * p * (1.0 - p)).sum()))
+    return float(((positive - p) * lean).sum()) / spread if spread > 0 else 0.0

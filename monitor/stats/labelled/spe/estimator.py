@@ -65,7 +65,7 @@ class SPE(LabelEstimator):
     they are few beside the unlabelled rows. On seven toxicity classifiers it is 9 points off with 20 labels
     (`tests/fidelity/SCOREBOARD.md`), and 1.5 on scores of the likeliest families there
     (`python -m tests.fidelity.spe_form`). Labels that lie too far from it are flagged ("labels contradict the
-    fit", `details["labels_z"]`: see `monitor.stats.labelled.spe.misfit`), there 56 to 86 % of the models;
+    fit", `details["labels_z"]`: see `monitor.stats.labelled.spe.checks`), there 56 to 86 % of the models;
     refits then give `Unknown` for those (`contradicted`). That no labels contradict it is no proof. Of
     scores that are of the families, the AUROC's intervals of 95 % hold 86 to 94 %
     (`python -m tests.fidelity.spe_digits`). Rows may be picked for labelling by their score, since the fit is
@@ -269,7 +269,7 @@ class SPE(LabelEstimator):
         return fit.predict(checked_scores(given[:, None] if given.ndim == 2 else given, 1, data.classes))
 
     def contradicted(self, model: int = 0) -> bool:
-        """Whether labels lie too far from the model's mixture; see `monitor.stats.labelled.spe.misfit`.
+        """Whether labels lie too far from the model's mixture; see `monitor.stats.labelled.spe.checks`.
 
         Parameters
         ----------

@@ -14,9 +14,9 @@ from monitor.base.results import Reason, Unknown
 from monitor.stats.labelled.base import Fitted
 from monitor.stats.labelled.inputs import Bools, LabelledScores
 from monitor.stats.labelled.posterior import PosteriorEstimator
+from monitor.stats.labelled.spe.checks import LIMIT, labels_z
 from monitor.stats.labelled.spe.curves import Rates
 from monitor.stats.labelled.spe.families import DensityFamily
-from monitor.stats.labelled.spe.misfit import LIMIT, labels_z
 from monitor.stats.labelled.spe.mixture import MixtureFit, fit_mixture
 
 Scope = Literal["population", "sample"]
