@@ -15,7 +15,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import TaskLayout
 from monitor.cli.doctor import RECORDS, examine_sources
 from monitor.cli.proposal import propose
-from tests.daemon import command, write_configuration
+from tests.daemon import command_here, write_configuration
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.redis_server import RedisServer
 
@@ -236,7 +236,7 @@ def test_exit_codes_and_what_is_not_looked_at(tmp_path: Path) -> None:
 
 
 def outcome(*arguments: Any) -> tuple[int, str]:
-    done = command(*map(str, arguments))
+    done = command_here(*map(str, arguments))
     return done.returncode, done.stdout + done.stderr
 
 

@@ -18,7 +18,7 @@ from monitor.base.results import Estimate
 from monitor.cli.labels_ask import ask
 from monitor.cli.replay import replay
 from monitor.stats.estimate.hajek import hajek, weighted_counts
-from tests.daemon import command, configuration, ndjson, read_windows, write_configuration
+from tests.daemon import command_here, configuration, ndjson, read_windows, write_configuration
 from tests.streams import answers
 
 Record = dict[str, Any]
@@ -210,13 +210,13 @@ def test_files_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 def test_the_command_prints_lines_and_says_what_they_bring(tmp_path: Path) -> None:
     words = ("labels", "ask", config(tmp_path), file(tmp_path, stream()), "-n", "7")
-    printed = command(*words)
+    printed = command_here(*words)
     assert (printed.returncode, len(printed.stdout.splitlines())) == (0, 7)
     assert printed.stderr.startswith("t, erm: 7 of 300 answers. ")
     out = tmp_path / "to-label.ndjson"
-    assert command(*words, "--out", out).stdout == ""
+    assert command_here(*words, "--out", out).stdout == ""
     assert out.read_text() == printed.stdout
-    again = command(*words, "--out", out)
+    again = command_here(*words, "--out", out)
     assert again.returncode == 2
     assert again.stderr == f"blindsight: --out: {out} exists, and may contain labels; give another path\n"
 

@@ -16,7 +16,7 @@ from monitor.cli.daemon import Daemon
 from monitor.cli.replay import replay
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
-from tests.daemon import command, configuration, ndjson, read_windows, write_configuration
+from tests.daemon import command_here, configuration, ndjson, read_windows, write_configuration
 from tests.streams import Record, Rig, answers, task
 
 WINDOW = 50
@@ -58,7 +58,7 @@ def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_pat
         "chart": {"arl0": {"false_alarms_per_week": 64.512}},
     }
     path = write_configuration(tmp_path, configuration(task=given))
-    told = command("check", path)
+    told = command_here("check", path)
     assert (
         "t: 64.512 a week, groups included, divided among 3,226 windows a week: an ARL0 of 50" in told.stdout
     )
@@ -88,7 +88,7 @@ def test_check_prints_what_every_chart_adds_to_the_week(tmp_path: Path, kind: st
         "models": {"a": {"answers_per_day": 10_000}},
         "chart": {"kind": kind, "arl0": 200},
     }
-    told = command("check", write_configuration(tmp_path, configuration(task=given)))
+    told = command_here("check", write_configuration(tmp_path, configuration(task=given)))
     assert told.stdout.count("3.5 a week (100 windows a day)") == 2, told.stdout
     assert "All charts together: 7 a week." in told.stdout
 
@@ -113,7 +113,7 @@ def labelled(rows: int, seed: int = 4, **more: Any) -> list[Record]:
 
 def test_a_reference_too_short_for_the_promise_is_refused_with_what_it_can_promise(tmp_path: Path) -> None:
     path = referenced(tmp_path, labelled(600))
-    told = command("check", path)
+    told = command_here("check", path)
     assert told.returncode == 2
     assert "tasks.t.reference, model erm: arl0: got 150, but with 6 reference windows the rules we1, we4" in (
         told.stderr
@@ -163,7 +163,7 @@ def test_a_stream_baseline_too_short_takes_as_many_windows_again_and_says_whose(
 
 def test_a_reference_of_30_rows_is_refused_with_what_to_do(tmp_path: Path) -> None:
     path = referenced(tmp_path, labelled(30), calibration={"method": "platt"}, chart={"arl0": 370})
-    told = command("check", path)
+    told = command_here("check", path)
     assert told.returncode == 2
     assert told.stderr == (
         "blindsight: tasks.t.chart: reference: got 0 windows for a control chart, which needs at least 5 (20 "
@@ -175,7 +175,7 @@ def test_a_reference_of_30_rows_is_refused_with_what_to_do(tmp_path: Path) -> No
 def test_a_reference_of_one_class_is_refused_with_what_to_do(tmp_path: Path, method: str) -> None:
     records = [record | {"label": "ok"} for record in labelled(1000)]
     path = referenced(tmp_path, records, calibration={"method": method}, chart={"arl0": 370})
-    told = command("check", path)
+    told = command_here("check", path)
     assert told.returncode == 2
     assert f"{method} calibration needs at least two different outcomes, got 1,000 rows" in told.stderr
     assert "with only the label ok;" in told.stderr
@@ -223,4 +223,4 @@ def test_classes_the_wrong_way_round_are_refused_with_that_sentence(tmp_path: Pa
     path = referenced(tmp_path, turned, calibration={"method": "isotonic"}, chart={"arl0": 370})
     with pytest.raises(ConfigError, match="in reverse order"):
         Daemon(load_config(str(path)))
-    assert command("check", path).returncode == 2
+    assert command_here("check", path).returncode == 2

@@ -12,7 +12,7 @@ from monitor.base.records import Floats, Ints
 from monitor.cli.check.calibrations import calibration_warnings, choice_lines, refuse_one_class
 from monitor.config.root import Task
 from monitor.engine.reference import Reference
-from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.daemon import command_here, configuration, ndjson, write_configuration
 
 
 def reference(scores: Floats, labels: Ints) -> Reference:
@@ -115,7 +115,7 @@ def test_check_prints_it(tmp_path: Path, method: str, told: bool) -> None:
     ]
     (tmp_path / "ref.ndjson").write_bytes(ndjson(rows))
     task = {"reference": {"path": "ref.ndjson"}, "calibration": {"method": method}}
-    done = command("check", write_configuration(tmp_path, configuration(task=task)))
+    done = command_here("check", write_configuration(tmp_path, configuration(task=task)))
     assert done.returncode == 0, done.stderr
     heading = "Calibrations that auto takes:\n  t, erm: calibration temperature; log loss"
     assert (heading in done.stdout) == told

@@ -14,7 +14,7 @@ from monitor.export.charts.pictures import MOST_KEPT
 from monitor.export.page.period import Period
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
-from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.services.browser import Browser
 from tests.streams import Rig, answers, task
 
@@ -121,10 +121,10 @@ def test_the_command_writes_it_from_a_store_that_is_in_use(store: Path, tmp_path
     out = tmp_path / "report.html"
     holder = Store(store)
     try:
-        done = command("report", store, "--out", out, "--until", "2023-11-14T23:00:00+01:00")
+        done = command_here("report", store, "--out", out, "--until", "2023-11-14T23:00:00+01:00")
         assert (done.returncode, done.stderr) == (0, "")
         assert "No window closed in this period." in out.read_text()
-        done = command("report", store, "--out", out, "--since", "2023-11-14", "--until", "2023-11-15")
+        done = command_here("report", store, "--out", out, "--since", "2023-11-14", "--until", "2023-11-15")
         assert done.stdout.split() == [str(out) + ":", "from", "40", "lines", "of", "the", "store."]
     finally:
         holder.close()
@@ -141,7 +141,7 @@ def test_the_command_writes_it_from_a_store_that_is_in_use(store: Path, tmp_path
 def test_a_period_that_is_none_is_refused(
     store: Path, tmp_path: Path, arguments: list[str], code: int, said: str
 ) -> None:
-    done = command("report", store, "--out", tmp_path / "report.html", *arguments)
+    done = command_here("report", store, "--out", tmp_path / "report.html", *arguments)
     assert done.returncode == code
     assert said in done.stderr
     assert not (tmp_path / "report.html").exists()
@@ -150,16 +150,16 @@ def test_a_period_that_is_none_is_refused(
 def test_a_store_that_is_not_there_and_a_file_that_cannot_be_written_are_said(
     store: Path, tmp_path: Path
 ) -> None:
-    done = command("report", tmp_path / "nowhere", "--out", tmp_path / "report.html")
+    done = command_here("report", tmp_path / "nowhere", "--out", tmp_path / "report.html")
     assert (done.returncode, "there is no store" in done.stderr) == (1, True)
-    done = command("report", store, "--out", tmp_path)
+    done = command_here("report", store, "--out", tmp_path)
     assert (done.returncode, str(tmp_path) in done.stderr) == (1, True)
 
 
 def test_a_replay_writes_it_too_with_what_its_labels_said(tmp_path: Path) -> None:
     (tmp_path / "in.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 1200, labelled=True)))
     config = write_configuration(tmp_path, configuration())
-    done = command("replay", config, tmp_path / "in.ndjson", "--out", tmp_path / "out")
+    done = command_here("replay", config, tmp_path / "in.ndjson", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "12 windows from 2023-11-14 22:13:20 UTC" in words(page)
