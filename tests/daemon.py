@@ -59,9 +59,11 @@ def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.
     """
     words = ["blindsight", *map(str, arguments)]
     out, err, code = io.StringIO(), io.StringIO(), 0
-    with chdir(cwd or Path()), redirect_stdout(out), redirect_stderr(err), patch.object(sys, "argv", words):
+    environment = patch.dict(os.environ, _environment())
+    with environment, patch.object(sys, "argv", words), chdir(cwd or Path()):
         try:
-            main._command()
+            with redirect_stdout(out), redirect_stderr(err):
+                main._command()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else bool(end.code)
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())

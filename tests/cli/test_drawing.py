@@ -12,7 +12,7 @@ import pytest
 from monitor.base.errors import ConfigError
 from monitor.cli.drawing import asked_for
 from monitor.stats.labelled.active_testing import expected_error, lure_weights
-from tests.daemon import DaemonProcess, command, configuration, ndjson, read_windows, write_configuration
+from tests.daemon import DaemonProcess, command_here, configuration, ndjson, read_windows, write_configuration
 from tests.engine.turns import BEGIN, MODELS, N, lure, requests, wrong
 from tests.streams import Record
 
@@ -243,9 +243,9 @@ def test_from_the_command_to_the_scrape(tmp_path: Path) -> None:
     answers, name = file(tmp_path, records, "answers.ndjson"), config(tmp_path)
     base = ("labels", "ask", name, answers, "--for", FOR)
     first = tmp_path / "first.ndjson"
-    assert command(*base, "-n", "25", "--out", first).returncode == 0
+    assert command_here(*base, "-n", "25", "--out", first).returncode == 0
     done = file(tmp_path, filled([json.loads(x) for x in first.read_text().splitlines()], truth), "1.ndjson")
-    second = command(*base, "-n", "25", "--continue", done)
+    second = command_here(*base, "-n", "25", "--continue", done)
     assert second.stderr.startswith("t: draws 26 to 50 of the round ")
     lines = [json.loads(x) for x in [*done.read_text().splitlines(), *second.stdout.splitlines()]]
     labels = filled(lines, truth)
@@ -254,7 +254,7 @@ def test_from_the_command_to_the_scrape(tmp_path: Path) -> None:
     expected = {model: lure(labels, wrong(records, truth, model), records) for model in MODELS}
 
     whole = file(tmp_path, [*records, *labels, *more])
-    assert command("replay", name, whole, "--out", tmp_path / "out").returncode == 0
+    assert command_here("replay", name, whole, "--out", tmp_path / "out").returncode == 0
     windows = {w["model"]: w for w in read_windows(tmp_path / "out" / "windows.ndjson")}  # the newest
     for model in MODELS:
         [found] = [each for each in windows[model]["estimates"] if each["estimator"] == FOR]

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.base.errors import ConfigError
 from monitor.engine.reference import FEWEST_IN_ORDER, Reference, refuse_reversed_classes
-from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.daemon import command_here, configuration, ndjson, write_configuration
 from tests.streams import answers
 
 
@@ -100,7 +100,7 @@ def test_every_command_refuses_it(tmp_path: Path, name: str) -> None:
     config = configuration(task=task, sources=[{"kind": "file", "path": "in.ndjson"}])
     path = write_configuration(tmp_path, config)
     more = [tmp_path / "in.ndjson", "--out", tmp_path / "out"] if name == "replay" else []
-    done = command(name, path, *more)
+    done = command_here(name, path, *more)
     assert done.returncode == 2
     assert done.stderr.startswith("blindsight: tasks.t.classes: [bad, ok] seems to be in reverse order: of")
     assert not (tmp_path / "out").exists()

@@ -15,7 +15,7 @@ from monitor.cli.main import app
 from monitor.config.root import Config
 from monitor.export.prometheus.families import FAMILIES
 from monitor.export.rules import Alert, Format, Pace, RuleSettings, paces, rendered, rule_groups
-from tests.daemon import command, write_configuration
+from tests.daemon import command_here, write_configuration
 
 ROOT = Path(__file__).parents[3]
 RUNBOOKS = ROOT / "deploy" / "runbooks"
@@ -51,7 +51,7 @@ def exported() -> set[str]:
 
 @pytest.mark.parametrize("form", list(Format))
 def test_what_ships_is_what_the_command_prints(form: Format) -> None:
-    done = command("rules", "--format", form.value)
+    done = command_here("rules", "--format", form.value)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (ROOT / "deploy" / "prometheus" / form.file).read_text(encoding="utf-8")
 
@@ -262,7 +262,7 @@ def test_rules_of_a_configuration_are_written_to_a_folder(tmp_path: Path) -> Non
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = command("rules", "--out", tmp_path / "file")
+    done = command_here("rules", "--out", tmp_path / "file")
     assert done.returncode == 2
     assert done.stderr == (
         f"blindsight: --out: {tmp_path}/file/blindsight.rules.yaml cannot be written (File exists); "
@@ -272,6 +272,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_wrong_configuration_is_refused(tmp_path: Path) -> None:
     config = write_configuration(tmp_path, {"tasks": {"t": {"windw": {}}}})
-    done = command("rules", config)
+    done = command_here("rules", config)
     assert done.returncode == 2
     assert "windw" in done.stderr
