@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pydantic import Field
 
 from connectors.build import build_inputs
@@ -18,12 +19,14 @@ from monitor import CALIBRATIONS, CALIBRATORS, CHARTS, ESTIMATORS
 from monitor.base import registry
 from monitor.base.errors import MissingExtraError
 from monitor.base.records import Floats, Ints
+from monitor.base.results import Estimate
 from monitor.base.source import EndOfSource, Raw, RawBlock, Source
 from monitor.cli.doctor import examine_sources
 from monitor.cli.settings import read_references, refuse_missing_extras
 from monitor.config.file import config_from, schema
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.sources import SourceSection
+from monitor.engine.reference import Reference
 from monitor.engine.refit.fit import refit
 from monitor.export.prometheus.families import FAMILIES, MetricFamily
 from monitor.reports.views import AgentView
@@ -41,6 +44,21 @@ class Boldest(Ensemble):
     """The mean of the models, under a name of its own."""
 
     tag = "boldest"
+
+
+@dataclass(frozen=True, slots=True)
+class Unmoved:
+    """Expects what was right in the reference."""
+
+    right: float
+    is_share: ClassVar[bool] = True
+
+    @classmethod
+    def fit(cls, confidence: Floats, correct: NDArray[np.bool_]) -> Unmoved:
+        return cls(float(correct.mean()))
+
+    def estimate(self, confidence: Floats, level: float) -> Estimate:
+        return Estimate(self.right, 0.0, 1.0, level, len(confidence))
 
 
 @dataclass(frozen=True)
@@ -134,6 +152,23 @@ def test_an_estimator_that_uses_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "| `boldest` | the boldest of all |" in kinds_page()
     assert "boldest: the boldest of all." in str(schema())
     assert ESTIMATORS["boldest"] is Boldest
+
+
+def test_an_estimator_that_is_fitted_on_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = registry.EstimatorEntry("tests.test_registry:Unmoved", "the reference's", "reference")
+    monkeypatch.setitem(registry.ESTIMATORS, "unmoved", line)
+    rng = np.random.default_rng(4)
+    scores = np.column_stack((1 - (p := rng.random(200)), p))
+    predicted = (p > 0.5).astype(np.int64)
+    labels = (rng.random(200) < p).astype(np.int64)
+    known = Reference(scores, predicted, labels, np.arange(200.0), "", {})
+    settings = task(estimators=["average_confidence", "unmoved"], models={"erm": {}})
+    reports = Rig(settings, references={"t": {"erm": known}}).feed(records())
+    found = [each.result for report in reports for each in report.estimates if each.estimator == "unmoved"]
+    assert [result.value for result in found if isinstance(result, Estimate)] == [
+        pytest.approx((predicted == labels).mean())
+    ] * len(reports)
+    assert "| `unmoved` | the reference's |" in kinds_page()
 
 
 def test_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:

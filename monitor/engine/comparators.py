@@ -1,17 +1,22 @@
-"""DoC-Feat, ATC and NannyML's band in a series: what is fitted on its model's labelled reference."""
+"""Estimators in a series that are fitted on its model's labelled reference: DoC-Feat, ATC, NannyML's band.
+
+A class of the table is fitted on confidences and on who was right, keeps numbers, and tells the accuracy; a
+function takes an estimate of any metric, and what a labelled row adds to the realised one.
+"""
 
 from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
+from typing import Any
 
 import msgspec
 import numpy as np
 import scipy
 
 from monitor.base.records import Floats
-from monitor.base.registry import COMPARISON_ESTIMATORS
+from monitor.base.registry import COMPARISON_ESTIMATORS, Classes
 from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.config.root import Task
 from monitor.engine.evaluate import Evaluation
@@ -19,11 +24,11 @@ from monitor.engine.reference import Reference
 from monitor.reports.views import MetricEstimate
 from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import Calibration, confidence_of
-from monitor.stats.estimate.atc import ATC
-from monitor.stats.estimate.cbpe_sem import cbpe_sem, labelled_row_sd
+from monitor.stats.estimate.cbpe_sem import labelled_row_sd
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
-from monitor.stats.estimate.doc import DoCFeat
 from monitor.stats.estimate.poisson_binomial import trim
+
+_CODE: Classes[Any] = Classes(COMPARISON_ESTIMATORS)
 
 
 class ComparisonFits(msgspec.Struct, frozen=True):
@@ -38,11 +43,14 @@ class ComparisonFits(msgspec.Struct, frozen=True):
     row_sd : mapping of str to float
         By metric, what one labelled row adds to the realised metric; a metric that the reference leaves
         undefined is missing.
+    others : mapping of str to float
+        What other estimators keep, by the names of their fields.
     """
 
     bias: float
     threshold: float
     row_sd: dict[str, float]
+    others: dict[str, float] = {}
 
     @classmethod
     def of(cls, reference: Reference, calibration: Calibration, task: Task) -> ComparisonFits:
@@ -58,8 +66,17 @@ class ComparisonFits(msgspec.Struct, frozen=True):
         """
         confidence = _confidence(reference, calibration)
         correct = reference.labels == reference.predicted
-        doc, atc = DoCFeat.fit(confidence, correct), ATC.fit(confidence, correct)
-        return cls(doc.bias, atc.threshold, _row_sds(reference, task))
+        numbers: dict[str, float] = {}
+        for code in _CODE.values():
+            if isinstance(code, type):
+                numbers |= asdict(code.fit(confidence, correct))  # type: ignore[attr-defined]
+        bias, threshold = numbers.pop("bias"), numbers.pop("threshold")
+        return cls(bias, threshold, _row_sds(reference, task), numbers)
+
+    def fitted(self, code: Any) -> Any:
+        """An estimator of this class, as it was fitted."""
+        kept = {"bias": self.bias, "threshold": self.threshold, **self.others}
+        return code(**{each.name: kept[each.name] for each in fields(code)})
 
 
 class ComparisonEstimators:
@@ -102,7 +119,7 @@ class ComparisonEstimators:
         """What they say of a window: DoC-Feat and ATC of the accuracy, the band of each metric it knows."""
         found = []
         for tag in self._tags:
-            metrics = CLASSIFICATION_METRICS if tag == "cbpe_sem" else ("accuracy",)
+            metrics = ("accuracy",) if isinstance(_CODE[tag], type) else CLASSIFICATION_METRICS
             found += [
                 MetricEstimate(metric, tag, self._estimate(tag, metric, evaluation))
                 for metric in evaluation.estimates
@@ -119,7 +136,7 @@ class ComparisonEstimators:
         row_sd, counts = dict(evaluation.row_sd), None
         if isinstance(result, Estimate):
             counts = trim(scipy.stats.binom.pmf(np.arange(result.n + 1), result.n, result.value))
-            if tag == "atc":
+            if _CODE[tag].is_share:
                 row_sd["accuracy"] = math.sqrt(result.value * (1.0 - result.value))
         estimates = {**evaluation.estimates, "accuracy": result}
         exposures = {metric: each for metric, each in evaluation.exposures.items() if metric != "accuracy"}
@@ -128,13 +145,14 @@ class ComparisonEstimators:
     def _estimate(self, tag: str, metric: str, evaluation: Evaluation) -> Result:
         if self.fits is None:
             return Unknown(Reason.NO_REFERENCE)
-        if tag == "cbpe_sem":
-            row_sd = self.fits.row_sd.get(metric)
-            if row_sd is None:
-                return Unknown(Reason.ONE_CLASS)
-            return cbpe_sem(evaluation.estimates[metric], row_sd)
-        fitted = DoCFeat(self.fits.bias) if tag == "doc" else ATC(self.fits.threshold)
-        return fitted.estimate(evaluation.confidence, self._task.level)
+        if isinstance(_CODE[tag], type):
+            told: Result = self.fits.fitted(_CODE[tag]).estimate(evaluation.confidence, self._task.level)
+            return told
+        row_sd = self.fits.row_sd.get(metric)
+        if row_sd is None:
+            return Unknown(Reason.ONE_CLASS)
+        banded: Result = _CODE[tag](evaluation.estimates[metric], row_sd)
+        return banded
 
 
 def _confidence(reference: Reference, calibration: Calibration) -> Floats:

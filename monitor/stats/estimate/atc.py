@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +26,11 @@ class ATC:
     threshold : float
         `fit` gives it; below 0 where the reference had no wrong answer.
 
+    Attributes
+    ----------
+    is_share : bool
+        Whether its value is a share of the rows, and varies as one.
+
     References
     ----------
     S. Garg et al., *Leveraging unlabeled data to predict out-of-distribution performance*, ICLR 2022;
@@ -38,6 +44,7 @@ class ATC:
     """
 
     threshold: float
+    is_share: ClassVar[bool] = True
 
     @classmethod
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> ATC:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from numpy.typing import ArrayLike
 
@@ -24,6 +25,11 @@ class DoCFeat:
     bias : float
         Accuracy less mean confidence on the reference, −1 to 1; `fit` gives it.
 
+    Attributes
+    ----------
+    is_share : bool
+        Whether its value is a share of the rows, and varies as one.
+
     References
     ----------
     D. Guillory et al., *Predicting with confidence on unseen distributions*, ICCV 2021; Kivimäki et al.,
@@ -37,6 +43,7 @@ class DoCFeat:
     """
 
     bias: float
+    is_share: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not -1.0 <= self.bias <= 1.0:
