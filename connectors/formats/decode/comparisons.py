@@ -22,18 +22,7 @@ _SHARES = np.array([0.0, 0.5, 1.0, np.nan])  # what b got of the win, by class; 
 def read_comparisons(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> Batch | None:
-    """The comparisons of one arena: see `Batch.other`.
-
-    Parameters
-    ----------
-    layout : TaskLayout
-    columns : Columns
-    chosen : (m,) int64
-        Which records they are.
-    places : Places
-    rejects : RejectList
-        Takes what cannot be used.
-    """
+    """The comparisons of one arena, by the arguments of `read_answers`: see `Batch.other`."""
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
     pair = [_models(list(pick(column)), name, faults) for column, name in _sides(columns)]

@@ -42,18 +42,7 @@ def true_classes(
 def read_labels(
     layout: TaskLayout, columns: Columns, chosen: Ints, places: Places, rejects: RejectList
 ) -> LabelBatch | None:
-    """The labels of one task.
-
-    Parameters
-    ----------
-    layout : TaskLayout
-    columns : Columns
-    chosen : (m,) int64
-        Which records they are.
-    places : Places
-    rejects : RejectList
-        Takes what cannot be used.
-    """
+    """The labels of one task, by the arguments of `read_answers`."""
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
     _tell_missing(pick(columns.label), pick(columns.correct), faults)
