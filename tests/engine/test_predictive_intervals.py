@@ -234,7 +234,7 @@ class TestShortAndMissingReferences:
     def test_no_reference_leaves_exact_ones_and_says_so_once(self):
         settings = task(reference={"first_windows": 5})
         [said] = interval_sentences({"t": settings}, {})
-        assert "there is none: intervals are those of chance alone" in said
+        assert "there is none; intervals include chance alone" in said
         [report] = Rig(settings).feed(answers(np.random.default_rng(2), 100))
         assert report.calibration.interval == "poisson_binomial"
         assert list(interval_sentences({"t": task(**EXACT)}, {})) == []

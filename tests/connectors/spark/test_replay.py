@@ -152,9 +152,7 @@ def test_wrong_use_is_a_sentence_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--out: windows\.ndjson would replace a file that is to be read"):
         replay_on_spark(str(config), [target], tmp_path / "parts", HERE)
     arena = write_input(tmp_path / "arena", {"pairs": {"kind": "arena"}}, files=1)
-    with pytest.raises(
-        ConfigError, match=r"tasks\.pairs: an arena, .* is not computed on Spark; leave it out"
-    ):
+    with pytest.raises(ConfigError, match=r"tasks\.pairs: an arena, .* is not computed on Spark; remove it"):
         replay_on_spark(str(arena), [target], tmp_path / "o", HERE)
     done = command("replay", config, target, "--out", tmp_path / "o", "--master", "local[2]")
     assert (done.returncode, done.stderr) == (
