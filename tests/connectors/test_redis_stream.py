@@ -470,7 +470,7 @@ def test_a_group_that_is_gone_is_made_anew_after_our_position(
     fill(redis_server, stream, *range(15, 20))
     again = Reader(new(reader.position))
     assert again.until(5) == numbers(15, 20)
-    assert f"source {stream}: made the group blindsight, from {after['after'].decode()} on" in caplog.text
+    assert f"source {stream}: created the group blindsight, from {after['after'].decode()} on" in caplog.text
 
 
 def test_what_the_group_gives_again_is_left_out(redis_server: RedisServer, stream: str, new: New) -> None:
