@@ -113,12 +113,17 @@ class Rig:
         self.offset += len(values)
         return self.engine.absorb(self.decode([RawMessages(values, "part-0", offsets)]), now)
 
-    def feed_in_pieces(self, records: Sequence[Record | bytes], cuts: Sequence[int]) -> list[WindowReport]:
-        """Several chunks, cut at these places."""
-        edges = [0, *sorted(cuts), len(records)]
-        return [
-            report for start, stop in itertools.pairwise(edges) for report in self.feed(records[start:stop])
-        ]
+    def feed_in_pieces(
+        self, records: Sequence[Record | bytes], cuts: Sequence[int], restart: bool = False
+    ) -> list[WindowReport]:
+        """Several chunks, cut at these places; after each, if asked, a restart."""
+        edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
+        reports: list[WindowReport] = []
+        for start, stop in itertools.pairwise(edges):
+            reports += self.feed(records[start:stop])
+            if restart:
+                self.restart()
+        return reports
 
     def restart(self) -> None:
         """Throw the engine away and go on from its snapshot."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 
 import msgspec
 import numpy as np
@@ -67,15 +66,9 @@ def test_the_rest_is_reported_as_incomplete_at_the_end():
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
     records = stream()
-    cuts = [min(cut, len(records)) for cut in cuts]
     whole, pieces = Rig(), Rig()
     expected = lines(whole.feed(records) + whole.engine.finish())
-    found = []
-    edges = [0, *sorted(cuts), len(records)]
-    for start, stop in itertools.pairwise(edges):
-        found += pieces.feed(records[start:stop])
-        if restart:
-            pieces.restart()
+    found = pieces.feed_in_pieces(records, cuts, restart)
     assert lines(found + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels
     assert pieces.engine.labelled() == whole.engine.labelled()

@@ -141,12 +141,7 @@ class TestInTheDaemon:
         records = answers(np.random.default_rng(5), 700, groups={"region": "eu"})
         known = reference(groups=True)
         whole = rig(known, **settings).feed(records)
-        cut = rig(known, **settings)
-        reports = []
-        for start in range(0, 700, 130):
-            reports += cut.feed(records[start : start + 130])
-            if restart:
-                cut.restart()
+        reports = rig(known, **settings).feed_in_pieces(records, range(130, 700, 130), restart)
         assert lines(reports) == lines(whole)
         assert [r.objectives for r in reports] == [r.objectives for r in whole]
 

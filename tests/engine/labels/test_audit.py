@@ -109,9 +109,7 @@ def test_neither_cuts_nor_restarts_of_an_engine_can_be_seen(seed, cuts):
     records = mixed(seed)
     whole, pieces = small_rig(), small_rig()
     whole.feed(records)
-    for start, stop in itertools.pairwise([0, *sorted(min(c, len(records)) for c in cuts), len(records)]):
-        pieces.feed(records[start:stop])
-        pieces.restart()
+    pieces.feed_in_pieces(records, cuts, restart=True)
     audits = [
         [(s.settings.model, s.settings.group, s.checks.audit.snapshot()) for s in rig.engine.series["t"]]
         for rig in (whole, pieces)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -173,12 +172,8 @@ def test_groups_and_charts_are_as_they_would_be_without_labels() -> None:
 def test_neither_cuts_nor_restarts_can_be_seen(
     whole: tuple[Rig, list[WindowReport]], cuts: list[int], restart: bool
 ) -> None:
-    found, records, reports = rig(), stream(), []
-    for start, stop in itertools.pairwise([0, *cuts, len(records)]):
-        reports += found.feed(records[start:stop])
-        if restart:
-            found.restart()
-    assert lines(reports) == lines(whole[1])
+    found = rig()
+    assert lines(found.feed_in_pieces(stream(), cuts, restart)) == lines(whole[1])
     assert found.engine.view() == whole[0].engine.view()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -76,10 +75,8 @@ def test_the_curve_holds_the_labelled_answers_each_once(whole: Rig) -> None:
 
 @pytest.mark.parametrize("cuts", [[1], [99, 100, 101, 300], list(range(0, 360, 7))])
 def test_neither_cuts_nor_restarts_can_be_seen(whole: Rig, cuts: list[int]) -> None:
-    rig, records = Rig(), stream()
-    for start, stop in itertools.pairwise([0, *cuts, len(records)]):
-        rig.feed(records[start:stop])
-        rig.restart()
+    rig = Rig()
+    rig.feed_in_pieces(stream(), cuts, restart=True)
     assert found_in(rig) == found_in(whole)
 
 
