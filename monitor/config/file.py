@@ -93,7 +93,7 @@ def schema() -> dict[str, Any]:
     Examples
     --------
     >>> schema()["properties"]["tasks"]["description"]
-    'The questions that models answer, by name.'
+    'The tasks of the models, by name.'
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

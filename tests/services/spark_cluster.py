@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -208,9 +209,9 @@ def kill_an_executor() -> int:
     return pid
 
 
-def kill_a_python() -> int:
-    """Kill one of the Pythons that run tasks of this process, as soon as there is one; its process id."""
-    wait_until(lambda: bool(pythons(os.getpid())), "a Python runs a task", pause=0.01)
-    pid = pythons(os.getpid())[0]
-    os.kill(pid, signal.SIGKILL)
-    return pid
+def kill_pythons(enough: threading.Event) -> None:
+    """Kill each of the Pythons that run tasks of this process until it is enough; one may be done already."""
+    while not enough.wait(0.01):
+        for pid in pythons(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

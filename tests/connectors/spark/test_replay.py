@@ -16,7 +16,7 @@ from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.connectors.spark.streams import TASKS, write_input
 from tests.daemon import command
 from tests.services.process import PATIENCE_SECONDS, wait_until
-from tests.services.spark_cluster import SparkCluster, kill_a_python, kill_an_executor
+from tests.services.spark_cluster import SparkCluster, kill_an_executor, kill_pythons
 
 pytestmark = [
     pytest.mark.usefixtures("spark"),
@@ -134,11 +134,17 @@ def test_what_fails_midway_leaves_nothing_that_looks_whole(tmp_path: Path) -> No
 def test_a_python_that_is_killed_for_its_memory_is_told_with_what_helps(tmp_path: Path) -> None:
     """As the kernel does it; where Spark tries no task twice, which `local` does not."""
     config = write_input(tmp_path, {"u": TASKS["u"]})
-    thread = threading.Thread(target=kill_a_python)
+    enough = threading.Event()
+    thread = threading.Thread(target=kill_pythons, args=(enough,))
     thread.start()
-    with pytest.raises(ClusterError, match=r"an executor ran out of memory: give each more \(--spark-conf"):
-        replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "out", HERE)
-    thread.join(PATIENCE_SECONDS)
+    try:
+        with pytest.raises(
+            ClusterError, match=r"an executor ran out of memory: give each more \(--spark-conf"
+        ):
+            replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "out", HERE)
+    finally:
+        enough.set()
+        thread.join(PATIENCE_SECONDS)
     assert list((tmp_path / "out").iterdir()) == []
 
 
