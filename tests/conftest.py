@@ -100,6 +100,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
         if not any(item.get_closest_marker(marker) for marker in {*NEEDS, "process"} - {"shared_data"}):
             item.add_marker("unit")
+        if _talks_to_processes(item):
+            # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
+            # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
+            item.add_marker(pytest.mark.flaky(reruns=1))
     # The files that take longest come first, and the workers end together.
     place = {item.path: len(LONGEST) for item in items}
     for item in items:
@@ -112,6 +116,15 @@ def _of_doctest(item: pytest.Item) -> Mapping[str, object]:
     """The names that the examples of a docstring begin with: those of its module."""
     names: Mapping[str, object] = getattr(getattr(item, "dtest", None), "globs", {})
     return names
+
+
+def _talks_to_processes(item: pytest.Item) -> bool:
+    """Whether a test waits for other programs: its module takes something of tests.services."""
+    module = getattr(item, "module", None)
+    taken = (getattr(value, "__module__", None) or "" for value in vars(module).values()) if module else ()
+    return any(item.get_closest_marker(marker) for marker in NEEDS.keys() - {"shared_data"}) or any(
+        str(name).startswith("tests.services") for name in taken
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -137,6 +150,11 @@ def pytest_runtest_makereport(
     return report
 
 
+def is_second_try(request: pytest.FixtureRequest) -> bool:
+    """Whether a test failed and runs again; the first try has made its topics."""
+    return getattr(request.node, "execution_count", 1) > 1
+
+
 @pytest.fixture(scope="session", params=DRIVERS)
 def kafka_driver(request: pytest.FixtureRequest) -> Driver:
     """The client library that a test's Kafka sources read by; each such test runs with both."""
@@ -145,12 +163,12 @@ def kafka_driver(request: pytest.FixtureRequest) -> Driver:
 
 
 @pytest.fixture(scope="session")
-def kafka_brokers() -> Iterator[Callable[[Driver], KafkaBroker]]:
-    """A broker for the tests of each driver, started when the first asks."""
+def kafka_brokers() -> Iterator[Callable[[Driver, bool], KafkaBroker]]:
+    """A broker for the tests of each driver, started when the first asks; another for those tried again."""
     with ExitStack() as stack:
 
         @cache
-        def broker(driver: Driver) -> KafkaBroker:
+        def broker(driver: Driver, again: bool) -> KafkaBroker:
             return stack.enter_context(_or_skip(KafkaBroker))
 
         yield broker
@@ -158,21 +176,36 @@ def kafka_brokers() -> Iterator[Callable[[Driver], KafkaBroker]]:
 
 @pytest.fixture
 def kafka_broker(
-    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver], KafkaBroker]
+    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver, bool], KafkaBroker]
 ) -> KafkaBroker:
     """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
     driver: Driver = DRIVERS[0]
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
-    return kafka_brokers(driver)
+    return kafka_brokers(driver, is_second_try(request))
 
 
 @pytest.fixture(scope="session")
-def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
+def guarded_brokers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[bool], GuardedBroker]]:
+    """A Kafka broker that lets in only whom it knows; another for tests that are tried again."""
+    with ExitStack() as stack:
+
+        @cache
+        def broker(again: bool) -> GuardedBroker:
+            authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
+            return stack.enter_context(_or_skip(lambda: GuardedBroker(authority)))
+
+        yield broker
+
+
+@pytest.fixture
+def guarded_broker(
+    request: pytest.FixtureRequest, guarded_brokers: Callable[[bool], GuardedBroker]
+) -> GuardedBroker:
     """A Kafka broker that lets in only whom it knows, for all tests of a worker."""
-    authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
-    with _or_skip(lambda: GuardedBroker(authority)) as started:
-        yield started
+    return guarded_brokers(is_second_try(request))
 
 
 @pytest.fixture
