@@ -15,7 +15,7 @@ import random
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -236,32 +236,59 @@ def many_partitions(
     return Result(count, exact(folder, topic))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--partitions", type=int, choices=(1, PARTITIONS), default=1)
+def kill_until_enough(
+    options: argparse.Namespace, one: Callable[[Path, str, int, int], Result], streams: str
+) -> None:
+    """Kill over one stream after the other, and print what came of it.
+
+    Parameters
+    ----------
+    options : Namespace
+        Those of `parser_of_kills`.
+    one : callable
+        Kills over a stream: folder, its name, how often, its seed.
+    streams : str
+        What the streams are, and what is shown of them.
+    """
+    began = time.monotonic()
+    results: list[Result] = []
+    while (done := sum(result.kills for result in results)) < options.kills:
+        seed = options.seed + len(results)
+        kills = min(options.kills - done, options.kills_a_stream)
+        with tempfile.TemporaryDirectory() as folder:
+            results.append(one(Path(folder), f"s{seed}", kills, seed))
+    windows = sum(result.account.windows for result in results)
+    answers = sum(result.account.answers for result in results)
+    print(f"{done} kills over {len(results)} streams of {streams}")
+    print(f"{windows:,} windows; each of {answers:,} answers in exactly one, each window's line once")
+    print(f"in {time.monotonic() - began:.0f} s")
+
+
+def parser_of_kills(description: str | None) -> argparse.ArgumentParser:
+    """How often, over what, and the seed."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--kills-a-stream", type=int, default=100)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def main() -> None:
+    parser = parser_of_kills(__doc__)
+    parser.add_argument("--partitions", type=int, choices=(1, PARTITIONS), default=1)
     parser.add_argument("--driver", choices=DRIVERS, default=DRIVERS[0])
     options = parser.parse_args()
     run = one_partition if options.partitions == 1 else many_partitions
-    began = time.monotonic()
-    results: list[Result] = []
-    with KafkaBroker() as broker:
-        while (done := sum(result.kills for result in results)) < options.kills:
-            seed = options.seed + len(results)
-            kills = min(options.kills - done, options.kills_a_stream)
-            with tempfile.TemporaryDirectory() as folder:
-                results.append(
-                    run(broker, Path(folder), f"s{seed}", options.records, kills, seed, options.driver)
-                )
-    windows = sum(result.account.windows for result in results)
-    answers = sum(result.account.answers for result in results)
     claim = ", reports equal byte for byte" if options.partitions == 1 else ", keyed and unkeyed in turn"
-    print(f"{done} kills over {len(results)} streams of {options.partitions} partition(s){claim}")
-    print(f"{windows:,} windows; each of {answers:,} answers in exactly one, each window's line once")
-    print(f"in {time.monotonic() - began:.0f} s")
+    with KafkaBroker() as broker:
+        kill_until_enough(
+            options,
+            lambda folder, name, kills, seed: run(
+                broker, folder, name, options.records, kills, seed, options.driver
+            ),
+            f"{options.partitions} partition(s){claim}",
+        )
 
 
 if __name__ == "__main__":

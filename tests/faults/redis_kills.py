@@ -8,10 +8,7 @@ group of its own that was left alone, and every answer must be in exactly one wi
 
 from __future__ import annotations
 
-import argparse
 import random
-import tempfile
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +23,9 @@ from tests.faults.kafka_kills import (
     decoded,
     exact,
     finish,
+    kill_until_enough,
     killed,
+    parser_of_kills,
     saved_positions,
 )
 from tests.faults.kills import stream
@@ -108,25 +107,13 @@ def compare(server: RedisServer, folder: Path, name: str, records: int, kills: i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--kills-a-stream", type=int, default=100)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    began = time.monotonic()
-    results: list[Result] = []
+    options = parser_of_kills(__doc__).parse_args()
     with RedisServer() as server:
-        while (done := sum(result.kills for result in results)) < options.kills:
-            seed = options.seed + len(results)
-            kills = min(options.kills - done, options.kills_a_stream)
-            with tempfile.TemporaryDirectory() as folder:
-                results.append(compare(server, Path(folder), f"s{seed}", options.records, kills, seed))
-    windows = sum(result.account.windows for result in results)
-    answers = sum(result.account.answers for result in results)
-    print(f"{done} kills over {len(results)} streams of Redis, reports equal byte for byte")
-    print(f"{windows:,} windows; each of {answers:,} answers in exactly one, each window's line once")
-    print(f"in {time.monotonic() - began:.0f} s")
+        kill_until_enough(
+            options,
+            lambda folder, name, kills, seed: compare(server, folder, name, options.records, kills, seed),
+            "Redis, reports equal byte for byte",
+        )
 
 
 if __name__ == "__main__":
