@@ -180,7 +180,8 @@ _PYTHON_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)
 
 _MEMORY = (
     r"MemoryError|OutOfMemoryError|Cannot allocate memory|[Ee]xit (code|status):? ?137|code 137"
-    r"|exit code 52\b|Python worker exited unexpectedly|exceeding (physical )?memory limits"
+    r"|exit code 52\b|Python worker exited unexpectedly|PythonWorkerFactory\.createWorker"
+    r"|exceeding (physical )?memory limits"
     r"|beyond (the )?(physical|virtual) memory"
 )
 
@@ -210,7 +211,8 @@ def meaning(text: str, master: str) -> BlindsightError:
         return ClusterError(
             f"an executor's Python failed: {errors[-1][:300]}; --debug shows where; please report it"
         )
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    lines = (line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while"))
+    first = next((line for line in lines if line), "no reason given")
     return ClusterError(f"Spark gave up: {first[:300]}; --debug shows all that it said")
 
 

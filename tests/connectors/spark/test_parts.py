@@ -348,6 +348,9 @@ def test_java_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
         ("ExecutorLostFailure ... Exit status: 137.", ClusterError, "spark.executor.memory=4g"),
         ("java.lang.OutOfMemoryError: Java heap space", ClusterError, "an executor ran out of memory"),
         ("MemoryError: Unable to allocate", ClusterError, "labels.max_answers"),
+        ("java.io.EOFException\n\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:386)\n"
+         "\tat org.apache.spark.api.python.PythonWorkerFactory.createWorker$1(PythonWorkerFactory.scala:157)",
+         ClusterError, "an executor ran out of memory"),
         ("Master removed our application: FAILED", ClusterError, "could not start an executor"),
         ("All masters are unresponsive! Giving up.", ClusterError, "no Spark master answers at spark://h:1"),
         ("java.io.InvalidClassException: local class", ClusterError, "both must be the same 4.x"),
@@ -365,6 +368,8 @@ def test_java_that_is_missing_or_too_old_is_named(tmp_path: Path) -> None:
         ("monitor.base.errors.SinkError: the topic is full", SinkError, "the topic is full"),
         ("Job aborted due to stage failure: ExecutorLostFailure", ClusterError, "lost more often than"),
         ("\n  something else\nmore", ClusterError, "Spark gave up: something else; --debug shows all"),
+        ("An error occurred while calling o64.collectToPython.\n: java.io.IOException: odd\n\tat x",
+         ClusterError, "Spark gave up: java.io.IOException: odd; --debug"),
         ("", ClusterError, "no reason given"),
     ],
 )  # fmt: skip
