@@ -150,6 +150,13 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why the first try of a test failed, where the second passed: without it nobody could mend the test."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid}", sep="_")
+        terminalreporter.write_line(report.longreprtext[-4000:])
+
+
 def is_second_try(request: pytest.FixtureRequest) -> bool:
     """Whether a test failed and runs again; the first try has made its topics."""
     return getattr(request.node, "execution_count", 1) > 1
