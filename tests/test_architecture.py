@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.structure import twice
 from tests.services.process import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -146,12 +147,8 @@ def test_no_function_is_too_long() -> None:
 
 
 def test_no_public_class_name_stands_twice() -> None:
-    places: dict[str, list[str]] = {}
-    for path in sources("monitor", "connectors"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(module_of(path))
-    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+    paths = sources("monitor", "connectors")
+    assert twice({module_of(path): ast.parse(path.read_bytes()) for path in paths}) == []
 
 
 def test_every_module_says_what_it_is() -> None:
