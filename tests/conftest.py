@@ -103,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _talks_to_processes(item):
             # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
             # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            # The time limit holds for both tries together: a second one would have none.
+            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="from pytest-timeout"))
     # The files that take longest come first, and the workers end together.
     place = {item.path: len(LONGEST) for item in items}
     for item in items:
