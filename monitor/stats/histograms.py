@@ -1,4 +1,4 @@
-"""How confidences are spread over bins, and how many of them labels bore out: of answers, bin by bin."""
+"""Histograms of confidences, and calibration curves from labelled answers, in the same bins."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BIN_NAMES = tuple(f"{low:.2f}-{high:.2f}" for low, high in pairwise((0.0, *BIN_E
 
 _ENDS = np.array(BIN_ENDS)
 
-# Multiples of it add up to the same sum in any order, while that is below 2**23: how a stream is cut into
-# steps must change nothing.
+# Multiples of it have the same sum in any order, up to 2**23: the division of a stream into steps must not
+# change the result.
 _SUM_STEP = 2.0**-30
 
 _NONE = (0,) * len(BIN_NAMES)
@@ -32,16 +32,7 @@ _NOTHING = (0.0,) * len(BIN_NAMES)
 
 
 def bins_of(confidence: Floats) -> NDArray[np.intp]:
-    """The place of each confidence's bin in `BIN_NAMES`.
-
-    Parameters
-    ----------
-    confidence : (n,) float64
-        0 to 1.
-
-    Returns
-    -------
-    (n,) intp
+    """The index in `BIN_NAMES` of each confidence's bin; confidences (n,) from 0 to 1.
 
     Examples
     --------
@@ -54,12 +45,12 @@ def bins_of(confidence: Floats) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceHistogram:
-    """Answers by their confidence, and the sum of all confidences.
+    """A histogram of answers by confidence, with the sum of all confidences.
 
     Parameters
     ----------
     counts : tuple of int
-        By bin of `BIN_NAMES`; not cumulative.
+        Answers in each bin of `BIN_NAMES`; not cumulative.
     total : float
         Sum of the confidences.
 
@@ -74,32 +65,32 @@ class ConfidenceHistogram:
     total: float = 0.0
 
     def plus(self, confidence: Floats) -> ConfidenceHistogram:
-        """With these answers' confidences too, (n,) float64."""
+        """Add answers' confidences, (n,) float64."""
         more = np.bincount(bins_of(confidence), minlength=len(BIN_NAMES))
         return ConfidenceHistogram(_sums(self.counts, more), self.total + float(confidence.sum()))
 
     def cumulative(self) -> tuple[int, ...]:
-        """How many confidences are at most each bin's end, and last how many there are."""
+        """The number of confidences up to each bin's end; the last one counts all."""
         return tuple(accumulate(self.counts))
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationCurve:
-    """Labelled answers by their confidence: the numbers behind a reliability diagram.
+    """Labelled answers by confidence: the numbers of a reliability diagram.
 
-    Where the confidences are right, the share of correct answers in a bin is their mean confidence, but for
-    chance: of n labelled answers it strays by √(p (1 − p) / n), 4 points at p = 0.8 and n = 100.
+    If the confidences are right, the share of correct answers in a bin is the bin's mean confidence, up to
+    chance: with n labelled answers its standard error is √(p (1 − p) / n), 4 points at p = 0.8 and n = 100.
 
-    It misleads where rows are picked for labelling with regard to whether the answer was right, given its
-    score (labels that come from complaints): then every bin looks worse than it is. Picking by the score
-    alone does no harm, as bins are compared with their own confidences.
+    It misleads if rows are chosen for labelling because their answer was wrong (labels from complaints): then
+    every bin looks worse than it is. A choice by the score alone does no harm, as bins are compared with
+    their own confidences.
 
     Parameters
     ----------
     labelled, correct : tuple of int
-        By bin of `BIN_NAMES`.
+        Answers in each bin of `BIN_NAMES`.
     confidence : tuple of float
-        Sums of the labelled answers' confidences.
+        Sum of the labelled answers' confidences in each bin.
 
     References
     ----------
@@ -117,7 +108,7 @@ class CalibrationCurve:
     confidence: tuple[float, ...] = _NOTHING
 
     def plus(self, confidence: Floats, right: NDArray[np.bool_]) -> CalibrationCurve:
-        """With these labelled answers too: their confidences, (n,) float64, and whether each was right."""
+        """Add labelled answers: their confidences, (n,) float64, and whether each was right."""
         bins, most = bins_of(confidence), len(BIN_NAMES)
         rounded = np.rint(confidence / _SUM_STEP) * _SUM_STEP
         return CalibrationCurve(
@@ -128,23 +119,14 @@ class CalibrationCurve:
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Of each bin that has a labelled answer."""
+        """One point for each bin that has a labelled answer."""
         columns = zip(BIN_NAMES, self.labelled, self.correct, self.confidence, strict=True)
         return tuple(CurvePoint(name, n, k, total / n) for name, n, k, total in columns if n)
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One bin of a calibration curve.
-
-    Parameters
-    ----------
-    name : str
-        Of `BIN_NAMES`.
-    labelled, correct : int
-    confidence : float
-        Mean confidence of the labelled answers, 0 to 1.
-    """
+    """One bin of a calibration curve: its name in `BIN_NAMES`, its counts, its mean confidence."""
 
     name: str
     labelled: int
@@ -153,13 +135,13 @@ class CurvePoint:
 
     @property
     def right(self) -> float:
-        """The share of the labelled answers that was right, 0 to 1."""
+        """The share of right answers among the labelled ones, 0 to 1."""
         return self.correct / self.labelled
 
 
 @dataclass(frozen=True, slots=True)
 class Distributions:
-    """What is told of one model's confidences.
+    """The distributions of one model's confidences.
 
     Parameters
     ----------
@@ -168,7 +150,7 @@ class Distributions:
     curve : CalibrationCurve
         Of labelled answers, since the start.
     current : CalibrationCurve
-        Of those that got their confidence from the calibration in force and the present version.
+        Of labelled answers of the present version, under the present calibration.
     """
 
     confidence: ConfidenceHistogram = field(default_factory=ConfidenceHistogram)

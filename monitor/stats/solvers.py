@@ -14,21 +14,10 @@ _MOST_STEPS = 100
 
 
 def brentq(f: Callable[[float], float], start: float, end: float, xtol: float = 2e-12) -> float:
-    """A zero of a continuous function between two ends at which its signs differ, by Brent's method.
+    """A zero of a continuous function with different signs at both ends, by Brent's method.
 
-    Step for step that of `scipy.optimize.brentq`.
-
-    Parameters
-    ----------
-    f : callable
-    start, end : float
-    xtol : float
-        How far the answer may lie off, beside rounding.
-
-    Raises
-    ------
-    ValueError
-        The signs are the same.
+    The steps are those of `scipy.optimize.brentq`. The zero is exact to `xtol`, beside rounding. Raises a
+    ValueError if the signs are the same.
 
     References
     ----------
@@ -80,16 +69,7 @@ def _interpolated(before: tuple[float, float], at: tuple[float, float], other: t
 
 
 def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
-    """The x of which none is negative that makes ``‖a x − b‖`` least, by Lawson and Hanson's active sets.
-
-    Parameters
-    ----------
-    a : (m, n) float64
-    b : (m,) float64
-
-    Returns
-    -------
-    (n,) float64
+    """The (n,) x ≥ 0 with the least ``‖a x − b‖`` for an (m, n) `a`, by Lawson and Hanson's active sets.
 
     References
     ----------
@@ -117,7 +97,7 @@ def non_negative_least_squares(a: Floats, b: Floats) -> Floats:
 
 
 def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
-    """The least squares of some columns; 0 at the others."""
+    """The least-squares solution of the free columns; 0 at the others."""
     x = np.zeros(len(free))
     x[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
     return x

@@ -1,4 +1,4 @@
-"""Calibration: from raw scores to probabilities; one module a method, listed in `monitor.base.registry`."""
+"""Calibration: from raw scores to probabilities. `monitor.base.registry` lists the methods, one a module."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:
-    """The calibration in a snapshot, of any method.
-
-    Raises
-    ------
-    ValueError
-        The method is unknown.
+    """The calibration in a snapshot, of any method. Raises a ValueError if the method is unknown.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Chooses a calibration method by what it says of rows that it was not fitted on."""
+"""The choice of a calibration method by its loss on rows outside the fit."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Choice:
     method : str
         Key in `CALIBRATORS`.
     losses : mapping of str to float
-        Mean log loss in nats a row by method, on rows outside the fit; `none` stands for the raw scores and
-        is there for comparison only.
+        Mean log loss of each method on rows outside the fit, in nats a row. `none` (the raw scores) is there
+        only for comparison.
     """
 
     method: str
@@ -43,7 +43,7 @@ class Choice:
 
 
 def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
-    """Minus the logarithm of the probability that was given to what happened, for each row.
+    """Minus the logarithm of each row's probability of its true class, (n,) in nats.
 
     Parameters
     ----------
@@ -52,12 +52,7 @@ def log_loss(calibrated: Floats, labels: Ints, smallest: float) -> Floats:
     labels : (n,) int64
         True class; for K = 1, 0 is correct and 1 is wrong.
     smallest : float
-        Probabilities below it count as it: an isotonic curve says 0 where it has merely seen nothing.
-
-    Returns
-    -------
-    (n,) float64
-        In nats.
+        Smaller probabilities count as this one: an isotonic curve gives 0 to an event that it has never seen.
 
     Examples
     --------
@@ -76,15 +71,15 @@ def choose(
 ) -> Choice:
     """Choose a method by its cross-validated log loss.
 
-    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`: the rows in time
-    order, cut into contiguous folds). Of the methods whose mean loss is within one standard error of the
-    least, the simplest is taken: temperature, platt, vector (three classes and more; for two it is beta),
-    beta, isotonic. The standard error is that of the mean difference between the two methods, row by row.
-    `none` is no candidate: a temperature near 1 says the same, and is calibrated.
+    Each method calibrates every row by a fit on other rows (`cross_fit_in_time`). The simplest method wins
+    whose mean loss is within one standard error of the least. The order is temperature, platt, vector (three
+    classes or more; for two it is beta), beta, isotonic. The standard error is the one of the mean difference
+    between the two methods, row by row. `none` is no candidate: a temperature near 1 is the same map, and is
+    calibrated.
 
-    A probability counts as at least 1 / (n + 2), Laplace's rule for what n rows have never shown. The
-    rows are taken to be independent; where neighbours are alike, ties are called less often than they
-    should be. The losses are those of the past: under drift another method may be the better one.
+    A probability counts as at least 1 / (n + 2), Laplace's rule for an event that n rows have never shown. It
+    assumes independent rows; if neighbours are alike, it finds too few ties. It measures past losses: under
+    drift another method may be better.
 
     Parameters
     ----------
@@ -96,7 +91,7 @@ def choose(
     Raises
     ------
     ValueError
-        As `cross_fit_in_time`.
+        See `cross_fit_in_time`.
 
     References
     ----------
@@ -134,7 +129,7 @@ def choose(
 
 
 def _standard_error(difference: Floats, weight: Floats) -> float:
-    """Of the weighted mean of these rows."""
+    """The standard error of the weighted mean of these rows."""
     share = weight / weight.sum()
     away = difference - share @ difference
     return float(np.sqrt((share * share) @ (away * away)))
@@ -144,7 +139,7 @@ def _standard_error(difference: Floats, weight: Floats) -> float:
 class AutoCalibrator(Calibrator):
     """Fits the method that `choose` selects; the fitted map has the name of that method.
 
-    It costs six times the fits of all methods together: about half a second on 40,000 rows.
+    It costs six fits of each method: about half a second on 40,000 rows.
 
     Examples
     --------

@@ -20,7 +20,7 @@ class Calibration(ABC):
     method : str
         Key of its calibrator in `CALIBRATORS`.
     width : int
-        Columns of the scores it was fitted on: one a class, or 1 for a confidence.
+        Columns of the scores in its fit: one for each class, or 1 for a confidence.
     """
 
     method: ClassVar[str]
@@ -28,37 +28,30 @@ class Calibration(ABC):
 
     @abstractmethod
     def apply(self, scores: Floats) -> Floats:
-        """Calibrated class probabilities.
+        """Calibrated class probabilities, (n, K) float64.
+
+        Each row sums to 1; for K = 1 the value is the calibrated probability of being right. Raises a
+        ValueError if the scores do not have `width` columns.
 
         Parameters
         ----------
         scores : (n, K) float64
             Raw scores from 0 to 1, K = `width`; not changed.
-
-        Returns
-        -------
-        (n, K) float64
-            Each row sums to 1; for K = 1 the calibrated probability of being right.
-
-        Raises
-        ------
-        ValueError
-            The scores have another number of columns than those fitted on.
         """
 
     def snapshot(self) -> dict[str, Any]:
-        """The map as plain numbers, strings, lists and mappings; `method` names what reads it back."""
+        """The map as plain numbers, strings, lists and mappings, with its `method`."""
         return {"method": self.method, **plain(self)}
 
     @classmethod
     def from_snapshot(cls, snapshot: Mapping[str, Any]) -> Self:
-        """The map that `snapshot` gave, equal to the last bit."""
+        """The map from its `snapshot`, equal to the last bit."""
         return restored(snapshot, cls)
 
     def _check_width(self, scores: Floats) -> None:
         if scores.ndim != 2 or scores.shape[1] != self.width:
             raise ValueError(
-                f"scores must have the shape (n, {self.width}) as those that the calibration was fitted on, "
+                f"scores must have the shape (n, {self.width}), like the scores of the calibration's fit, "
                 f"got {scores.shape}"
             )
 
@@ -71,7 +64,7 @@ class Calibrator(ABC):
     method : str
         Key in `CALIBRATORS`, and in the configuration.
     calibration : type
-        What `fit` returns.
+        The type that `fit` returns.
     """
 
     method: ClassVar[str]
@@ -88,29 +81,23 @@ class Calibrator(ABC):
         scores : (n, K) float64
             Raw class probabilities, or one column with the confidence.
         predicted : (n,) int64
-            Class acted on.
+            The model's class.
         labels : (n,) int64
             True class; for K = 1, 0 is correct and 1 is wrong.
         weights : (n,) float64, optional
-            How many rows each row counts for, 0 or more: 2 is the same as the row twice. Where they are
-            inverse probabilities of being labelled, scale them to a mean of 1 first. All 1 by default.
+            0 or more, 1 by default: a weight of 2 equals the row twice. Scale inverse probabilities of
+            labelling to a mean of 1 first.
 
         Raises
         ------
         ValueError
-            Shapes do not fit together, a value is out of range, or the rows cannot teach the map:
-            the message says which and what to do.
+            Shapes differ, a value is out of range, or the rows do not determine the map; the message names
+            the remedy.
         """
 
 
 def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None = None) -> None:
-    """Refuse rows that no calibration can be fitted on.
-
-    Raises
-    ------
-    ValueError
-        See `Calibrator.fit`.
-    """
+    """Refuse rows that allow no fit: see the errors of `Calibrator.fit`."""
     if scores.ndim != 2 or scores.shape[1] < 1:
         raise ValueError(f"scores must have the shape (n, K) with K at least 1, got {scores.shape}")
     n, width = scores.shape
@@ -147,20 +134,16 @@ def _check_weights(weights: Floats, n: int) -> None:
 
 
 def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
-    """Calibrated probability that the predicted class is right.
+    """Calibrated probability of the predicted class, (n,).
 
-    It is not always the largest one: the class acted on comes from the raw scores or from the record.
+    It is not always the largest one: the predicted class comes from the raw scores or from the record.
 
     Parameters
     ----------
     calibrated : (n, K) float64
-        What `Calibration.apply` gave; K = 1 is the confidence itself.
+        Result of `Calibration.apply`; K = 1 is the confidence itself.
     predicted : (n,) int64
-        Class acted on, 0 to K − 1.
-
-    Returns
-    -------
-    (n,) float64
+        The model's class, 0 to K − 1.
 
     Examples
     --------
@@ -174,7 +157,7 @@ def confidence_of(calibrated: Floats, predicted: Ints) -> Floats:
 
 
 def fold_edges(n: int, folds: int) -> Ints:
-    """Where contiguous folds of nearly equal length begin and end, (folds + 1,)."""
+    """(folds + 1,) the edges of contiguous folds of nearly equal length."""
     edges: Ints = np.arange(folds + 1) * n // folds
     return edges
 
@@ -189,19 +172,17 @@ def cross_fit_in_time(
 ) -> Floats:
     """Calibrate each row of the reference by a map that was not fitted on its neighbours in time.
 
-    The rows are cut into contiguous folds in time order; each fold is calibrated by the map fitted on
-    the others. A map judged on the rows it was fitted on looks better than it is, and rows near in
-    time are alike, so that random folds would leak.
+    The rows are cut into contiguous folds in time order; the map for each fold is fitted on the other folds.
+    On its own rows a map looks better than it is; and random folds would leak, because rows near in time are
+    alike.
 
     Parameters
     ----------
     calibrator : Calibrator
-    scores, predicted, labels
+    scores, predicted, labels, weights
         As in `Calibrator.fit`, in time order.
     folds : int
-        At least 2, at most one a row.
-    weights
-        As in `Calibrator.fit`.
+        From 2 to the number of rows.
 
     Returns
     -------
@@ -211,7 +192,7 @@ def cross_fit_in_time(
     Raises
     ------
     ValueError
-        `folds` is out of range, or the rows outside one fold cannot be fitted on.
+        `folds` is out of range, or a fit outside one fold is impossible.
 
     Examples
     --------

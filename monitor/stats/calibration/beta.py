@@ -1,4 +1,4 @@
-"""Beta calibration: what is right where scores of each class follow a beta distribution."""
+"""Beta calibration: exact if the scores of each class follow a beta distribution."""
 
 from __future__ import annotations
 
@@ -18,21 +18,13 @@ _FLOORS = np.array([0.0, 0.0, -np.inf])
 
 
 class BetaCurve(msgspec.Struct, frozen=True, array_like=True):
-    """1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)): the identity with a = b = 1 and c = 0.
-
-    Parameters
-    ----------
-    a, b : float
-        0 or more: the curve does not fall.
-    c : float
-    """
+    """1 / (1 + exp(−a·ln s + b·ln(1 − s) − c)), with a, b ≥ 0; the identity has a = b = 1 and c = 0."""
 
     a: float
     b: float
     c: float
 
     def __call__(self, score: Floats) -> Floats:
-        """Values at (n,) scores."""
         log, rest = clipped_logs(score)
         return sigmoid(self.a * log - self.b * rest + self.c)
 
@@ -46,7 +38,7 @@ class BetaCalibration(Calibration):
     width : int
         Columns of the scores.
     curves : tuple of BetaCurve
-        One for a confidence or for two classes (of the second class), else one a class.
+        One for a confidence or for two classes (of the second class), else one for each class.
 
     Examples
     --------
@@ -67,17 +59,16 @@ class BetaCalibration(Calibration):
 class BetaCalibrator(Calibrator):
     """Logistic regression of the outcome on ln s and −ln(1 − s), with both coefficients at least 0.
 
-    Three parameters a class. Right where the scores of either class follow a beta distribution; it
-    bends the two ends of the scale each in its own way, and holds the identity and Platt's sigmoid (a = b).
-    Two classes: the second against its score; a confidence: being right; more classes: each against the
-    rest, rows renormalised.
+    Three parameters for each class. It is exact if the scores of each class follow a beta distribution. It
+    bends both ends of the scale independently; the identity and Platt's sigmoid (a = b) are special cases.
+    Two classes: it fits the second class against its score. A confidence: it fits being right. More classes:
+    it fits each against the rest and renormalises the rows.
 
-    Where the free fit has a coefficient below 0, which would make the curve fall, the paper drops that
-    coefficient and fits the others again; here the maximum over a, b ≥ 0 itself is taken, which is the better
-    of those fits. A weak prior (standard deviation 10 around the identity) keeps it finite where the
-    classes are separable.
+    If the free fit has a coefficient below 0 (a falling curve), the paper drops that coefficient and fits
+    again. We take the maximum over a, b ≥ 0, which is the better of these fits. A weak prior (standard
+    deviation 10 around the identity) keeps the fit finite for separable classes.
 
-    It misleads on scores that saturate: below 10⁻⁶ and above 1 − 10⁻⁶ they are clipped.
+    It misleads on saturated scores: it clips scores to 10⁻⁶ and 1 − 10⁻⁶.
 
     References
     ----------

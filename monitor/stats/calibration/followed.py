@@ -1,33 +1,32 @@
-"""A reference's calibration followed through drift by the few labels that came since.
+"""The reference's calibration, followed through drift by the few labels since then.
 
-What drifts is mostly a smooth change of the whole curve, which two numbers describe: in log-odds, the
-curve of the reference is shifted by a and stretched by b,
+Drift mostly changes the whole curve smoothly, so two numbers describe it. In log-odds, the reference's curve
+is shifted by a and stretched by b,
 
     logit p(s) = ℓ(s) + a + b ℓ(s),    ℓ(s) = logit of the reference's curve at score s,
 
-and (a, b) starts around (0, 0) and walks at random from label to label. `WALKS` lists how far it may start
-and how fast it may walk; the first of them stands still, which is the reference's own curve. For each of them
-an extended Kalman filter takes the labels one after the other. Its forecast of each label, made before it is
-told, says how well that walk does: the product of those chances is the walk's evidence (A. P. Dawid's
-prequential principle), and the published curve is the mean of all walks' curves by prior times evidence.
-Labels of one request count for all models, so the models share what is known of the walk: the evidence is
-the mean of theirs.
+where (a, b) starts near (0, 0) and walks at random from label to label. `WALKS` lists the spreads of the
+start and of the steps; the first walk stands still and is the reference's own curve. For each walk an
+extended Kalman filter takes one label after the other. The product of its probabilities of the next label is
+the walk's evidence (A. P. Dawid's prequential principle). The published curve is the mean of all walks'
+curves, weighted by prior times evidence. Labels of one request count for all models, so the models share the
+evidence: the mean of theirs.
 
-Noise decides what can be gained: 500 labels know an accuracy to 1.7 points (one standard error), so a
-correction fitted on them alone is worse than none wherever less than that has changed. The prior shrinks it.
-Labels of real streams also come in clusters, as those of a day of bad weather do, and each tells less than an
-independent one: it counts for `WORTH` of one.
+Noise limits the gain: 500 labels know an accuracy to 1.7 points (one standard error), so a correction from
+them alone is worse than none if the change is smaller. The prior shrinks it. Labels of real streams also come
+in clusters (a day of bad weather), so each tells less than an independent one: it counts as `WORTH` of one.
 
-`WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams of other seeds and on flights with other draws
-of labels than those that `tests.fidelity.refit` reports. Older labels than the newest 500 made no window
-better there. Where labels counted in full, the single windows of the flights were no nearer to the truth
-than by the reference alone; where for a quarter, drift was followed half as well.
+`WALKS`, `NEWEST` and `WORTH` were chosen on simulated streams of other seeds, and on flights with other draws
+of labels, than `tests.fidelity.refit` reports. Labels older than the newest 500 improved no window there.
+With labels at full weight, single windows of the flights were no nearer to the truth than by the reference
+alone; at a quarter, the curve followed only half of the drift.
 
 References
 ----------
 P. Grünwald, *The safe Bayesian*, ALT 2012, for likelihoods raised to a power below 1. A. P. Dawid,
 *Statistical theory: the prequential approach*, JRSS A 147 (1984). D. J. C. MacKay, *The evidence framework
-applied to classification networks*, Neural Computation 4 (1992), for the chance under an uncertain logit.
+applied to classification networks*, Neural Computation 4 (1992), for the probability under an uncertain
+logit.
 """
 
 from __future__ import annotations
@@ -53,14 +52,7 @@ LEAST = 1e-3
 
 
 class Walk(NamedTuple):
-    """How shift and stretch may start and walk: variances, those of a step per labelled row.
-
-    Parameters
-    ----------
-    shift, stretch : float
-        At the oldest labelled row, around 0.
-    shift_step, stretch_step : float
-    """
+    """Variances of shift and stretch, at the oldest labelled row (around 0) and per labelled row."""
 
     shift: float
     stretch: float
@@ -83,23 +75,23 @@ WALKS = (
 STILL_PRIOR = 0.5
 """Chance, before any label, that nothing has changed; the other walks share the rest."""
 
-_LEAST_STRETCH = 0.1  # of 1 + b: a curve may become flat, never falling
-_NEWTON_STEPS = 4  # of the update by one label: the third changes the sixth digit
-_GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own: between knots it is linear
+_LEAST_STRETCH = 0.1  # of 1 + b: a curve may become flat, but may not fall
+_NEWTON_STEPS = 4  # for one label: the third step changes the sixth digit
+_GRID = np.linspace(0.0, 1.0, 101)  # knots besides the curve's own knots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FollowedCurves:
-    """Where the walks stand after the newest label, for C curves.
+    """The walks' state after the newest label, for C curves.
 
     Parameters
     ----------
     weight : (walks,) float64
-        Of each walk, given the labels; they add up to 1.
+        Probability of each walk given the labels; the sum is 1.
     shift, stretch : (walks, C) float64
         a and b.
     log_evidence : float
-        Of all walks together, in nats: the logarithm of the chance that was given to the labels.
+        Log-probability of the labels under all walks together, in nats.
     """
 
     weight: Floats
@@ -109,18 +101,11 @@ class FollowedCurves:
 
     @property
     def still(self) -> float:
-        """The chance that nothing has changed."""
+        """The probability that nothing has changed."""
         return float(self.weight[0])
 
     def curve(self, reference: Curve, at: int) -> Curve:
-        """The reference's curve as it is now.
-
-        Parameters
-        ----------
-        reference : Curve
-        at : int
-            Its number among the C.
-        """
+        """The present form of the reference's curve with number `at` among the C."""
         knots = np.union1d(reference.x, _GRID)
         logit = _logit(reference(knots))
         stretch = np.maximum(1.0 + self.stretch[:, at], _LEAST_STRETCH)
@@ -140,15 +125,15 @@ def follow(
     Parameters
     ----------
     chance : (n, C) float64
-        What each reference's curve says of the row, from 0 to 1; NaN where its model did not answer. From the
+        Each reference curve's probability for the row, from 0 to 1; NaN if its model did not answer. From the
         oldest labelled row to the newest.
     happened : (n, C) float64
-        1 where that came true, else 0.
+        1 if the event came true, else 0.
     weights : (n,) float64
-        How many independent labels each counts for, besides `WORTH`.
+        The number of independent labels that each row counts for, before `WORTH`.
     share : float
-        By which the evidence of a row, the mean over its curves, is multiplied: curves of several classes
-        tell more together than one of them does.
+        Factor of a row's evidence, which is the mean over its curves: the curves of several classes tell more
+        together than one curve does.
     walks : sequence of Walk
         The first must be `STILL`.
 
@@ -180,7 +165,7 @@ def follow(
 
 
 class _States:
-    """Normal distributions of shift and stretch, (walks, C) of them."""
+    """(walks, C) normal distributions of shift and stretch."""
 
     def __init__(self, walks: Sequence[Walk], curves: int) -> None:
         shape = (len(walks), curves)
@@ -191,7 +176,7 @@ class _States:
         self._steps = start[:, 2], start[:, 3]
 
     def take(self, logit: Floats, happened: Floats, weight: Floats) -> Floats:
-        """Take a label; the log-chance (walks, C) that it was given before."""
+        """Take a label; return the (walks, C) log-probability of this label before the step."""
         self._shift_variance += self._steps[0]
         self._stretch_variance += self._steps[1]
         of_shift = self._shift_variance + logit * self._both  # covariance with the row's log-odds

@@ -13,20 +13,9 @@ from monitor.stats.calibration.rows import apply_by_column, column_problems, fit
 
 
 def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
-    """Weighted least-squares fit of a rising sequence.
+    """The weighted least-squares fit of a rising sequence to `y`, (n,), with weights above 0.
 
-    Parameters
-    ----------
-    y : (n,) float64
-    weight : (n,) float64
-        Above 0.
-
-    Returns
-    -------
-    starts : (blocks,) int64
-        Where each block of equal values begins, the first at 0.
-    values : (blocks,) float64
-        Rising strictly.
+    Returns the (blocks,) start of each block of equal values, and the (blocks,) strictly rising values.
 
     References
     ----------
@@ -41,7 +30,7 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
     starts = np.arange(len(y))
     while True:
         sums, rows = np.add.reduceat(y * weight, starts), np.add.reduceat(weight, starts)
-        # Products instead of quotients: blocks of equal means merge exactly where sums are integers.
+        # Products instead of quotients: with integer sums, blocks of equal means merge exactly.
         rising = sums[:-1] * rows[1:] < sums[1:] * rows[:-1]
         if rising.all():
             return starts, sums / rows
@@ -50,7 +39,7 @@ def pool_adjacent_violators(y: Floats, weight: Floats) -> tuple[Ints, Floats]:
 
 
 def _pooled(sums: Floats, rows: Floats) -> list[int]:
-    """Which blocks begin one of the solution, in one pass: where few merge at a time, it takes many."""
+    """The starts of the solution's blocks, in one pass, for sequences in which few blocks merge at a time."""
     kept: list[tuple[float, float, int]] = []
     for place, (total, weight) in enumerate(zip(sums.tolist(), rows.tolist(), strict=True)):
         start = place
@@ -63,19 +52,12 @@ def _pooled(sums: Floats, rows: Floats) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """A rising piecewise linear curve, flat beyond its ends.
-
-    Parameters
-    ----------
-    x, y : (knots,) float64
-        `x` rises strictly, from 0 to 1; `y` does not fall.
-    """
+    """A rising piecewise linear curve, flat beyond its ends: `x` rises strictly, `y` does not fall."""
 
     x: Floats
     y: Floats
 
     def __call__(self, score: Floats) -> Floats:
-        """Values at (n,) scores."""
         values: Floats = np.interp(score, self.x, self.y)
         return values
 
@@ -83,17 +65,17 @@ class Curve:
 def fit_curve(score: Floats, success: Floats, weights: Floats | None = None) -> Curve:
     """The isotonic curve of success against score.
 
-    Equal scores are averaged first, so that the order of rows does not matter. The curve is flat over
-    the scores of a block and linear from the last score of a block to the first of the next. On the
-    fitted rows it is the isotonic solution itself, so their mean equals the observed frequency, which is
-    what the mean confidence rests on; interpolation between block centres would give that up.
+    Equal scores are averaged first, so the order of rows does not matter. The curve is flat over the scores
+    of a block, and linear from the last score of a block to the first of the next. On the fitted rows it is
+    the isotonic solution itself, so its mean equals the observed frequency, as the mean confidence needs;
+    interpolation between block centres would lose that.
 
     Parameters
     ----------
     score : (n,) float64
         n at least 1.
     success : (n,) float64
-        0 or 1, or the chance of it.
+        0 or 1, or the probability of 1.
     weights : (n,) float64, optional
         Above 0; all 1 by default.
 
@@ -122,7 +104,7 @@ class IsotonicCalibration(Calibration):
     width : int
         Columns of the scores.
     curves : tuple of Curve
-        One for a confidence or for two classes (of the second class), else one a class.
+        One for a confidence or for two classes (of the second class), else one for each class.
 
     Examples
     --------
@@ -144,14 +126,13 @@ class IsotonicCalibration(Calibration):
 class IsotonicCalibrator(Calibrator):
     """Isotonic regression of the outcome on the raw score.
 
-    Two classes: the second class against its score. A confidence: being right (label 0) against it.
-    More classes: each against the rest, rows renormalised to sum to 1; a row that is 0 for every class
-    becomes uniform. A class that never occurs in the labels is given probability 0. Scores beyond those
-    of the reference take the value at its end.
+    Two classes: it fits the second class against its score. A confidence: it fits being right (label 0). More
+    classes: it fits each against the rest and renormalises the rows; a row of zeros becomes uniform. A class
+    without labels gets the probability 0. Scores beyond the range of the reference get the value at its end.
 
-    It assumes only that a higher score does not mean a smaller chance. It misleads on small references
-    (below about 1,000 rows the ends of the curve rest on a handful of rows and may read exactly 0 or 1),
-    and for more classes renormalising loses the exact match of means.
+    It assumes only that a higher score does not mean a smaller probability. It misleads on small references:
+    below about 1,000 rows the ends of the curve rest on a few rows and may be exactly 0 or 1. With more than
+    two classes, renormalising loses the exact match of means.
 
     References
     ----------

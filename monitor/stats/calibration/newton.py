@@ -1,4 +1,4 @@
-"""Newton's method for convex functions with floors under some parameters: every parametric calibration."""
+"""Newton's method for convex functions with lower bounds: the fit of every parametric calibration."""
 
 from __future__ import annotations
 
@@ -14,39 +14,20 @@ likelihood alone has a finite maximum it moves nothing that matters (0.01 agains
 where classes are separable, scores constant or a class absent it keeps the answer finite, and one."""
 
 _SETTLED = 1e-13  # a few times what float64 resolves
-_NEAR = 1e-9  # relative gain below which rounding blurs the comparison of values: full steps from there
-_SHORTEST = 1e-12  # fraction of a step below which the value can no longer be seen to fall
-_SUFFICIENT = 1e-4  # Armijo's fraction of the gain that the slope promises
+_NEAR = 1e-9  # relative gain: below it rounding blurs comparisons, so steps are full
+_SHORTEST = 1e-12  # fraction of a step: below it rounding hides the fall of the value
+_SUFFICIENT = 1e-4  # Armijo's fraction of the slope's gain
 
 Objective = Callable[[Floats], tuple[float, Floats, Floats]]
 """Value, gradient (p,) and Hessian (p, p) at (p,) parameters."""
 
 
 def minimise(objective: Objective, start: Floats, floors: Floats, iterations: int = 200) -> Floats:
-    """The minimum of a strictly convex function above its floors.
+    """The minimum of a strictly convex `objective` (see `Objective`) above its floors (−inf: no floor), (p,).
 
-    Parameters that lie on their floor while the slope holds them there are left out of the step; the rest
-    take a Newton step, cut off at the floors and halved until the value falls enough.
-
-    Parameters
-    ----------
-    objective : callable
-        See `Objective`.
-    start : (p,) float64
-        Not below the floors.
-    floors : (p,) float64
-        −inf where there is none.
-    iterations : int
-        At most so many steps.
-
-    Returns
-    -------
-    (p,) float64
-
-    Raises
-    ------
-    ValueError
-        It has not settled within `iterations`.
+    Parameters on their floor stay there while the slope holds them; the others take a Newton step, cut off at
+    the floors and halved until the value falls enough. Raises a ValueError if it has not settled after
+    `iterations` steps.
 
     References
     ----------
@@ -74,7 +55,7 @@ def minimise(objective: Objective, start: Floats, floors: Floats, iterations: in
             following = _fallen(objective, at, value, slope, step, floors)
         moved = float(np.abs(following - at).max())
         at = following
-        # Close to the minimum steps shrink by squares; where they no longer do, they are rounding.
+        # Near the minimum, steps shrink quadratically; steps that no longer shrink are rounding.
         if moved <= _SETTLED * (1.0 + float(np.abs(at).max())) or (near and moved > last / 2):
             return at
         last = moved if near else np.inf
@@ -86,7 +67,7 @@ def minimise(objective: Objective, start: Floats, floors: Floats, iterations: in
 def _fallen(
     objective: Objective, at: Floats, value: float, slope: Floats, step: Floats, floors: Floats
 ) -> Floats:
-    """The point on the step, cut off at the floors, where the value has fallen enough."""
+    """The point on the step, cut off at the floors, with a sufficiently smaller value."""
     length = 1.0
     while length > _SHORTEST:
         following = np.maximum(at + length * step, floors)
@@ -98,7 +79,7 @@ def _fallen(
 
 
 def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats, floors: Floats) -> Floats:
-    """Parameters of a logistic regression, most probable under the prior `PRIOR` around `centre`.
+    """The (p,) parameters of a logistic regression, most probable under the prior `PRIOR` around `centre`.
 
     Minimises Σ weightᵢ·log(1 + exp(xᵢ·θ)) − successᵢ·xᵢ·θ + PRIOR/2·‖θ − centre‖².
 
@@ -109,11 +90,7 @@ def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats
         Weight of the successes in each row, 0 to `weight`.
     weight : (n,) float64
     centre, floors : (p,) float64
-        `centre` above `floors`; it is the start as well.
-
-    Returns
-    -------
-    (p,) float64
+        `centre` lies above `floors`; it is also the start.
 
     Examples
     --------

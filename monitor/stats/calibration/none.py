@@ -1,4 +1,4 @@
-"""No calibration: the scores are taken as they are."""
+"""No calibration: the raw scores are the probabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 
 @dataclass(frozen=True, slots=True)
 class Uncalibrated(Calibration):
-    """The raw scores. Estimates are as wrong as the model is over- or underconfident.
+    """Returns the raw scores. Estimates are as wrong as the model is over- or underconfident.
 
     Parameters
     ----------
@@ -35,14 +35,7 @@ class Uncalibrated(Calibration):
 
 @dataclass(frozen=True, slots=True)
 class NoCalibrator(Calibrator):
-    """Returns `Uncalibrated`, whatever the data.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> NoCalibrator().fit(np.array([[0.25, 0.75]]), np.array([1]), np.array([1]))
-    Uncalibrated(width=2)
-    """
+    """Returns `Uncalibrated`, whatever the data."""
 
     method: ClassVar[str] = "none"
     calibration: ClassVar[type[Calibration]] = Uncalibrated

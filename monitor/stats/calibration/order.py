@@ -1,4 +1,4 @@
-"""Whether scores stand the wrong way round: a calibration would have to reverse their order."""
+"""The test for reversed scores, which a calibration would have to turn around."""
 
 from __future__ import annotations
 
@@ -11,32 +11,20 @@ STANDARD_ERRORS = 4.0
 
 
 def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
-    """Refuse rows whose scores rank the wrong way round.
+    """Raise a ValueError if the scores rank the wrong way round; the message names the `method`.
 
-    The score of a class is compared between the rows where that class was right and the others (for a
-    confidence: the rows that were right and those that were wrong) by the probability that a row of the first
-    kind has the larger score. Below a half by more than four of its standard errors under no relation,
-    √((n₁ + n₀ + 1) / 12 n₁ n₀), the score is reversed. One class of three or more may be that badly learnt,
-    and gets a flat curve; two or more are a mistake in their order.
+    For each class it compares the scores of rows of that class with those of the others (for a confidence:
+    right rows with wrong rows), by the probability that a row of the first kind has the larger score. A score
+    is reversed if this is below a half by more than four standard errors of unrelated scores, √((n₁ + n₀ + 1)
+    / 12 n₁ n₀). One class of three or more may be learnt that badly, and gets a flat curve; two or more are a
+    mistake in their order.
 
-    It takes at least 22 rows to tell. Rows that depend on each other pass the bound more often than stated.
-
-    Parameters
-    ----------
-    method : str
-        Named in the message.
-    scores : (n, K) float64
-    labels : (n,) int64
-
-    Raises
-    ------
-    ValueError
-        The scores are reversed.
+    It needs at least 22 rows. Dependent rows pass the bound more often than stated.
 
     References
     ----------
-    H. B. Mann, D. R. Whitney, *On a test of whether one of two random variables is stochastically larger
-    than the other*, Annals of Mathematical Statistics 18 (1947).
+    H. B. Mann, D. R. Whitney, *On a test of whether one of two random variables is stochastically larger than
+    the other*, Annals of Mathematical Statistics 18 (1947).
 
     Examples
     --------
@@ -70,12 +58,14 @@ def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:
 
 
 def _rank_area(score: Floats, right: np.ndarray) -> float | None:
-    """Chance that a right row's score is larger than another's, ties a half; None where not reversed."""
+    """The probability that a right row's score is larger than a wrong row's, ties a half; None if not
+    reversed.
+    """
     hits = int(right.sum())
     others = len(right) - hits
     if not hits or not others:
         return None
-    # Sorted both, each finds its place among the other's in a quarter of the time that ranking all takes.
+    # Searching one sorted list in the other takes a quarter of the time of ranking all.
     larger, smaller = np.sort(score[right]), np.sort(score[~right])
     below = sum(int(smaller.searchsorted(larger, side).sum()) for side in ("left", "right"))  # of ties, one
     area = below / 2 / (hits * others)

@@ -18,20 +18,12 @@ _FLOORS = np.array([0.0, -np.inf])
 
 
 class SigmoidCurve(msgspec.Struct, frozen=True, array_like=True):
-    """1 / (1 + exp(−slope·logit(s) − intercept)): the identity with slope 1 and intercept 0.
-
-    Parameters
-    ----------
-    slope : float
-        0 or more.
-    intercept : float
-    """
+    """1 / (1 + exp(−slope·logit(s) − intercept)), slope ≥ 0; the identity has slope 1 and intercept 0."""
 
     slope: float
     intercept: float
 
     def __call__(self, score: Floats) -> Floats:
-        """Values at (n,) scores."""
         log, rest = clipped_logs(score)
         return sigmoid(self.slope * (log - rest) + self.intercept)
 
@@ -45,7 +37,7 @@ class PlattCalibration(Calibration):
     width : int
         Columns of the scores.
     curves : tuple of SigmoidCurve
-        One for a confidence or for two classes (of the second class), else one a class.
+        One for a confidence or for two classes (of the second class), else one for each class.
 
     Examples
     --------
@@ -66,16 +58,16 @@ class PlattCalibration(Calibration):
 class PlattCalibrator(Calibrator):
     """Logistic regression of the outcome on the logit of the score, with Platt's targets.
 
-    Two parameters a class. Instead of 1 and 0 it aims at (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2), which keeps
-    it from growing too sure on few rows. Two classes: the second against its score; a confidence: being
-    right; more classes: each against the rest, rows renormalised.
+    Two parameters for each class. The targets are (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) instead of 1 and 0,
+    against overconfidence on few rows. Two classes: it fits the second against its score. A confidence: it
+    fits being right. More classes: it fits each against the rest and renormalises the rows.
 
-    Platt's score is a margin; a probability's margin is its logit (clipped at 10⁻⁶), so that the
-    identity is one of the maps, as it is not for a sigmoid of the probability itself. A score that ranks
-    the wrong way round, short of what is refused, gets slope 0: the frequency for every row.
+    Platt's score is a margin; a probability's margin is its logit (clipped at 10⁻⁶). So the identity is one
+    of the maps, unlike with a sigmoid of the probability itself. A score that ranks slightly the wrong way
+    round gets the slope 0: the frequency for every row.
 
-    It fits over- and underconfidence that is the same on both sides of one half, and a shift of the
-    prevalence. It misleads where the distortion bends otherwise (beta, isotonic).
+    It corrects over- and underconfidence that is symmetric around one half, and a shift of the prevalence. It
+    misleads for other distortions (take beta or isotonic).
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Fits a calibration again as labels come, with the reference counting for as much as they let it."""
+"""Fits a calibration again as labels come; the labels decide the weight of the reference."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class LabelledRows(NamedTuple):
     Parameters
     ----------
     scores : (n, K) float64
-        Raw.
+        Raw scores.
     predicted, labels : (n,) int64
     time : (n,) float64
-        Of the answers, seconds since the epoch; not falling.
+        Times of the answers in seconds since the epoch; they do not fall.
     weights : (n,) float64
         1 over the probability of being labelled, up to a factor; all 1 for the reference.
     """
@@ -45,20 +45,20 @@ class LabelledRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refitted:
-    """A calibration fitted on the reference and on the labels that came since.
+    """A calibration fitted on the reference and on the labels since then.
 
     Parameters
     ----------
     calibration : Calibration
     weight : float
-        What each row of the reference counts for beside a labelled row: 0 nothing, 1 the same.
+        Weight of a row of the reference: 0 for nothing, 1 for the same as a labelled row.
     losses : mapping of float to float
-        Log loss in nats a row on the held-out labelled rows, by the weight; without the weights at which no
-        fit was possible.
+        Log loss on the held-out labelled rows by weight, in nats a row; without the weights that allowed no
+        fit.
     until : float
         Time of the newest answer in the fit: only later answers may judge it.
     held_out : (n,) float64
-        Log loss in nats of each labelled row by the fit that did not see it, at the weight taken.
+        Log loss in nats of each labelled row, under the fit without it, at the chosen weight.
     """
 
     calibration: Calibration
@@ -71,36 +71,31 @@ class Refitted:
 def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator) -> Refitted:
     """Fit a calibration on the labelled rows and the reference, whose weight the labels choose.
 
-    Each row of the reference counts for w, each labelled row for 1 on average. w is taken from 0, 1 and what
-    makes the reference worth a quarter, once, four and sixteen times as many rows as there are labels. For
-    each w the labelled rows are cut into five contiguous folds in time order; each is predicted by the
-    fit on the reference and the other four. The w with the least mean log loss is taken, of equal ones
-    the largest; then everything is fitted with it. No row is judged by a fit that saw it.
+    Each row of the reference counts as w, each labelled row as 1 on average. The candidates for w are 0, 1
+    and the weights that make the reference worth a quarter, once, four and sixteen times as many rows as
+    there are labels. For each w the labelled rows are cut into five contiguous folds in time order; the fit
+    on the reference and the other four folds predicts each fold. The w with the least mean log loss wins (of
+    equal ones the largest); then everything is fitted with it. No fit judges a row that it saw.
 
-    Where nothing has changed, the reference keeps its weight and the labels add to it; after drift it loses
-    weight as fast as the labels can show that it misleads: their log loss must tell the two apart, so small
-    drifts take many labels. It misleads where labelling depends on more than the score and `weights` say
-    so wrongly, and where the model drifts on after the newest label. Drift inside the labelled rows is
-    averaged over: give the newest ones only.
+    If nothing has changed, the reference keeps its weight and the labels add to it. After drift the reference
+    loses weight as fast as the labels' log loss can show it; small drifts need many labels. It misleads if
+    labelling depends on more than the score and `weights` are wrong about it, and if the model drifts after
+    the newest label. It averages over drift among the labelled rows: give it only the newest ones.
 
-    It costs 26 to 31 fits. `AutoCalibrator` would choose anew in each of them; give the calibrator that it
-    chose (``CALIBRATORS[calibration.method]()``).
+    It costs 26 to 31 fits. `AutoCalibrator` would choose again in each of them; give it the chosen calibrator
+    instead (``CALIBRATORS[calibration.method]()``).
 
     Parameters
     ----------
     reference, labelled : LabelledRows
-        Not to overlap. None for the reference where there is none: then the labelled rows carry it alone.
+        Without common rows. Reference None: the labelled rows are fitted alone.
     calibrator : Calibrator
-
-    Returns
-    -------
-    Refitted
 
     Raises
     ------
     ValueError
-        There are fewer than `FEWEST_LABELS` labelled rows, their scores rank the wrong way round, times
-        fall, a column is out of range, or no weight gives rows that can be fitted on.
+        There are fewer than `FEWEST_LABELS` labelled rows, their scores rank the wrong way round, times fall,
+        a column is out of range, or no weight allows a fit.
 
     Examples
     --------
@@ -137,7 +132,7 @@ def refitted(reference: LabelledRows | None, labelled: LabelledRows, calibrator:
 
 
 def _refuse_misleading(labelled: LabelledRows, method: str) -> None:
-    """Labels that cannot carry a calibration, whatever the reference says."""
+    """Refuse labels that are too few, or whose scores rank the wrong way round."""
     n = len(labelled.labels)
     if n < FEWEST_LABELS:
         raise ValueError(
@@ -157,7 +152,7 @@ def _check(name: str, rows: LabelledRows) -> None:
 
 
 def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[float]:
-    """The weights of a row of the reference, falling."""
+    """The candidate weights of a row of the reference, in falling order."""
     if reference is None:
         return [0.0]
     even = len(labelled.labels) / float(reference.weights.sum())
@@ -167,7 +162,7 @@ def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[
 def _held_out(
     reference: LabelledRows | None, labelled: LabelledRows, calibrator: Calibrator, weight: float
 ) -> Floats:
-    """Log loss of the labelled rows, each by a fit without its fold, (n,)."""
+    """(n,) log loss of the labelled rows, each under a fit without its fold."""
     n = len(labelled.labels)
     edges = fold_edges(n, _FOLDS)
     found = np.empty(n)
@@ -181,7 +176,7 @@ def _held_out(
 def _fit(
     reference: LabelledRows | None, labelled: LabelledRows, rows: Ints, calibrator: Calibrator, weight: float
 ) -> Calibration:
-    """The fit on these of the labelled rows and on the reference."""
+    """The fit on the given labelled rows and on the reference."""
     parts = [labelled._replace(**{name: getattr(labelled, name)[rows] for name in labelled._fields})]
     if reference is not None:
         parts.insert(0, reference._replace(weights=weight * reference.weights))

@@ -1,4 +1,4 @@
-"""The rows that a calibration fitted on labels rests on, for the error that their number leaves."""
+"""The rows behind a calibration that was fitted on labels; their number gives its standard error."""
 
 from __future__ import annotations
 
@@ -11,33 +11,19 @@ from monitor.stats.calibration.refit import LabelledRows
 
 
 class RestsOn(NamedTuple):
-    """Rows each of which tells as much as one of a fit's, m of them.
-
-    Parameters
-    ----------
-    scores : (m, K) float64
-        Raw.
-    predicted : (m,) int64
-    """
+    """m rows that each tell as much as one row of a fit: (m, K) raw `scores` and (m,) `predicted` classes."""
 
     scores: Floats
     predicted: Ints
 
 
 def rests_on(labelled: LabelledRows, reference: LabelledRows | None = None, weight: float = 0.0) -> RestsOn:
-    """What a fit on labelled rows and on a reference that counts for less comes to.
+    """The rows that tell as much as a fit on labelled rows and on a down-weighted reference.
 
-    Of the labelled rows (Σw)²/Σw², Kish's number of equally weighted rows that tell as much; of the reference
-    `weight` times its rows, at most those given. Both evenly spread over their times. The mean of rows
-    of weight w varies less than that of w times as many (w² is below w): the error is put too large sooner
-    than too small. That the reference has drifted is in no variance; its weight is what labels say of it.
-
-    Parameters
-    ----------
-    labelled : LabelledRows
-    reference : LabelledRows, optional
-    weight : float
-        What a row of the reference counts for beside a labelled one, 0 to 1.
+    It takes (Σw)²/Σw² of the labelled rows (Kish's effective number), and `weight` (0 to 1) times the rows of
+    the reference, at most those given. Both are evenly spread over their times. The mean of rows of weight w
+    varies less than the mean of w times as many rows (w² is below w): the error is too large sooner than too
+    small. The variance does not contain the drift of the reference; labels express it in the weight.
 
     Examples
     --------

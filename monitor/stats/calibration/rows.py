@@ -1,4 +1,4 @@
-"""Labelled rows made ready for a fit, and the way from columns of scores to curves and back."""
+"""Prepares labelled rows for a fit, and turns columns of scores into curves and back."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ exactly 1 would otherwise outweigh all others. Half-precision models write 0 and
 
 
 class FitRows(NamedTuple):
-    """What a fit is made from: n rows, each of which counts.
-
-    Parameters
-    ----------
-    scores : (n, K) float64
-    labels : (n,) int64
-    weights : (n,) float64
-        Above 0.
-    """
+    """The n rows of a fit: (n, K) `scores`, (n,) `labels`, and (n,) `weights` above 0."""
 
     scores: Floats
     labels: Ints
@@ -33,20 +25,10 @@ class FitRows(NamedTuple):
 
 
 def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights: Floats | None) -> FitRows:
-    """The rows that count, where they can teach a map.
+    """The rows with a weight above 0, if they determine a map; the `method` is named in messages.
 
-    Parameters
-    ----------
-    method : str
-        Named in the messages.
-    scores, predicted, labels, weights
-        As in `Calibrator.fit`.
-
-    Raises
-    ------
-    ValueError
-        As in `Calibrator.fit`; also where the labels are all the same, and where the map would have to
-        turn the order of the scores around.
+    Raises the errors of `Calibrator.fit`; also if all labels are the same, or the map would reverse the
+    scores.
     """
     check_fit_input(scores, predicted, labels, weights)
     counts = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -64,9 +46,9 @@ def fit_rows(method: str, scores: Floats, predicted: Ints, labels: Ints, weights
 
 
 def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
-    """Each score that gets a curve of its own, with whether its class was the true one, (n,) and (n,).
+    """Each score that gets its own curve, with whether its class was the true one, (n,) and (n,).
 
-    A confidence against being right; two classes: the second against its score; more: each against the rest.
+    A confidence: being right. Two classes: the second against its score. More: each against the rest.
     """
     width = rows.scores.shape[1]
     for k in (0,) if width == 1 else (1,) if width == 2 else range(width):
@@ -74,19 +56,9 @@ def column_problems(rows: FitRows) -> Iterator[tuple[Floats, Floats]]:
 
 
 def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats) -> Floats:
-    """Class probabilities by the curves of `column_problems`, each row of them adding up to 1.
+    """(n, K) class probabilities by the curves of `column_problems`; each row sums to 1.
 
-    More than two classes: rows are divided by their sum; one that is 0 for every class becomes uniform.
-
-    Parameters
-    ----------
-    curves : sequence of callable
-        From (n,) scores to (n,) probabilities.
-    scores : (n, K) float64
-
-    Returns
-    -------
-    (n, K) float64
+    For more than two classes, rows are divided by their sum; a row of zeros becomes uniform.
 
     Examples
     --------
@@ -110,22 +82,13 @@ def apply_by_column(curves: Sequence[Callable[[Floats], Floats]], scores: Floats
 
 
 def clipped_logs(score: Floats) -> tuple[Floats, Floats]:
-    """The logarithms of a score and of 1 less it, the score clipped to `CLIP` and 1 − `CLIP`."""
+    """ln s and ln(1 − s), with the score s clipped to `CLIP` and 1 − `CLIP`."""
     clipped = np.clip(score, CLIP, 1.0 - CLIP)
     return np.log(clipped), np.log1p(-clipped)
 
 
 def log_scores(scores: Floats) -> Floats:
-    """Logarithms of class probabilities, clipped, one column a class: for a confidence, right and wrong.
-
-    Parameters
-    ----------
-    scores : (n, K) float64
-
-    Returns
-    -------
-    (n, max(K, 2)) float64
-    """
+    """(n, max(K, 2)) clipped logarithms of class probabilities; of right and wrong for a confidence."""
     width = scores.shape[1]
     if width == 1:
         return np.column_stack(clipped_logs(scores[:, 0]))

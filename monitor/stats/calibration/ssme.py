@@ -1,4 +1,4 @@
-"""Calibration `ssme`: what a fit on all models' scores and a few labels says one model's scores mean."""
+"""Calibration `ssme`: a curve for each model, from a fit on all models' scores and a few labels."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration
 class SSMECalibration(IsotonicCalibration):
     """One rising curve for each model, from an `ssme` fit, at the cost of an isotonic calibration.
 
-    It follows the present where the isotonic calibration stays with the reference. It misleads where the
-    fit does: where most models are wrong together and no label says so yet; and, as a curve of one
-    model's own score, within groups of rows whose scores mean something else. It is fitted on the score
-    pool by `monitor.engine.refit.fit.refit`, never on a reference, which holds one model's scores alone.
+    It follows drift, while an isotonic calibration stays with the reference. It misleads where the fit does:
+    if most models are wrong together and no label shows it yet. And it misleads within groups of rows whose
+    scores have another meaning, because it is a curve of one model's score. `monitor.engine.refit.fit.refit`
+    fits it on the score pool, never on a reference, which has one model's scores only.
 
     Parameters
     ----------
@@ -36,5 +36,5 @@ class SSMECalibration(IsotonicCalibration):
 
     @classmethod
     def of(cls, distilled: IsotonicCalibration) -> SSMECalibration:
-        """The curves that an `ssme` fit was distilled into: see `monitor.stats.labelled.SSME.calibration`."""
+        """The calibration with the curves of an `ssme` fit: see `monitor.stats.labelled.SSME.calibration`."""
         return cls(distilled.width, distilled.curves)

@@ -1,4 +1,4 @@
-"""Temperature scaling: one number that makes a model surer or less sure of everything."""
+"""Temperature scaling: one number that makes all confidences larger or smaller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TemperatureCalibration(Calibration):
     width : int
         Columns of the scores.
     sharpness : float
-        1 over the temperature, 0 or more: above 1 the scores were not sure enough, below 1 too sure.
+        1 over the temperature, 0 or more: above 1 the scores were underconfident, below 1 overconfident.
 
     Examples
     --------
@@ -45,14 +45,14 @@ class TemperatureCalibration(Calibration):
 class TemperatureCalibrator(Calibrator):
     """The softmax of the log-scores over a temperature that maximises the likelihood of the labels.
 
-    One parameter, whatever the number of classes; it needs the fewest rows of all. The order of the
-    classes within a row stays, so that the largest probability keeps its class. For two classes, and for a
-    confidence, it is a sigmoid of the logit with slope 1/T and no intercept: Platt's without shift and
-    smoothed targets. Softmax does not change when a number is added to a row of logits, so that the
-    logarithms of the scores (clipped at 10⁻⁶) do for the logits that the model did not give.
+    One parameter for any number of classes; it needs the fewest rows of all. The order of the classes within
+    a row stays, so the largest probability keeps its class. For two classes, and for a confidence, it is a
+    sigmoid of the logit with slope 1/T and no intercept: Platt's without shift and smoothed targets. The
+    logarithms of the scores (clipped at 10⁻⁶) replace the model's logits: a constant added to a row does not
+    change the softmax.
 
-    It misleads where a class is over- or underpredicted: one half stays one half. A negative temperature
-    would reverse the order and is not allowed; at sharpness 0 every row is uniform.
+    It misleads if the model predicts a class too often or too rarely: one half stays one half. It excludes
+    negative temperatures, which would reverse the order; at sharpness 0 every row is uniform.
 
     References
     ----------
@@ -61,7 +61,7 @@ class TemperatureCalibrator(Calibrator):
 
     Examples
     --------
-    >>> score = np.tile([0.01, 0.99], 5000)  # too sure: right in 9 of 10
+    >>> score = np.tile([0.01, 0.99], 5000)  # overconfident: right in 9 of 10
     >>> labels = np.tile([0, 1], 5000)
     >>> labels[:1000] = 1 - labels[:1000]
     >>> fitted = TemperatureCalibrator().fit(np.column_stack((1 - score, score)), labels, labels)

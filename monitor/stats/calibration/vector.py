@@ -23,7 +23,7 @@ class VectorCalibration(Calibration):
     width : int
         Columns of the scores.
     slopes, intercepts : (max(K, 2),) float64
-        Of the log-score of each class, for a confidence of right and wrong. Slopes are 0 or more.
+        For the log-score of each class (for a confidence: of right and wrong). Slopes are 0 or more.
 
     Examples
     --------
@@ -46,26 +46,25 @@ class VectorCalibration(Calibration):
 class VectorCalibrator(Calibrator):
     """The softmax of wₖ·ln sₖ + bₖ with the wₖ ≥ 0 and bₖ that maximise the likelihood of the labels.
 
-    Two parameters a class. It corrects classes that are predicted too often or too surely, all together
-    rather than each against the rest. Unlike a temperature it depends on which logits are scaled; the
-    logarithms of the scores (clipped at 10⁻⁶) are, since a model gives no others. For two classes, and for a
-    confidence, it is beta calibration, but for the weak prior (standard deviation 10 around the identity)
-    that keeps both finite.
+    Two parameters for each class. It corrects classes that the model predicts too often or too confidently,
+    all together instead of each against the rest. It scales the logarithms of the scores (clipped at 10⁻⁶).
+    For two classes, and for a confidence, it is beta calibration, up to the weak prior (standard deviation 10
+    around the identity) that keeps both finite.
 
-    It takes some hundred rows a class; with K classes a step of the fit costs n·(2K)² operations: a second
-    at 10,000 rows and some 500 classes. A class that never occurs in the labels is given next to no chance.
+    It needs some hundred rows for each class. With K classes a step of the fit costs n·(2K)² operations: a
+    second at 10,000 rows and some 500 classes. A class without labels gets nearly the probability 0.
 
     References
     ----------
     C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger, *On calibration of modern neural networks*, ICML 2017,
-    section 4.2, equation 8 with a diagonal matrix. That the wₖ are not below 0 is ours, as in beta
-    calibration: a larger score must not make its class less probable.
+    section 4.2, equation 8 with a diagonal matrix. The condition wₖ ≥ 0 is ours, as in beta calibration: a
+    larger score must not make its class less probable.
 
     Examples
     --------
     >>> scores = np.tile([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]], (1000, 1))
     >>> labels = np.tile([0, 1, 2], 1000)
-    >>> labels[2::6] = 1  # half of what is said to be class 2 is class 1
+    >>> labels[2::6] = 1  # half of the rows scored as class 2 are class 1
     >>> VectorCalibrator().fit(scores, labels, labels).apply(scores[2:3]).round(2).tolist()
     [[0.0, 0.5, 0.5]]
     """
@@ -109,7 +108,7 @@ def _fit_scaling(rows: FitRows) -> Floats:
 
 
 def _curvature(weighted: Floats, chance: Floats, logs: Floats) -> Floats:
-    """(2K, 2K) second derivatives: within a class, less what two classes share."""
+    """(2K, 2K) second derivatives of the loss."""
     classes = logs.shape[1]
     shared = -(weighted.T @ chance)
     one, two = np.arange(classes), np.arange(classes, 2 * classes)

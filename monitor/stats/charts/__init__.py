@@ -1,4 +1,4 @@
-"""Control charts: one module a kind, listed in `monitor.base.registry`."""
+"""Control charts. Each kind is a module, listed in `monitor.base.registry`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The base of every control chart: frozen settings that build a logic object around a baseline.
 
-A chart's settings say what is promised (ARL0, rules). `build` takes the baseline, the estimates of
-windows from when the model was known to be good, and returns the logic that judges one window after
-another and holds all the state there is.
+The settings hold the promise (ARL0, rules). `build` takes the baseline: the estimates of windows from a time
+when the model was known to be good. It returns the logic, which judges one window after another and holds all
+state.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Baseline:
     values : (m,) float64
         The estimate of each reference window, 0 to 1, in time order.
     sizes : (m,) float64
-        Rows of each.
+        Rows of each window.
     row_sd : float
-        Standard deviation that one row adds to the estimate: a window of n rows has the standard
-        error row_sd/√n. For the mean confidence it is the confidences' own standard deviation.
+        Standard deviation of one row: a window of n rows has the standard error row_sd/√n. For the mean
+        confidence it is the standard deviation of the confidences.
     """
 
     values: Floats
@@ -45,9 +45,9 @@ class Verdict:
     center, lower, upper : float
         The centre line and the control limits for a window of this size, within 0 to 1.
     rules : tuple of str
-        Rules that this window broke: ``("we1",)``.
+        The broken rules: ``("we1",)``.
     out_of_control : bool
-        Whether the alarm is latched after this window.
+        Whether the alarm is on after this window.
     """
 
     center: float
@@ -58,25 +58,25 @@ class Verdict:
 
 
 class ChartState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a chart goes on from: the memory of its kind, and the latch (`monitor.stats.charts.latch.Latch`).
+    """The state of a chart: the memory of its kind, and the latch (`monitor.stats.charts.latch.Latch`).
 
-    The limits are no part of it, so that changed settings take effect on a chart that goes on.
+    It does not contain the limits, so changed settings apply to a chart that goes on.
     """
 
     recent: list[float] | None = None
     ewma: list[float] | None = None
     cusum: list[float] | None = None
-    others: dict[str, list[float]] = {}  # of kinds without a field, by kind
+    others: dict[str, list[float]] = {}  # memories of kinds without a field, by kind
     quiet_windows: int | None
 
     @classmethod
     def of(cls, kind: str, memory: list[float], quiet_windows: int | None) -> ChartState:
-        """What a chart with a memory of this kind goes on from."""
+        """The state of a chart with a memory of this kind."""
         own: dict[str, Any] = {kind: memory} if kind in cls.__struct_fields__ else {"others": {kind: memory}}
         return cls(quiet_windows=quiet_windows, **own)
 
     def memory(self, kind: str) -> list[float] | None:
-        """The memory of this kind; None where it is of another."""
+        """The memory of this kind; None for another kind."""
         kept: list[float] | None = getattr(self, kind, None)
         return self.others.get(kind) if kept is None else kept
 
@@ -100,4 +100,4 @@ class Chart(ABC):
 
     @abstractmethod
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """The logic around a baseline, from the start or from where a snapshot left it."""
+        """The logic around a baseline, from the start or from a snapshot."""

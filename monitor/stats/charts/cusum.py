@@ -13,54 +13,53 @@ from monitor.stats.charts.settings import LimitChart
 class Cusum(LimitChart):
     """Control chart of two cumulative sums ``S ← max(0, S ± y - k)`` of the standardised windows y.
 
-    ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so that windows
-    of any size count alike; k is half of `shift`. The sums start at 0, and the alarm is either beyond the
-    decision interval h. `Verdict.lower` and `upper` are where this window's estimate alone would have had
-    to lie to raise the alarm, given those before it: they close in as a sum grows.
+    ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so windows of any
+    size count alike; k is half of `shift`. The sums start at 0; a sum above the decision interval h raises
+    the alarm. `Verdict.lower` and `upper` are the limits of this window's estimate alone, given those before
+    it: they close in as a sum grows.
 
-    h comes from `arl0`, k and the number of reference windows, by the integral equation of the run length
-    (`monitor.stats.charts.smoothed`) averaged over the centres and sigmas that so many windows can give. The
-    mean of m windows is itself off by 1/√m of a sigma, and a sum adds that up: for an ARL0 of 370 at
-    k = 1/2, h is 4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and 8.75 at m = 10. With few
-    reference windows a larger `shift` costs less: h goes from 3.34 to 3.74 at m = 20 for 1.5.
+    h follows from `arl0`, k and the number of reference windows, by the integral equation of the run length
+    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that so many windows can give. The
+    mean of m windows is off by 1/√m of a sigma, and a sum adds that up: for an ARL0 of 370 at k = 1/2, h is
+    4.77 with known limits, 4.86 at m = 100, 6.12 at m = 20 and 8.75 at m = 10. With few reference windows a
+    larger `shift` costs less: for 1.5, h grows from 3.34 to 3.74 at m = 20.
 
-    Against `Shewhart`: of all charts with its ARL0 it sees a lasting shift of `shift` sigma soonest in the
-    worst case (Moustakides, 1986), for 1 sigma with known limits in 9.9 windows instead of 44; one of 3
-    sigma and more later (2.5 windows instead of 2.0).
+    Compared with `Shewhart`: of all charts with its ARL0 it detects a lasting shift of `shift` sigma soonest
+    in the worst case (Moustakides, 1986): 1 sigma, with known limits, in 9.9 windows instead of 44. It
+    detects 3 sigma and more later (2.5 windows instead of 2.0).
 
-    False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt`
-    has what was measured.
+    False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
+    measurements.
 
     Assumptions: independent, near-normal windows and a reference in control.
 
-    When it misleads: under autocorrelation it alarms far too often (at 0.3 once in 85 windows instead
-    of 370), as alike windows add up: choose a
-    larger window, or `shewhart`. One wild window can raise a sum beyond h by itself, as it would raise
-    `we1`.
+    It misleads under autocorrelation: at 0.3 it alarms once in 85 windows instead of 370, as windows that are
+    alike add up. Choose a larger window, or `shewhart`. One extreme window can raise a sum above h, as it
+    would break `we1`.
 
-    An alarm stays on while the shift does: the sums go on, held within 1.5h, and eight windows in a
-    row within h/2 release the alarm, about 20 windows after the shift ended; then they start afresh at 0.
+    An alarm lasts as long as the shift: the sums go on, held within 1.5h. Eight windows in a row within h/2
+    release the alarm, about 20 windows after the shift ended; then the sums start at 0 again.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows: 10 to 1,000,000. 370 where neither this nor `sigmas` is given.
+        One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
     sigmas : float, optional
         h instead, in sigmas, above 0 and up to 10.
     shift : float
-        What it is tuned to see soonest, in standard deviations of one window: 0.25 to 5.
+        The shift that it detects soonest, in standard deviations of one window: 0.25 to 5.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be, from the constructor; a reference too short for `arl0`, from `build`.
+        Impossible settings, from the constructor; a reference too short for `arl0`, from `build`.
 
     References
     ----------
-    Page: Continuous inspection schemes, Biometrika 41 (1954), 100-115. Moustakides: Optimal stopping
-    times for detecting changes in distributions, Annals of Statistics 14 (1986), 1379-1387. Jones, Champ,
-    Rigdon: The run length distribution of the CUSUM with estimated parameters, Journal of Quality
-    Technology 36 (2004), 95-108.
+    Page: Continuous inspection schemes, Biometrika 41 (1954), 100-115. Moustakides: Optimal stopping times
+    for detecting changes in distributions, Annals of Statistics 14 (1986), 1379-1387. Jones, Champ, Rigdon:
+    The run length distribution of the CUSUM with estimated parameters, Journal of Quality Technology 36
+    (2004), 95-108.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The patterns that a chart looks for in the standardised windows, and the knowledge of its sigma.
+"""Detectors: the patterns that charts look for in the standardised windows.
 
-A detector says how often it alarms in control, given how far the chart's centre and sigma are off.
-`monitor.stats.charts.limits` averages that over what a reference of m windows leaves unknown, and inverts it.
+A detector knows its rate of alarms in control, given the errors of the chart's centre and sigma.
+`monitor.stats.charts.limits` averages that rate over the errors of a reference of m windows, and inverts it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from monitor.stats.charts.sums import CusumMemory, EwmaMemory
 
 
 class Spread(StrEnum):
-    """Where a chart's sigma comes from, which decides by how much a short reference mistakes it."""
+    """The source of a chart's sigma; it decides how wrong sigma is after a short reference."""
 
     KNOWN = "known"
     """From a formula, the binomial's: not mistaken, where the formula holds."""
@@ -32,12 +32,12 @@ class Spread(StrEnum):
 
 
 class Detector(ABC):
-    """How windows are judged, apart from the centre and the sigma.
+    """The judgement of windows, apart from the centre and the sigma.
 
     Attributes
     ----------
     rules : tuple of str
-        What a verdict may name.
+        The rules that a verdict may name.
     narrowest, widest : float
         Ends of the threshold: half width of the limits in sigmas, or the CUSUM's decision interval.
     """
@@ -48,30 +48,30 @@ class Detector(ABC):
 
     @abstractmethod
     def rate(self, threshold: float, error: Floats, ratio: Floats) -> Floats:
-        """Alarms a window in control, each starting afresh, for many baselines at once.
+        """Alarms a window in control, each alarm followed by a fresh start, for many baselines at once.
 
         Parameters
         ----------
         threshold : float
         error : (g,) float64
-            By how much the chart's centre is off, in the process's standard deviations.
+            Error of the chart's centre, in the process's standard deviations.
         ratio : (g,) float64
             The chart's sigma over the process's standard deviation.
         """
 
     @abstractmethod
     def memory(self, threshold: float, state: list[float] | None) -> Memory:
-        """The judge of one series of standardised windows, fresh or from a `Memory.snapshot`."""
+        """The judge of one series of standardised windows, new or from a `Memory.snapshot`."""
 
     @property
     def fixed(self) -> float | None:
-        """The threshold where none changes the rate of alarms; None where one does."""
+        """The threshold, if no threshold changes the rate of alarms; else None."""
         return None
 
 
 @dataclass(frozen=True)
 class RunRules(Detector):
-    """Western Electric and Nelson rules, the zones scaled with the limits."""
+    """Western Electric and Nelson rules; their zones scale with the limits."""
 
     rules: tuple[str, ...]
 
@@ -87,23 +87,13 @@ class RunRules(Detector):
 
     @property
     def fixed(self) -> float | None:
-        """Patterns that no wider limits make rarer; the limits drawn are the textbook's."""
+        """The textbook's limits, if wider limits make none of the patterns rarer."""
         return None if widens(self.rules) else 3.0
 
 
 @dataclass(frozen=True)
 class EwmaDetector(Detector):
-    """The exponentially weighted moving average leaves its limits.
-
-    Parameters
-    ----------
-    weight : float
-        λ of the newest window, 0.05 to 1.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """The exponentially weighted moving average leaves its limits; `weight` is λ, 0.05 to 1."""
 
     weight: float
     rules: tuple[str, ...] = ("ewma",)
@@ -121,21 +111,11 @@ class EwmaDetector(Detector):
 
 @dataclass(frozen=True)
 class CusumDetector(Detector):
-    """One of the two cumulative sums exceeds the decision interval.
-
-    Parameters
-    ----------
-    shift : float
-        What it is tuned to, in sigmas: the reference value k is half of it. 0.25 to 5.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """One of the two cumulative sums exceeds the decision interval; k is half of `shift`, 0.25 to 5."""
 
     shift: float
     rules: tuple[str, ...] = ("cusum",)
-    widest: float = 25.0  # past it a shift of twice k takes 25/k windows: no chart to wait for
+    widest: float = 25.0  # beyond it, a chart needs more than 25/k windows to detect a shift of twice k
 
     def __post_init__(self) -> None:
         check_shift(self.shift)
@@ -155,10 +135,10 @@ _BEST_WEIGHTS = (0.05, 0.05, 0.09, 0.14, 0.25, 0.38, 0.54, 0.7, 0.9, 0.98)
 
 
 def best_weight(shift: float) -> float:
-    """The λ of the EWMA chart that sees a shift soonest, at an ARL0 of 370 with known limits.
+    """The λ of the EWMA chart that detects a shift soonest, at an ARL0 of 370 with known limits.
 
-    Read from a table of minima of `ewma_arls`, which `tests/stats/charts/test_smoothed.py` computes anew; the
-    optimum is flat, so that other ARL0 lose little by it.
+    It comes from a table of minima of `ewma_arls`, which `tests/stats/charts/test_smoothed.py` computes
+    again. The optimum is flat, so it serves other ARL0 nearly as well.
 
     Examples
     --------
@@ -170,12 +150,7 @@ def best_weight(shift: float) -> float:
 
 
 def check_shift(shift: float) -> None:
-    """Refuse a shift that no chart is tuned to.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise a ConfigError if `shift` is out of range."""
     if not LEAST_SHIFT <= shift <= LARGEST_SHIFT:
         raise ConfigError(
             f"shift: got {shift:g}; allowed is {LEAST_SHIFT:g} to {LARGEST_SHIFT:g} standard deviations of "

@@ -11,60 +11,60 @@ from monitor.stats.charts.settings import LimitChart
 
 @dataclass(frozen=True)
 class Ewma(LimitChart):
-    """Control chart of the moving average ``z ← (1 - λ)z + λy`` of the standardised windows y.
+    r"""Control chart of the moving average ``z ← (1 - λ)z + λy`` of the standardised windows y.
 
-    ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so that windows
-    of any size count alike; z starts at 0, and the alarm is |z| beyond ``L·√(λ/(2 - λ))``. These are the
-    limits of an average that has run for long, from the first window on: the first windows after a new
-    baseline are judged a little more mildly than the later ones. `Verdict.lower` and `upper` are where
-    this window's estimate alone would have had to lie to raise the alarm, given those before it.
+    ``y = (x - centre)/√(v/n)`` for a window of n rows, with the centre and v of `Shewhart`, so windows of any
+    size count alike. z starts at 0; \|z\| above ``L·√(λ/(2 - λ))`` raises the alarm. These are the limits of
+    an average that has run for long, from the first window on, so the first windows after a new baseline are
+    judged a little more mildly. `Verdict.lower` and `upper` are the limits of this window's estimate alone,
+    given those before it.
 
-    L comes from `arl0`, λ and the number of reference windows, by the integral equation of the run length
-    (`monitor.stats.charts.smoothed`) averaged over the centres and sigmas that so many windows can give. The
-    mean of m windows is itself off by 1/√m of a sigma, which an average sees sooner than a single window
-    does: for an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100 and 3.25 at m = 20.
+    L follows from `arl0`, λ and the number of reference windows, by the integral equation of the run length
+    (`monitor.stats.charts.smoothed`), averaged over the centres and sigmas that so many windows can give. The
+    mean of m windows is off by 1/√m of a sigma, which an average notices sooner than a single window does:
+    for an ARL0 of 370 at λ = 0.14, L is 2.78 with known limits, 2.86 at m = 100 and 3.25 at m = 20.
 
-    Against `Shewhart`: soonest to see a shift of `shift` sigma that lasts, on average (for 1 sigma at an
-    ARL0 of 370 and known limits in 9.6 windows instead of 44), later to see one of 3 sigma and more (2.5
-    windows at the default λ instead of 2.0). Against `Cusum`: nearly the same; a single wild window weighs
-    λ here, and cannot raise a sum.
+    Compared with `Shewhart`: on average it detects a lasting shift of `shift` sigma soonest (1 sigma, at an
+    ARL0 of 370 and known limits, in 9.6 windows instead of 44), and 3 sigma and more later (2.5 windows at
+    the default λ instead of 2.0). Compared with `Cusum`: nearly the same; a single extreme window has the
+    weight λ here, and cannot raise a sum.
 
-    False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt`
-    has what was measured.
+    False alarms: one in 370 windows in control at the defaults; `tests/fidelity/output/all_charts.txt` has
+    measurements.
 
-    Assumptions: independent windows and a reference in control. Near-normal ones are needed less than for
-    the other charts, as an average of windows is nearer to normal.
+    Assumptions: independent windows and a reference in control. It needs near-normal windows less than the
+    other charts do, as an average of windows is nearer to normal.
 
-    When it misleads: under autocorrelation it alarms far too often (at 0.3 once in 94 windows instead of
-    370), as an average of alike windows varies more than the limits know: choose a larger
-    window, or `shewhart`. And a shift back, right after a shift up, is hidden by what the average remembers.
+    It misleads under autocorrelation: at 0.3 it alarms once in 94 windows instead of 370, as the average of
+    windows that are alike varies more than the limits assume. Choose a larger window, or `shewhart`. And its
+    memory of a shift up hides a shift down right after it.
 
-    An alarm stays on while the shift does: z goes on, held within 1.5 times its limit, and eight
-    windows in a row within half of it release the alarm, about 20 windows after the shift ended; then z
-    starts afresh at 0.
+    An alarm lasts as long as the shift: z goes on, held within 1.5 times its limit. Eight windows in a row
+    within half of the limit release the alarm, about 20 windows after the shift ended; then z starts at 0
+    again.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows: 10 to 1,000,000. 370 where neither this nor `sigmas` is given.
+        One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
     sigmas : float, optional
         L instead, above 0 and up to 10.
     shift : float
-        What it is tuned to see soonest, in standard deviations of one window: 0.25 to 5.
+        The shift that it detects soonest, in standard deviations of one window: 0.25 to 5.
     weight : float, optional
-        λ, 0.05 to 1 (which is `Shewhart` with `we1`). What suits `shift` where it is not given.
+        λ, 0.05 to 1 (which is `Shewhart` with `we1`). By default the best λ for `shift`.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be, from the constructor; a reference too short for `arl0`, from `build`.
+        Impossible settings, from the constructor; a reference too short for `arl0`, from `build`.
 
     References
     ----------
-    Roberts: Control chart tests based on geometric moving averages, Technometrics 1 (1959), 239-250.
-    Lucas, Saccucci: Exponentially weighted moving average control schemes, Technometrics 32 (1990), 1-12.
-    Jones, Champ, Rigdon: The performance of exponentially weighted moving average charts with estimated
-    parameters, Technometrics 43 (2001), 156-167.
+    Roberts: Control chart tests based on geometric moving averages, Technometrics 1 (1959), 239-250. Lucas,
+    Saccucci: Exponentially weighted moving average control schemes, Technometrics 32 (1990), 1-12. Jones,
+    Champ, Rigdon: The performance of exponentially weighted moving average charts with estimated parameters,
+    Technometrics 43 (2001), 156-167.
 
     Examples
     --------

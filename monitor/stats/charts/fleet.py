@@ -1,4 +1,4 @@
-"""The rate of false alarms that a fleet of charts sees, each around a baseline of its own."""
+"""The false-alarm rate of a fleet of charts, each around its own baseline."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from monitor.stats.charts.detectors import Detector, Spread
 MIN_REFERENCE_WINDOWS = 5
 """Below this the reference says next to nothing of the variation between windows."""
 
-_TAIL = 1e-13  # of the reference's dispersion, left out of an integral whose value is 1e-6 or more
+_TAIL = 1e-13  # probability of the dispersion's tail outside an integral whose value is 1e-6 or more
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a chart draws its limits.
+    """The limits of a chart.
 
     Parameters
     ----------
     multiplier : float
-        L: the half width of the limits in the chart's sigma; of a CUSUM the decision interval h.
+        L: the half width of the limits in the chart's sigma; for a CUSUM the decision interval h.
     inflation : float
-        By how much the variation between the reference windows, where it exceeds that of
-        independent rows, is scaled up for having been seen in few windows only: 1 or more. The
-        variance of one row is taken as ``v0 + inflation² · max(0, v_ref − v0)``, with v0 from the
-        rows of one window and v_ref from the differences between windows. 1 is Laney's p′.
+        κ ≥ 1, which allows for few reference windows. The variance of one row is ``v0 + κ² · max(0, v_ref −
+        v0)``, with v0 from the rows of one window and v_ref from the differences between windows. 1 is
+        Laney's p′.
     """
 
     multiplier: float
@@ -39,12 +38,7 @@ class Limits:
 
 
 def check_reference(reference_windows: float) -> None:
-    """Refuse a number of reference windows, m, that no limits can be drawn from.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise a ConfigError if the reference has too few windows for limits."""
     if not reference_windows >= MIN_REFERENCE_WINDOWS:
         raise ConfigError(
             f"reference: got {reference_windows:g} windows for a control chart, which needs at least "
@@ -54,9 +48,9 @@ def check_reference(reference_windows: float) -> None:
 
 
 def mean_rate(detector: Detector, m: float, chosen: Limits, overdispersion: float, spread: Spread) -> float:
-    """Alarms a window, averaged over the centre's error and the dispersion that the reference shows.
+    """Alarms a window, averaged over the errors of the centre and of the dispersion in the reference.
 
-    An infinite overdispersion stands for a sigma that comes from the reference windows alone.
+    An infinite overdispersion stands for a sigma from the reference windows alone.
     """
     error, error_weight = _centre_errors(m)
     if spread is Spread.KNOWN or math.isinf(m):
@@ -74,9 +68,9 @@ def mean_rate(detector: Detector, m: float, chosen: Limits, overdispersion: floa
 def moving_range_ratios(m: float) -> tuple[Floats, Floats]:
     """Nodes and weights for the mean moving range of m normal windows over 1.128 sigma.
 
-    Its law has no closed form, and the χ with its first two moments (Patnaik) has too heavy a lower tail,
-    which sets the limits: 10 % too few alarms at m = 20. So seeded draws, 100,000 up to m = 40 and fewer
-    beyond, are grouped by size, finely where they are small.
+    Its distribution has no closed form. The χ with its first two moments (Patnaik) has too heavy a lower
+    tail, which sets the limits: 10 % too few alarms at m = 20. So seeded draws, 100,000 up to m = 40 and
+    fewer beyond, are grouped by size, finely among the small ones.
 
     Examples
     --------
@@ -97,9 +91,8 @@ def moving_range_ratios(m: float) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=256)
 def _centre_errors(m: float) -> tuple[Floats, Floats]:
-    """Nodes and weights for the centre's error, normal with variance 1/m, folded to one side.
-
-    The rules treat both sides alike, so that an error and its mirror image alarm at the same rate.
+    """Nodes and weights for the centre's error, normal with variance 1/m; the rules are symmetric, so one
+    side.
     """
     if math.isinf(m):
         return np.zeros(1), np.ones(1)

@@ -1,4 +1,4 @@
-"""Laney's p′ chart: the p-chart with the variation between windows counted in."""
+"""Laney's p′ chart: the p-chart widened by the variation between windows."""
 
 from __future__ import annotations
 
@@ -19,41 +19,39 @@ _MEAN_RANGE = 2 / np.sqrt(np.pi)
 class Laney(LimitsAndRules):
     """Control chart with the limits ``p ± L·σz·√(p(1-p)/n)``.
 
-    σz is the mean moving range of the reference windows' ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over 1.128: how
-    much more, or less, than a binomial the windows vary from one to the next. On a label-free estimate,
-    which varies less than labels do, σz is below 1 (0.62 on the data of Kivimäki et al., table 2), so that
-    the chart fits there too, from the reference alone; `Shewhart` knows that from the rows, and so needs
-    fewer windows to know it as well.
+    σz is the mean moving range of the reference windows' ``zᵢ = (xᵢ - p)/√(p(1-p)/nᵢ)`` over 1.128: the
+    variation from one window to the next, relative to a binomial. A label-free estimate varies less than
+    labels do, so σz is below 1 (0.62 on the data of Kivimäki et al., table 2), and the chart fits there too,
+    from the reference alone. `Shewhart` knows this from the rows, and needs fewer windows.
 
-    Under an autocorrelation of 0.3 a promised 370 comes to 118 windows with m = 20 and 89 with m = 100, and a
-    drop of three points at n = 500 takes 48 windows at m = 20 and 6 at m = 100
-    (`python -m tests.fidelity.all_charts`).
+    Under an autocorrelation of 0.3 a promised 370 is 118 windows with m = 20 and 89 with m = 100. A drop of
+    three points at n = 500 takes 48 windows at m = 20 and 6 at m = 100 (`python -m
+    tests.fidelity.all_charts`).
 
-    Neighbouring windows only: a slow wave or one shift in the reference widens the limits less than it
-    does those of `Shewhart`, and windows that resemble their neighbours (autocorrelation) make them too
-    narrow. L comes from `arl0`, the rules and m; the moving range of m windows tells sigma less well than
-    their variance would, which makes L larger than that of `Shewhart`: 3.73 at m = 20, 3.13 at
-    m = 100, for an ARL0 of 370. Unlike that chart's, this promise does not depend on how much more than
-    their rows the windows vary.
+    It compares neighbouring windows only: a slow wave or one shift in the reference widens the limits less
+    than those of `Shewhart`, and autocorrelation makes them too narrow. L follows from `arl0`, the rules and
+    m. The moving range of m windows knows sigma less well than their variance would, so L is larger than that
+    of `Shewhart`: 3.73 at m = 20, 3.13 at m = 100, for an ARL0 of 370. Unlike there, this promise does not
+    depend on the excess of the windows' variation over that of their rows.
 
-    Assumptions: normal, independent windows whose variance goes with 1/n, and a reference in control.
-    When it misleads: as above; with few windows L is so large that shifts are seen late; on realised
-    accuracy with np(1-p) below 10 shares are skewed.
+    Assumptions: normal, independent windows whose variance is proportional to 1/n, and a reference in
+    control. It misleads as above; with few windows L is so large that it detects shifts late; realised
+    accuracy with np(1-p) below 10 is skewed.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 where neither
-        this nor `sigmas` is given.
+        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 if neither this nor
+        `sigmas` is given.
     sigmas : float, optional
         Half width of the limits in sigmas instead, above 0 and up to 10.
     rules : tuple of str
-        `we1` to `we4`, `nelson1` to `nelson8`; `monitor.stats.charts.rules` says what they are.
+        `we1` to `we4`, `nelson1` to `nelson8`: see `monitor.stats.charts.rules`.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be, from the constructor; too few reference windows, from `build`.
+        Impossible settings, from the constructor; too few reference windows, from `build`.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""One shift is one alarm: the latch, and the logic of a chart that judges windows with it."""
+"""One shift is one alarm: the latch, and the chart logic that uses it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ RESOLUTION = 1e-9
 class Latch:
     """An alarm that stays on until eight windows in a row are in control.
 
-    A shift that lasts breaks rules again and again, and with windows between that break none; the
-    latch makes one alarm of it. It hides a second shift that follows within eight windows.
+    A lasting shift breaks rules again and again, with quiet windows between; the latch makes one alarm of it.
+    It hides a second shift within eight windows.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Latch:
         return self._quiet_windows is not None
 
     def update(self, broken: bool) -> bool:
-        """Take the next window, which broke a rule or did not; return whether the alarm is on after it."""
+        """Take the next window; return whether the alarm is on after it."""
         if broken:
             self._quiet_windows = 0
         elif self._quiet_windows is not None:
@@ -63,30 +63,30 @@ class Latch:
 class LatchedLogic(ChartLogic):
     """Judges windows by their distance from the centre in their own sigma, with a latch.
 
-    A window of n rows has ``σ = √(row_variance/n)``, so that windows of any size count alike in a pattern,
-    an average or a sum. The limits of a verdict, within 0 to 1, are those of the rules, ``centre ± L·σ``;
-    of an EWMA or CUSUM chart they are where this window's estimate alone would have had to lie to raise
-    the alarm, given those before it: never beyond the centre.
+    A window of n rows has ``σ = √(row_variance/n)``, so windows of any size count alike in a pattern, an
+    average or a sum. The limits of a verdict, within 0 to 1, are the rules' ``centre ± L·σ``. For EWMA and
+    CUSUM charts they are the limits of this window's estimate alone, given those before it, and never beyond
+    the centre.
 
-    Without any variance (all reference rows and windows equal) there is no sigma: a window at the
-    centre is in control, and any other, more than 1e-9 away, lies beyond every limit.
+    Without any variance (all reference rows and windows equal) there is no sigma: a window at the centre is
+    in control, and any other, more than 1e-9 away, lies beyond every limit.
 
     Parameters
     ----------
     center : float
         0 to 1.
     row_variance : float
-        Variance that one row adds to the estimate: a window of n rows has `row_variance`/n. 0 or more.
+        Variance of one row, 0 or more: the estimate of n rows has the variance `row_variance`/n.
     multiplier : float
-        Half width of the limits in sigmas; of a CUSUM its decision interval.
+        Half width of the limits in sigmas; for a CUSUM its decision interval.
     detector : Detector
     resume : ChartState, optional
-        From a chart that remembers other things only the latch is taken.
+        From a chart of another kind, only the latch is used.
 
     Raises
     ------
     ValueError
-        A `resume` that no `snapshot` gave.
+        `resume` is not a valid state.
     """
 
     def __init__(
@@ -109,20 +109,9 @@ class LatchedLogic(ChartLogic):
         self._latch = Latch(state.quiet_windows)
 
     def update(self, value: float, size: int) -> Verdict:
-        """Judge the next window.
+        """Judge the next window: its estimate, 0 to 1, and its rows, 1 or more.
 
-        Parameters
-        ----------
-        value : float
-            Its estimate, 0 to 1.
-        size : int
-            Its rows, 1 or more.
-
-        Raises
-        ------
-        ValueError
-            A value that is no number from 0 to 1 (a window whose estimate is unknown is not given to
-            the chart), or a size below 1.
+        Raises a ValueError for other numbers: a chart does not take a window whose estimate is unknown.
         """
         if not -RESOLUTION <= value <= 1 + RESOLUTION:
             raise ValueError(f"value: got {value}; a chart takes an estimate from 0 to 1, and no unknown one")
@@ -151,5 +140,4 @@ class LatchedLogic(ChartLogic):
         return distance / sigma
 
     def snapshot(self) -> ChartState:
-        """The memory and the latch."""
         return ChartState.of(self._memory.kind, self._memory.snapshot(), self._latch.snapshot())

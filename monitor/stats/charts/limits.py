@@ -1,12 +1,11 @@
-"""How wide the limits must be for a promised ARL0, all enabled rules and the short reference counted in.
+"""The width of limits for a promised ARL0, for all enabled rules and a short reference.
 
-What is promised is the rate of false alarms that a fleet of models sees: averaged over the baselines
-that m reference windows can give, the alarms a window in control equal 1/ARL0. So ARL0 is the harmonic
-mean of the baselines' own mean run lengths. Their plain mean would not do: it is dominated by the few
-baselines whose limits came out far too wide, which never alarm, and so lets all the others alarm more
-often than was asked for. With about a dozen reference windows or fewer it is even infinite: 1/rate grows
-like exp(L²s²/2) in the dispersion s that they show, and the chance of that s falls only like
-exp(−(m−1)s²/2).
+The promise is the false-alarm rate of a fleet of models: averaged over the baselines that m reference windows
+can give, the alarms a window in control equal 1/ARL0. So ARL0 is the harmonic mean of the baselines' own mean
+run lengths. Their arithmetic mean would not do: the few baselines with far too wide limits, which never
+alarm, dominate it, so all others would alarm more often than promised. With about a dozen reference windows
+or fewer it is even infinite: 1/rate grows like exp(L²s²/2) in the dispersion s of the reference, and the
+probability of that s falls only like exp(−(m−1)s²/2).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 
 
 class LimitSettings(Protocol):
-    """What decides the limits: a chart."""
+    """The settings of a chart that decide its limits."""
 
     @property
     def spread(self) -> Spread: ...
@@ -43,13 +42,12 @@ class LimitSettings(Protocol):
 
 
 def check_settings(arl0: float | None, sigmas: float | None, detector: Detector) -> None:
-    """Refuse what no reference could make possible.
+    """Refuse settings that are impossible with any reference.
 
     Raises
     ------
     ConfigError
-        Both `arl0` and `sigmas`, one of them out of range, or an ARL0 that cannot be reached even with
-        known limits.
+        Both `arl0` and `sigmas`, one of them out of range, or an ARL0 out of reach even with known limits.
     """
     if arl0 is not None and sigmas is not None:
         raise ConfigError(f"arl0 and sigmas: got both ({arl0:g} and {sigmas:g}); give one of them")
@@ -67,24 +65,21 @@ def limits(
 ) -> Limits:
     """Multiplier and inflation that make the false-alarm rate 1/ARL0, averaged over baselines.
 
-    With windows of one size, x = μ + φσ₀z for independent standard normal z, where σ₀ is what
-    independent rows give and φ ≥ 1 the excess between windows (Laney's). m reference windows put the
-    centre ε/√m of the process's own standard deviations off, and show the dispersion s²φ², where
-    (m−1)s² is χ² with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0, s²φ²−1),
-    so a baseline's run length is that of known limits of half width Lφ̂/φ, off by ε/√m, which
-    `monitor.stats.charts.runlength` and `monitor.stats.charts.smoothed` have exactly. Its inverse is
-    integrated over ε
-    and s by quadrature.
+    With windows of one size, x = μ + φσ₀z for independent standard normal z, where σ₀ is the sigma of
+    independent rows and φ ≥ 1 the excess between windows (Laney's). A centre from m reference windows is off
+    by ε/√m standard deviations of the process. The reference shows the dispersion s²φ², where (m−1)s² is χ²
+    with m−1 degrees of freedom. The chart's sigma is φ̂σ₀ with φ̂² = 1 + κ²·max(0, s²φ²−1). So a baseline has
+    the run length of known limits of half width Lφ̂/φ, off by ε/√m, which `monitor.stats.charts.runlength`
+    and `monitor.stats.charts.smoothed` compute exactly. Quadrature integrates its inverse over ε and s.
 
-    Two conditions settle two numbers. L: the rate is 1/ARL0 at φ = 1. κ: it is 1/ARL0 again as φ grows
-    without bound, where the rows' variance tells nothing and only s does. (That alone, s in place of
-    φ̂, would be exact for every φ, and would need L = 3.53 for m = 20: of ten 3-sigma
-    shifts that are now seen at once, two would be missed.)
+    Two conditions determine two numbers. L: the rate is 1/ARL0 at φ = 1. κ: the rate is 1/ARL0 again as φ
+    grows without bound, where only s tells the variance. (s alone in place of φ̂ would be exact for every φ,
+    but needs L = 3.53 for m = 20: of ten 3-sigma shifts that are now detected at once, two would be missed.)
 
-    Assumptions: normal, independent estimates, windows of one size, and a reference in control. In
-    between, at a moderate φ, false alarms are more frequent than promised: with m = 20 at most 2.3
-    times, at φ = 1.35; with m = 100 at most 1.4 times (with κ = 1: 3.4 and 1.5 times). Skewed
-    estimates and autocorrelation are not covered; `tests/fidelity/output/arl.txt` says what they do.
+    Assumptions: normal, independent estimates, windows of one size, and a reference in control. At a moderate
+    φ, false alarms are more frequent than promised: with m = 20 at most 2.3 times, at φ = 1.35; with m = 100
+    at most 1.4 times (with κ = 1: 3.4 and 1.5 times). The effects of skewed estimates and autocorrelation are
+    in `tests/fidelity/output/arl.txt`.
 
     Parameters
     ----------
@@ -94,14 +89,14 @@ def limits(
     reference_windows : float
         m, at least 5; infinity stands for known limits.
     spread : Spread
-        `KNOWN`: the chart takes its sigma from a formula, not from the reference (`shewhart_p`), φ̂ = φ.
-        `MOVING_RANGE`: from the reference alone (`laney`), so that the promise is as good at every φ.
-        Both have an inflation of 1.
+        `KNOWN`: sigma comes from a formula, not from the reference (`shewhart_p`), φ̂ = φ. `MOVING_RANGE`:
+        sigma comes from the reference alone (`laney`), so the promise is as good at every φ. Both have the
+        inflation 1.
 
     Raises
     ------
     ConfigError
-        Too few reference windows, or an ARL0 out of range or out of these rules' reach.
+        Too few reference windows, or an ARL0 out of range or out of reach for these rules.
 
     References
     ----------
@@ -126,12 +121,7 @@ def limits(
 
 
 def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spread: Spread) -> float:
-    """The ARL0, where a chart can promise it.
-
-    Raises
-    ------
-    ConfigError
-        As `limits` does.
+    """The ARL0, if a chart can promise it; else a ConfigError.
 
     Examples
     --------
@@ -152,7 +142,7 @@ def checked_arl0(arl0: float, detector: Detector, reference_windows: float, spre
 
 
 def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
-    """The limits of a chart: from `arl0`, from `sigmas`, or from an ARL0 of 370 where neither is given."""
+    """The limits of a chart: from `arl0`, from `sigmas`, or by default from an ARL0 of 370."""
     check_reference(reference_windows)
     if settings.sigmas is not None:
         return Limits(settings.sigmas, 1.0)
@@ -161,7 +151,9 @@ def chosen_limits(settings: LimitSettings, reference_windows: float) -> Limits:
 
 
 def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float:
-    """False alarms a window of a chart in control; `blindsight check` adds these up.
+    """False alarms a window of a chart in control, 0 to 1; `blindsight check` adds these up.
+
+    It is ``1/arl0``, or the rate at `sigmas`.
 
     Parameters
     ----------
@@ -169,15 +161,10 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
     reference_windows : float
         m, at least 5; or infinity.
 
-    Returns
-    -------
-    float
-        0 to 1: ``1/arl0``, or what `sigmas` come to.
-
     Raises
     ------
     ConfigError
-        As `limits` does.
+        See `limits`.
 
     Examples
     --------
@@ -195,7 +182,7 @@ def false_alarm_rate(settings: LimitSettings, reference_windows: float) -> float
 
 @lru_cache(maxsize=256)
 def _rarest(detector: Detector, m: float, spread: Spread) -> tuple[float, float]:
-    """The threshold that alarms least often, and its rate: the widest, but where nelson7 dislikes that."""
+    """The threshold with the fewest alarms, and its rate: the widest, except with nelson7."""
     thresholds = [detector.widest if detector.fixed is None else detector.fixed]
     if "nelson7" in detector.rules and detector.fixed is None:
         thresholds = list(np.linspace(0.5, detector.widest, 28))
@@ -234,9 +221,9 @@ def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits
 def _with_slope(
     multiplier: Callable[[Callable[[float], float]], float], far: Callable[[float, float], float]
 ) -> Limits:
-    """The two numbers of a CUSUM, whose reference value is in sigmas too, so that they do not come apart.
+    """Multiplier and inflation of a CUSUM, which depend on each other, as its reference value is in sigmas.
 
-    Each is found for the other in turn; three rounds settle them to 1e-3, six to rounding.
+    Each is computed from the other in turn; three rounds reach 1e-3, six reach rounding.
     """
     inflation = 1.0
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Western Electric and Nelson rules, scaled with the limits: which patterns of windows count as an alarm."""
+"""Western Electric and Nelson rules, scaled with the limits: the patterns of windows that raise an alarm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TREND, _ZIGZAG, _QUIET, _MIXED = 6, 14, 15, 8  # windows of nelson3, nelson4, n
 
 
 class Memory(Protocol):
-    """What a chart remembers of one series of standardised windows, and how it judges the next."""
+    """The memory of one series of standardised windows, and the judge of the next."""
 
     kind: str
     """What its state is of, so that one of another kind is not taken for it."""
@@ -42,24 +42,20 @@ class Memory(Protocol):
         """Take the next window's standardised value; return the rules that it breaks."""
 
     def calm(self) -> bool:
-        """Whether the last window counts towards the release of an alarm, unless it broke a rule."""
+        """Whether the last window counts towards the release of an alarm, if it broke no rule."""
 
     def bounds(self) -> tuple[float, float]:
-        """Between which the next value breaks no rule of limits, in sigmas from the centre."""
+        """The limits of the next value, in sigmas from the centre; patterns do not count."""
 
     def restart(self) -> None:
-        """An alarm was released."""
+        """Start again after an alarm was released."""
 
     def snapshot(self) -> list[float]:
         """The state, as numbers."""
 
 
 def check_rules(rules: Sequence[str]) -> None:
-    """Refuse rules that do not exist, none, or one named twice.
-
-    Raises
-    ------
-    ConfigError
+    """Raise a ConfigError for an unknown rule, no rule, or a rule named twice.
 
     Examples
     --------
@@ -87,7 +83,7 @@ def in_order(rules: Sequence[str]) -> tuple[str, ...]:
 
 
 class RuleMemory:
-    """The rules at work on one series: tells which of them each window completes.
+    """The memory of the rules on one series: finds the rules that each window completes.
 
     With z the window's distance from the centre in its own sigma, and L the limits' half width:
 
@@ -100,15 +96,13 @@ class RuleMemory:
     * `nelson7`: fifteen in a row within 1/3 L of the centre, but not on it;
     * `nelson8`: eight in a row beyond 1/3 L, on whichever side.
 
-    At L = 3 these are the textbook's 3, 2, 1 and 0 sigma. The window that completes a pattern is the
-    one reported: it takes part in it, so that a window back at the centre breaks no rule of one side. A
-    window exactly at the centre or on a boundary is not beyond it, and equal windows go neither up nor
-    down.
+    At L = 3 these are the textbook's 3, 2, 1 and 0 sigma. The reported window is the one that completes a
+    pattern, so a window back at the centre breaks no one-sided rule. A window exactly at the centre or on a
+    boundary is not beyond it; equal windows go neither up nor down.
 
-    What they are for: `we1` to `we3` a shift, the smaller the longer the pattern; `we4`, `nelson2` a
-    small lasting one; `nelson3` a drift; `nelson4` two sources in turn (two models behind one name);
-    `nelson7` windows that vary less than the reference said, whose limits are then too wide; `nelson8` a
-    mixture, which avoids the centre.
+    `we1` to `we3` detect a shift (longer patterns: a smaller one); `we4`, `nelson2` a small lasting one;
+    `nelson3` a drift; `nelson4` two sources in turn (two models behind one name); `nelson7` too wide limits,
+    as the windows vary less than the reference; `nelson8` a mixture, which avoids the centre.
 
     Parameters
     ----------
@@ -117,7 +111,7 @@ class RuleMemory:
     multiplier : float
         L, above 0.
     recent : sequence of float
-        Standardised values from before, oldest first, from `snapshot`.
+        Earlier standardised values, oldest first, from `snapshot`.
 
     Raises
     ------
@@ -128,9 +122,9 @@ class RuleMemory:
 
     Notes
     -----
-    More rules see small shifts sooner and raise more false alarms: with L = 3 and known limits `we1`
-    alone alarms once in 370 windows in control, all four once in 92. `monitor.stats.charts.limits` takes
-    L from the promise for the enabled rules together.
+    More rules detect small shifts sooner and raise more false alarms: with L = 3 and known limits `we1` alone
+    alarms once in 370 windows in control, all four `we` rules once in 92. `monitor.stats.charts.limits`
+    computes L from the promise for the enabled rules together.
 
     References
     ----------
@@ -165,15 +159,15 @@ class RuleMemory:
         return tuple(rule for rule in self._rules if self._completed(rule))
 
     def calm(self) -> bool:
-        """Always: a window that breaks no rule is in control."""
+        """Always true: a window that breaks no rule is in control."""
         return True
 
     def bounds(self) -> tuple[float, float]:
-        """The limits, -L and L, whatever the patterns."""
+        """The limits, -L and L."""
         return -self._multiplier, self._multiplier
 
     def restart(self) -> None:
-        """Nothing: patterns are forgotten by age."""
+        """Does nothing: patterns expire by age."""
 
     def _completed(self, rule: str) -> bool:
         if rule in _PATTERNS:
@@ -203,5 +197,5 @@ class RuleMemory:
 
 
 def _directions(values: Sequence[float]) -> list[int]:
-    """1 where a value is above the one before, -1 below, 0 equal."""
+    """1 for a value above the one before, -1 for one below, 0 for an equal one."""
     return [(b > a) - (b < a) for a, b in pairwise(values)]

@@ -1,8 +1,8 @@
 """Exact run lengths of a Shewhart chart with run rules, by the Markov chain of Champ and Woodall.
 
-A window matters to the rules only through the zone it falls in: which side of the centre, and beyond
-how many thirds of the limit. The zones of the last windows make a finite chain that ends in the
-alarm; its mean time to the end solves one linear system. Nothing is simulated.
+The rules use only the zone of a window: its side of the centre, and the number of thirds of the limit. The
+zones of the last windows make a finite chain that ends in the alarm; its mean time to the end solves one
+linear system. Nothing is simulated.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ _ZONES = 8  # four a side: up to L/3, 2L/3, L, and beyond
 
 
 class _State(NamedTuple):
-    """What the zones of the windows so far come to: sides beyond 2/3 and 1/3 of the limit, the run on one
-    side of the centre, and the runs beyond and within 1/3 of the limit."""
+    """Sides beyond 2/3 and 1/3 of the limit, the run on one side, and the runs beyond and within 1/3."""
 
     outer: tuple[int, ...]
     inner: tuple[int, ...]
@@ -55,18 +54,11 @@ _NEVER = 1e13
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The system ``(I - Q) a = 1`` of one set of rules, as a sparse matrix whose entries are linear in
-    the zones' probabilities.
+    """The system ``(I - Q) a = 1`` of one set of rules, as a sparse matrix that is linear in the zones'
+    probabilities.
 
-    Parameters
-    ----------
-    states : int
-        S, of the memory; those that cannot be told apart are merged, and state 0 is the fresh start.
-    rows, columns : (e,) int64
-        Where the matrix has entries.
-    identity : (e,) float64
-    moves : (e, 8) float64
-        The entries are ``identity - moves @ p`` for zone probabilities p.
+    State 0 is the fresh start; the entries at (`rows`, `columns`) are ``identity - moves @ p`` for zone
+    probabilities p.
     """
 
     states: int
@@ -77,7 +69,7 @@ class _Chain:
 
 
 def _step(state: _State, zone: int, rules: frozenset[str]) -> _State | None:
-    """The memory after one more window, or None where a rule is broken."""
+    """The memory after one more window, or None if a rule is broken."""
     side = 1 if zone >= _ZONES // 2 else -1
     thirds = zone - 4 if side > 0 else 3 - zone
     beyond_two = side if thirds >= 2 else 0
@@ -124,7 +116,7 @@ def _reachable(rules: frozenset[str]) -> Ints:
 
 
 def _merged(table: Ints) -> Ints:
-    """The same table with states merged that answer every future alike (Moore's refinement)."""
+    """The same table, with equivalent states merged (Moore's refinement)."""
     part = np.zeros(len(table) + 1, dtype=np.int64)
     part[-1] = 1  # the alarm, which index -1 points at
     groups = 1
@@ -156,33 +148,28 @@ def _chain(rules: frozenset[str]) -> _Chain:
 
 
 def widens(rules: tuple[str, ...]) -> bool:
-    """Whether some of these rules are broken less often the wider the limits."""
+    """Whether wider limits make some of these rules rarer."""
     return bool(_split(rules)[0] - {"we4", "nelson2", "nelson7"})
 
 
 def _split(rules: tuple[str, ...]) -> tuple[frozenset[str], float]:
-    """The rules that go by zones, under one name each, and the rate of alarms of those that go by order."""
+    """The rules about zones, each under one name, and the alarm rate of the rules about order."""
     zones = frozenset(_SAME.get(rule, rule) for rule in rules) - {"nelson3", "nelson4"}
     return zones, _ORDER_RATES[tuple(rule for rule in ("nelson3", "nelson4") if rule in rules)]
 
 
 def _arls(chain: _Chain, error: Floats, width: Floats) -> Floats:
-    """(g,) mean windows until the first alarm, of independent normal windows, counted from a fresh start.
+    """(g,) mean windows from a fresh start to the first alarm, for independent normal windows.
 
-    Solves ``(I - Q) a = 1``, where Q holds the probabilities of moving between the chain's states
-    without an alarm. Up to rounding this is exact for known limits (error 0): 370.4 for ``we1`` at
-    width 3, and 91.75 for all four rules. Above about 1e11 rounding takes over.
-
-    References
-    ----------
-    Champ, Woodall: Exact results for Shewhart control charts with supplementary runs rules.
-    Technometrics 29 (1987), 393-399: the chain, and table 1 for the figures above.
+    Solves ``(I - Q) a = 1``, where Q holds the probabilities of moving between the chain's states without an
+    alarm. It is exact for known limits (error 0): 370.4 for ``we1`` at width 3, and 91.75 for all four rules,
+    as in Champ and Woodall, Technometrics 29 (1987), 393-399, table 1. Above about 1e11 rounding dominates.
     """
     entries = chain.identity - _zone_probabilities(error, width) @ chain.moves.T
     ones = np.ones(chain.states)
     shape = (chain.states, chain.states)
     # a sparse solver, though the systems are small: it is 5 times as fast as the dense one, and starts no
-    # threads that would fight for the cores with the agent's other work
+    # threads that would compete with the agent's other work
     return np.array(
         [
             scipy.sparse.linalg.splu(
@@ -194,10 +181,12 @@ def _arls(chain: _Chain, error: Floats, width: Floats) -> Floats:
 
 
 def _zone_probabilities(error: Floats, width: Floats) -> Floats:
-    """(g, 8) chances that a standard normal window falls into each zone, each to full relative accuracy."""
+    """(g, 8) probabilities that a standard normal window falls into each zone, each to full relative
+    accuracy.
+    """
     thirds = np.array([-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0])
     edges = width[:, None] * thirds + error[:, None]
-    # a difference of lower tails loses the digits of the upper tail, so each side is taken from its own
+    # a difference of lower tails loses the digits of the upper tail, so each side uses its own tail
     low = np.diff(scipy.special.ndtr(edges[:, :4]), axis=1, prepend=0.0)
     high = -np.diff(scipy.special.ndtr(-edges[:, 3:]), axis=1, append=0.0)
     return np.concatenate([low, high], axis=1)
@@ -208,9 +197,9 @@ def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpl
     """Spline of log(1/ARL) over (error, width): one table serves every number of reference windows."""
     chain = _chain(rules)
     arls = np.array([_arls(chain, np.full(len(_WIDTHS), error), _WIDTHS) for error in _ERRORS])
-    # nelson7 between narrow limits: so near to never that the system is singular to rounding
+    # nelson7 between narrow limits is so rare that the system is singular to rounding
     rows = -np.log(np.where((arls > 0) & (arls < _NEVER), arls, _NEVER))
-    # the mirror image is known, and keeps the spline even at error 0, where most of the weight lies
+    # the mirror image keeps the spline even at error 0, where most of the weight lies
     errors = np.concatenate([-_ERRORS[:0:-1], _ERRORS])
     return scipy.interpolate.RectBivariateSpline(
         errors, _WIDTHS, np.concatenate([rows[:0:-1], rows]), kx=3, ky=3, s=0
@@ -218,26 +207,21 @@ def _log_rate_table(rules: frozenset[str]) -> scipy.interpolate.RectBivariateSpl
 
 
 def alarm_rate(rules: tuple[str, ...], error: Floats, width: Floats) -> Floats:
-    """Alarms a window, ``1/ARL``, for many centre errors and limit widths at once.
+    """(g,) alarms a window, ``1/ARL``, for many centre errors and limit widths at once.
 
-    `we1` alone has a closed form. With run rules the answer is read from a spline over 680 exact
-    solutions, built once a rule set (a second at most) and good to 0.1 % of the rate. `nelson3` and
-    `nelson4` go by the order of the windows, not by their distance from the centre, and so at a rate that
-    neither limits nor baseline change; it is added. That counts windows twice that would break a rule of
-    either sort: alarms come up to 5 % less often than stated (all eight of Nelson's at 3 sigma).
+    `we1` alone has a closed form. For run rules a spline over 680 exact solutions gives the rate to 0.1 %; it
+    is built once for each rule set (a second at most). `nelson3` and `nelson4` depend on the order of the
+    windows only, so limits and baseline do not change their rate; it is added. That counts windows twice that
+    would break rules of both kinds: alarms come up to 5 % less often than stated (all eight of Nelson's at 3
+    sigma).
 
     Parameters
     ----------
     rules : tuple of str
     error : (g,) float64
-        By how much the chart's centre lies off the process mean, in the process's standard deviations.
+        Distance of the chart's centre from the process mean, in the process's standard deviations.
     width : (g,) float64
-        Half width of the limits in the same unit. Widths outside 0.05 to 7.25 are taken as the nearer end.
-
-    Returns
-    -------
-    (g,) float64
-        0 to 1.
+        Half width of the limits in the same unit, clipped to 0.05 to 7.25.
 
     Examples
     --------

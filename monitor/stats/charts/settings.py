@@ -21,14 +21,14 @@ class LimitChart(Chart):
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows: 10 to 1,000,000. 370 where neither this nor `sigmas` is given.
+        One false alarm in so many windows: 10 to 1,000,000. 370 if neither this nor `sigmas` is given.
     sigmas : float, optional
         Half width of the limits instead, above 0 and up to 10.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be: see `monitor.stats.charts.limits.check_settings`.
+        Impossible settings: see `monitor.stats.charts.limits.check_settings`.
     """
 
     spread: ClassVar[Spread] = Spread.REFERENCE
@@ -46,19 +46,19 @@ class LimitChart(Chart):
     @property
     @abstractmethod
     def detector(self) -> Detector:
-        """What it looks for in the standardised windows."""
+        """The detector of patterns in the standardised windows."""
 
     def build(self, baseline: Baseline, resume: ChartState | None = None) -> ChartLogic:
-        """The logic around a baseline, from the start or from where a snapshot left it.
+        """The logic around a baseline, from the start or from a snapshot.
 
         To rebaseline, build anew without `resume`: the latch and the memory start afresh.
 
         Raises
         ------
         ConfigError
-            Fewer than five reference windows, or an `arl0` that cannot be reached with so few.
+            Fewer than five reference windows, or an `arl0` out of reach with so few.
         ValueError
-            A baseline that is none: shapes that differ, numbers that are not finite or out of range.
+            A wrong baseline: shapes differ, or numbers are not finite or out of range.
         """
         check_baseline(baseline)
         chosen = chosen_limits(self, len(baseline.values))
@@ -67,11 +67,7 @@ class LimitChart(Chart):
         return LatchedLogic(center, variance, chosen.multiplier, self.detector, resume)
 
     def _row_variance(self, baseline: Baseline, center: float, inflation: float) -> float:
-        """Variance that one row adds to a window's estimate: its own, or what the reference windows show.
-
-        ``v = v0 + κ²·max(0, v_ref - v0)``, with v0 = row_sd², ``v_ref = Σ nᵢ(xᵢ - centre)²/(m - 1)`` and
-        the inflation κ of `monitor.stats.charts.limits.limits`.
-        """
+        """The variance of one row: ``v = v0 + κ²·max(0, v_ref - v0)``, as in `Shewhart`."""
         rows = baseline.row_sd**2
         seen = np.sum(baseline.sizes * (baseline.values - center) ** 2) / (len(baseline.values) - 1)
         return float(rows + inflation**2 * max(0.0, seen - rows))
@@ -84,13 +80,9 @@ class LimitsAndRules(LimitChart):
     Parameters
     ----------
     arl0, sigmas : float, optional
-        As for `LimitChart`, all rules together.
+        As in `LimitChart`, all rules together.
     rules : tuple of str
         `we1` to `we4`, `nelson1` to `nelson8`.
-
-    Raises
-    ------
-    ConfigError
     """
 
     rules: tuple[str, ...] = ("we1",)
@@ -101,7 +93,7 @@ class LimitsAndRules(LimitChart):
 
 
 def check_baseline(baseline: Baseline) -> None:
-    """Refuse a baseline whose parts do not fit, with a sentence that names the part."""
+    """Raise a ValueError that names the wrong part of a baseline."""
     values, sizes = np.asarray(baseline.values), np.asarray(baseline.sizes)
     if values.ndim != 1 or values.shape != sizes.shape:
         raise ValueError(
@@ -122,7 +114,7 @@ def check_baseline(baseline: Baseline) -> None:
 
 
 def _center(baseline: Baseline) -> float:
-    """Mean of the reference rows: of the windows, weighted by size."""
+    """The mean of the reference windows, weighted by size."""
     mean = np.average(baseline.values, weights=baseline.sizes)
-    # rounding must not put the centre of equal values beside them
+    # rounding must not move the centre of equal values
     return float(np.clip(mean, baseline.values.min(), baseline.values.max()))

@@ -15,58 +15,54 @@ class Shewhart(LimitsAndRules):
     For a window of n rows the limits are ``centre ± L·√(v/n)``, where
 
     * centre is the mean of the reference windows, weighted by their sizes nᵢ;
-    * ``v = v0 + κ²·max(0, v_ref − v0)``: v0 = row_sd² is what independent rows give, and
-      ``v_ref = Σ nᵢ(xᵢ − centre)²/(m − 1)`` what the m reference windows show. v/v0 is the square of
-      Laney's p′ inflation, never below 1; κ ≥ 1 allows for how few windows showed it;
-    * L and κ come from `arl0`, the rules and m (`monitor.stats.charts.limits`), or L is `sigmas` and κ = 1.
+    * ``v = v0 + κ²·max(0, v_ref − v0)``: v0 = row_sd² is the variance of independent rows, and
+      ``v_ref = Σ nᵢ(xᵢ − centre)²/(m − 1)`` the variance between the m reference windows. v/v0 is the square
+      of Laney's p′ inflation, never below 1; κ ≥ 1 allows for few reference windows;
+    * L and κ follow from `arl0`, the rules and m (`monitor.stats.charts.limits`), or L is `sigmas` and κ = 1.
 
-    The mean confidence varies less than the share of correct answers does: on the data of Kivimäki et
-    al. (table 2) row_sd is 0.62 of √(p(1−p)), so that the textbook's p-chart on it is blunt by that
-    factor (`ShewhartP`).
+    The mean confidence varies less than the share of correct answers: on the data of Kivimäki et al. (table
+    2) row_sd is 0.62 of √(p(1−p)). The textbook's p-chart (`ShewhartP`) is too wide by that factor.
 
-    Assumptions: estimates of different windows are independent and near to normal, and the reference
-    is in control. Windows may have different sizes; the promise is computed for equal ones.
+    Assumptions: estimates of different windows are independent and nearly normal, and the reference is in
+    control. Windows may have different sizes; the promise is computed for equal ones.
 
-    False alarms: one in 370 windows in control at the defaults. That is the rate over many
-    baselines; with m = 20 a given one lies between twice as many and nearly none, as its centre and
-    its spread came out. Measured over 1,000 baselines of 2,000 windows each
-    (`python -m tests.fidelity.arl`), with m = 20, 50, 100 and known limits: once in 372 (±9), 371,
-    375 and 372 windows; under an autocorrelation of 0.3, which is not promised, once in 295, 341, 362
-    and 373. On mean confidences of the paper's data, m = 20: once in 348 at n = 500, and in 280 at
-    n = 100, where they are more skewed.
+    False alarms: one in 370 windows in control at the defaults. This is the rate over many baselines; with m
+    = 20 a single baseline's rate lies between twice as many and nearly none. Measured over 1,000 baselines of
+    2,000 windows each (`python -m tests.fidelity.arl`), with m = 20, 50, 100 and known limits: once in 372
+    (±9), 371, 375 and 372 windows; under an autocorrelation of 0.3, which is not promised, once in 295, 341,
+    362 and 373. On mean confidences of the paper's data, m = 20: once in 348 at n = 500, and in 280 at n =
+    100, where they are more skewed.
 
-    Run rules suffer far more from autocorrelation. All four at the textbook's plain 3 sigma
-    (`sigmas=3`) alarm once in 92 windows with known limits, once in 72 with 20 reference windows, and
-    once in 43 with known limits under an autocorrelation of 0.3.
+    Run rules suffer far more from autocorrelation. All four `we` rules at the textbook's 3 sigma (`sigmas=3`)
+    alarm once in 92 windows with known limits, once in 72 with 20 reference windows, and once in 43 with
+    known limits under an autocorrelation of 0.3.
 
-    When it misleads: autocorrelated windows alarm too often, the more so the more rules are on;
-    reference windows that vary moderately more than their rows explain raise up to 2.3 times the
-    false alarms at m = 20 (`monitor.stats.charts.limits.limits`); small windows of skewed confidences have
-    skewed means, which alarm too often on the low side; a reference that itself holds a shift gives
-    wide limits. And the chart sees what the estimate sees: not a model that errs more at unchanged
-    confidence.
+    It misleads in these cases. Autocorrelated windows alarm too often, the more rules the more. Reference
+    windows that vary moderately more than their rows raise up to 2.3 times the false alarms at m = 20
+    (`monitor.stats.charts.limits.limits`). Small windows of skewed confidences alarm too often on the low
+    side. A reference with a shift inside gives wide limits. And the chart shows only what the estimate shows:
+    not a model that errs more at unchanged confidence.
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 where neither
-        this nor `sigmas` is given.
+        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 if neither this nor
+        `sigmas` is given.
     sigmas : float, optional
         Half width of the limits in sigmas instead, above 0 and up to 10.
     rules : tuple of str
-        `we1` to `we4`, `nelson1` to `nelson8`; `monitor.stats.charts.rules` says what they are.
+        `we1` to `we4`, `nelson1` to `nelson8`: see `monitor.stats.charts.rules`.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be, from the constructor; too few reference windows, from `build`.
+        Impossible settings, from the constructor; too few reference windows, from `build`.
 
     References
     ----------
-    Shewhart: Economic Control of Quality of Manufactured Product (1931). Laney: Improved control
-    charts for attributes, Quality Engineering 14 (2002), 531-537. Kivimäki, Białek, Nurminen,
-    Kuberski: Confidence-based Estimators for Predictive Performance in Model Monitoring, section
-    2.2 (control charts) and table 2.
+    Shewhart: Economic Control of Quality of Manufactured Product (1931). Laney: Improved control charts for
+    attributes, Quality Engineering 14 (2002), 531-537. Kivimäki, Białek, Nurminen, Kuberski: Confidence-based
+    Estimators for Predictive Performance in Model Monitoring, section 2.2 (control charts) and table 2.
 
     Examples
     --------

@@ -14,43 +14,40 @@ from monitor.stats.charts.settings import LimitsAndRules
 class ShewhartP(LimitsAndRules):
     """Control chart with binomial limits ``p ± L·√(p(1−p)/n)``.
 
-    p is the mean of the reference windows weighted by their sizes, n the size of the window judged. L
-    comes from `arl0`, the rules and the number of reference windows, which tell p only: the sigma
-    follows from p.
+    p is the mean of the reference windows weighted by their sizes, n the size of the judged window. L follows
+    from `arl0`, the rules and the number of reference windows, which give p only: sigma follows from p.
 
-    Assumptions: the value is the share of successes among n independent rows with one common chance,
-    and np(1−p) is so large (10 or more) that it is near to normal.
+    Assumptions: the value is the share of successes among n independent rows with one common probability, and
+    np(1−p) is at least 10, so the share is nearly normal.
 
-    When it misleads: on a label-free estimate. The mean confidence varies less than labels do, so
-    that the limits lie further out than they claim: on the data of Kivimäki et al. (table 2) 3 sigma
-    are really 4.8, an alarm once in 642,000 windows instead of 370 (were the mean normal; it is
-    skewed, and alarms once in 172,000 at n = 500), and a drift is seen late or never. Take `Shewhart`
-    there. For shares, too, discreteness and skewness move the rate of false alarms: with p = 0.897
-    and n = 500 a promised 370 comes to 351 with m = 20 and to 301 with known limits
-    (`python -m tests.fidelity.arl`; standard errors 8 and 4).
-    Shares that vary between windows more than a binomial does alarm too often (Laney's p′,
-    which `Shewhart` has).
+    It misleads on a label-free estimate. The mean confidence varies less than labels do, so the limits lie
+    further out than they claim: on the data of Kivimäki et al. (table 2) 3 sigma are really 4.8, an alarm
+    once in 642,000 windows instead of 370 (if the mean were normal; it is skewed, and alarms once in 172,000
+    at n = 500). The chart detects a drift late or never; take `Shewhart` there. For shares, too, discreteness
+    and skewness change the rate of false alarms: with p = 0.897 and n = 500 a promised 370 is 351 with m = 20
+    and 301 with known limits (`python -m tests.fidelity.arl`; standard errors 8 and 4). Shares that vary more
+    between windows than a binomial alarm too often (take Laney's p′, or `Shewhart`).
 
     Parameters
     ----------
     arl0 : float, optional
-        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 where neither
-        this nor `sigmas` is given.
+        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 if neither this nor
+        `sigmas` is given.
     sigmas : float, optional
         Half width of the limits in sigmas instead, above 0 and up to 10.
     rules : tuple of str
-        `we1` to `we4`, `nelson1` to `nelson8`; `monitor.stats.charts.rules` says what they are.
+        `we1` to `we4`, `nelson1` to `nelson8`: see `monitor.stats.charts.rules`.
 
     Raises
     ------
     ConfigError
-        Settings that cannot be, from the constructor; too few reference windows, from `build`.
+        Impossible settings, from the constructor; too few reference windows, from `build`.
 
     References
     ----------
-    Kivimäki, Białek, Nurminen, Kuberski: Confidence-based Estimators for Predictive Performance in
-    Model Monitoring, section 2.2. Montgomery: Introduction to Statistical Quality Control,
-    chapter 7 (control charts for fraction nonconforming).
+    Kivimäki, Białek, Nurminen, Kuberski: Confidence-based Estimators for Predictive Performance in Model
+    Monitoring, section 2.2. Montgomery: Introduction to Statistical Quality Control, chapter 7 (control
+    charts for fraction nonconforming).
 
     Examples
     --------
@@ -73,10 +70,10 @@ class ShewhartP(LimitsAndRules):
 class ShewhartNp(ShewhartP):
     """The textbook's np-chart: the number of successes between ``np ± L·√(np(1-p))``.
 
-    It raises the alarms of the p-chart at the same settings, window for window, as n times a share is
-    beyond n times its limit when the share is beyond the limit. Centre and limits are told as shares, so
-    that windows of different sizes lie on one scale and the exported series are ratios: times the
-    window's size they are the counts. All that is said of `ShewhartP` holds.
+    It raises the same alarms as the p-chart with the same settings, as both sides of the comparison have the
+    factor n. Centre and limits are shares, so windows of different sizes have one scale and the exported
+    series are ratios; multiply by the window's size for counts. Assumptions and warnings are those of
+    `ShewhartP`.
 
     References
     ----------

@@ -1,11 +1,11 @@
-"""Run lengths of the charts that add up or average windows: EWMA and CUSUM, by their integral equations.
+"""Run lengths of the charts that add up or average windows, EWMA and CUSUM, by their integral equations.
 
-Both are Markov processes on an interval: what matters of the past is one number. The mean run length as
-a function of that number solves a Fredholm equation of the second kind, here by Nyström's method on
-Gauss-Legendre nodes. The kernel is a normal density, so that the error falls faster than any power of
-the number of nodes; with those below it is under 1e-6 of the run length for a limit that is of use.
-Nothing is simulated. The Markov chains of Brook and Evans (1972) and Lucas and Saccucci (1990) are the
-same with step functions for the kernel, and need several times the states for three digits.
+Both are Markov processes on an interval: one number holds all that matters of the past. The mean run length
+as a function of that number solves a Fredholm equation of the second kind, here by Nyström's method on
+Gauss-Legendre nodes. The kernel is a normal density, so the error falls faster than any power of the number
+of nodes; with those below it is under 1e-6 of the run length for any useful limit. Nothing is simulated. The
+Markov chains of Brook and Evans (1972) and Lucas and Saccucci (1990) use step functions for the kernel, and
+need several times the states for three digits.
 """
 
 from __future__ import annotations
@@ -36,30 +36,25 @@ LONGEST = 1e9
 
 
 def ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:
-    """Mean windows until the first alarm of two-sided EWMA charts, started at their centre.
+    """Mean windows until the first alarm of two-sided EWMA charts, started at their centre, (g,).
 
     The statistic ``z ← (1 - λ)z + λy`` takes independent normal windows y of variance 1 whose mean lies
-    `error` off the chart's centre; the alarm comes where it leaves ``±width·√(λ/(2 - λ))``, the limits
-    of a statistic that has run for long.
+    `error` off the chart's centre. It alarms outside ``±width·√(λ/(2 - λ))``, the limits of a statistic that
+    has run for long. Above 1e9 windows rounding shows.
 
     Parameters
     ----------
     weight : float
         λ, above 0 and up to 1, which is the Shewhart chart.
     error, width : (g,) float64
-        In the windows' standard deviations; and L, in the statistic's own, above 0.
-
-    Returns
-    -------
-    (g,) float64
-        Windows, at least 1. Above 1e9 rounding shows.
+        `error` in the windows' standard deviations; `width` is L, in those of the statistic, above 0.
 
     References
     ----------
-    Crowder: A simple method for studying run-length distributions of exponentially weighted moving
-    average charts, Technometrics 29 (1987), 401-407 (the equation). Lucas, Saccucci: Exponentially
-    weighted moving average control schemes, Technometrics 32 (1990), 1-12: their table 3 has λ = 0.1,
-    L = 2.814 for 500 windows, and 10.3 for a shift of 1.
+    Crowder: A simple method for studying run-length distributions of exponentially weighted moving average
+    charts, Technometrics 29 (1987), 401-407 (the equation). Lucas, Saccucci: Exponentially weighted moving
+    average control schemes, Technometrics 32 (1990), 1-12: their table 3 has λ = 0.1, L = 2.814 for 500
+    windows, and 10.3 for a shift of 1.
 
     Examples
     --------
@@ -87,9 +82,7 @@ def _ewma_table(weight: float) -> scipy.interpolate.RectBivariateSpline:
 
 
 def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
-    """Alarms a window, 1/`ewma_arls`, for many errors and widths at once, from a table of exact solutions.
-
-    Widths outside 0.05 to 7.25 are taken as the nearer end.
+    """Alarms a window, 1/`ewma_arls`, from a table of exact solutions; widths are clipped to 0.05 to 7.25.
 
     Examples
     --------
@@ -101,29 +94,23 @@ def ewma_rate(weight: float, error: Floats, width: Floats) -> Floats:
 
 
 def cusum_arls(slope: Floats, interval: Floats) -> Floats:
-    """Mean windows until the first alarm of one-sided CUSUM charts, started at 0.
+    """Mean windows until the first alarm of one-sided CUSUM charts, started at 0, (g,).
 
-    The sum ``S ← max(0, S + y - slope)`` takes independent standard normal windows y, and alarms
-    above `interval`.
+    The sum ``S ← max(0, S + y - slope)`` takes independent standard normal windows y, and alarms above
+    `interval`. Above 1e9 windows it uses Siegmund's approximation, within about 3 %.
 
     Parameters
     ----------
     slope, interval : (g,) float64
-        k, less by how much the windows' mean lies on the sum's side, may be negative; and h, above 0.
-        Both in the windows' standard deviations.
-
-    Returns
-    -------
-    (g,) float64
-        Windows, at least 1. Above 1e9 Siegmund's approximation, within about 3 %.
+        `slope` is k minus the shift of the windows' mean, and may be negative; `interval` is h, above 0. Both
+        in the windows' standard deviations.
 
     References
     ----------
-    Page: Continuous inspection schemes, Biometrika 41 (1954), 100-115 (the equation). Siegmund:
-    Sequential Analysis (1985), equation 2.57. Brook, Evans: An approach to the probability distribution
-    of cusum run length, Biometrika 59 (1972), 539-549. Both sides together alarm at the sum of their
-    rates; Montgomery, Introduction to Statistical Quality Control, section 9.1 has for k = 1/2 and
-    h = 4: 168 windows, and 8.38 for a shift of 1.
+    Page: Continuous inspection schemes, Biometrika 41 (1954), 100-115 (the equation). Siegmund: Sequential
+    Analysis (1985), equation 2.57. Brook, Evans: An approach to the probability distribution of cusum run
+    length, Biometrika 59 (1972), 539-549. Montgomery, Introduction to Statistical Quality Control, section
+    9.1: for k = 1/2 and h = 4, both sides together, 168 windows, and 8.38 for a shift of 1.
 
     Examples
     --------
@@ -133,7 +120,7 @@ def cusum_arls(slope: Floats, interval: Floats) -> Floats:
     between, mass = _quadrature()
     nodes = interval[:, None] * (between + 1) / 2
     mass = interval[:, None] * mass / 2
-    nodes = np.concatenate([np.zeros((len(slope), 1)), nodes], axis=1)  # 0 first: the sum rests there
+    nodes = np.concatenate([np.zeros((len(slope), 1)), nodes], axis=1)  # 0 first: the sum stays there
     kernel = np.empty((len(slope), nodes.shape[1], nodes.shape[1]))
     kernel[:, :, 0] = scipy.special.ndtr(slope[:, None] - nodes)
     kernel[:, :, 1:] = (
@@ -159,14 +146,9 @@ def _cusum_table() -> scipy.interpolate.RectBivariateSpline:
 def cusum_rate(reference: Floats, error: Floats, interval: Floats) -> Floats:
     """Alarms a window of a two-sided CUSUM chart, for many at once, from a table of exact solutions.
 
-    The two sums cannot both rest above 0 for long, and so alarm at the sum of their rates (exactly, for
-    a reference value above 0).
-
-    Parameters
-    ----------
-    reference, error, interval : (g,) float64
-        k, the mean's distance from the chart's centre, and h, in the windows' standard deviations.
-        Intervals outside 0.05 to 50 are taken as the nearer end.
+    The two sums cannot both stay above 0 for long, so their alarm rates add up (exactly, for a reference
+    value above 0). The reference value k, the mean's distance from the chart's centre, and h are in the
+    windows' standard deviations; h is clipped to 0.05 to 50.
 
     Examples
     --------
@@ -193,5 +175,5 @@ def _solved(kernel: Floats) -> Floats:
 
 
 def _long(arls: Floats) -> Floats:
-    """Run lengths; those past what doubles resolve, which come out as anything, are held at 1e13."""
+    """Run lengths, at most 1e13: doubles do not resolve longer ones."""
     return np.asarray(np.where((arls >= 1) & (arls < 1e13), arls, 1e13))

@@ -1,11 +1,11 @@
-"""The memory of the charts that average or add up windows: EWMA and CUSUM on standardised values.
+"""The memory of EWMA and CUSUM charts on standardised values.
 
-Both go on while an alarm is on, so that a shift that lasts keeps it on, and are held at 1.5 times the
-threshold, so that it ends soon after the shift does. It takes them below half of the threshold to be calm
-again: a shift of the size that a chart is tuned to brings the average back within its limits every few
-windows, and would raise three alarms in 120 windows where it now raises 1.01 (0.75 of that shift: 1.2).
-The price is an alarm that outlasts its shift by about 20 windows. Once released they start afresh, as the
-run lengths that the promise is computed from do.
+Both go on during an alarm, so a lasting shift keeps the alarm on. They are held at 1.5 times the threshold,
+so the alarm ends soon after the shift. Only values below half of the threshold count as calm: a shift of the
+size that a chart is tuned to brings the average back within its limits every few windows, and would raise
+three alarms in 120 windows where it now raises 1.01 (0.75 of that shift: 1.2). The price is an alarm that
+outlasts its shift by about 20 windows. After the release both start again, as the run lengths of the promise
+assume.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ class EwmaMemory:
     threshold : float
         L: half width of the limits in the average's own standard deviations √(λ/(2 - λ)), above 0.
     state : sequence of float, optional
-        From `snapshot`.
-
-    Raises
-    ------
-    ValueError
-        A state that is none.
+        From `snapshot`; a wrong one raises a ValueError.
 
     Examples
     --------
@@ -50,7 +45,7 @@ class EwmaMemory:
         (self._average,) = _checked(state, 1, self.kind)
 
     def update(self, z: float) -> tuple[str, ...]:
-        """Take the next window's standardised value; return ``("ewma",)`` where the average is outside."""
+        """Take the next window's standardised value; return ``("ewma",)`` if the average is outside."""
         average = (1 - self._weight) * self._average + self._weight * z
         held = _HELD * self._limit
         self._average = min(max(average, -held), held)
@@ -61,12 +56,12 @@ class EwmaMemory:
         return abs(self._average) <= _CALM * self._limit
 
     def bounds(self) -> tuple[float, float]:
-        """Between which the next window leaves the average within its limits."""
+        """The values of the next window that leave the average within its limits."""
         kept = (1 - self._weight) * self._average
         return (-self._limit - kept) / self._weight, (self._limit - kept) / self._weight
 
     def restart(self) -> None:
-        """The average begins at the centre again."""
+        """Start at the centre again."""
         self._average = 0.0
 
     def snapshot(self) -> list[float]:
@@ -84,12 +79,7 @@ class CusumMemory:
     threshold : float
         h, the decision interval, above 0.
     state : sequence of float, optional
-        From `snapshot`.
-
-    Raises
-    ------
-    ValueError
-        A state that is none.
+        From `snapshot`; a wrong one raises a ValueError.
 
     Examples
     --------
@@ -108,7 +98,7 @@ class CusumMemory:
         self._up, self._down = _checked(state, 2, self.kind)
 
     def update(self, z: float) -> tuple[str, ...]:
-        """Take the next window's standardised value; return ``("cusum",)`` where a sum is above h."""
+        """Take the next window's standardised value; return ``("cusum",)`` if a sum is above h."""
         held = _HELD * self._interval
         self._up = min(max(0.0, self._up + z - self._reference), held)
         self._down = min(max(0.0, self._down - z - self._reference), held)
@@ -119,12 +109,12 @@ class CusumMemory:
         return max(self._up, self._down) <= _CALM * self._interval
 
     def bounds(self) -> tuple[float, float]:
-        """Between which the next window leaves both sums within the interval."""
+        """The values of the next window that leave both sums within the interval."""
         reach = self._interval + self._reference
         return self._down - reach, reach - self._up
 
     def restart(self) -> None:
-        """Both sums begin at 0 again."""
+        """Start both sums at 0 again."""
         self._up = self._down = 0.0
 
     def snapshot(self) -> list[float]:
