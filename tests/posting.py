@@ -104,6 +104,6 @@ def status_of(answer: bytes) -> int:
 
 
 def head(**headers: str) -> bytes:
-    lines = ["POST /v1/predictions HTTP/1.1", "host: x", "content-type: application/json"]
+    lines = ["POST /v1/predictions HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
     lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode()

@@ -139,7 +139,8 @@ def _is_one_value(body: bytes) -> bool:
 def is_binary(headers: Mapping[str, str]) -> bool:
     """Whether the body of a post is one value as its headers say, whatever its content type.
 
-    KServe's logger gives a response the content type of the request, which curl calls a form.
+    KServe's logger gives a response the content type of the request, which curl calls a form. No page of
+    another site can send these headers: its browser would ask first, by an OPTIONS that is answered 405.
     """
     return "ce-specversion" in headers or TENSORS_HEADER in headers
 

@@ -6,12 +6,12 @@ status when
 202    the rows rest on the disk; what was wrong with some of them is listed, events without answers counted
 400    no row can be used, or the body is none of the formats, or rows belong to the other path
 401    no known token
-403    the token may not write a task
+403    the token may not write a task, or a page of another site sends it, or `Host` is not ours
 404    another path
 405    another method than POST
 408    the body did not come in time
 413    the body is too large, packed or unpacked, or has too many rows
-415    another content type, character set or encoding
+415    another content type or none, another character set or encoding
 429    the spool is full, or the task is over its quota: the rows are shed, and counted
 500    it failed here; the log says why
 503    too many posts at once, or the disk does not take the rows
@@ -29,7 +29,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from connectors.http.access import Gate, Quota, Tasks
+from connectors.http.access import Gate, Quota, SiteCheck, Tasks
 from connectors.http.body import TYPES as EVENT_TYPES
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, PostKind
@@ -86,6 +86,7 @@ class Posts:
         self._settings = settings
         self._gate, self._quota, self._intake, self._spool = gate, quota, intake, spool
         self._workers = workers
+        self._site = SiteCheck(settings.allowed_hosts, settings.is_loopback)
         self._events = settings.mapping is not None and settings.mapping.format is not None
         self._in_memory = 0
         self._sayings = _Sayings(settings.label)
@@ -117,6 +118,8 @@ class Posts:
 
     async def _answer(self, request: HttpRequest) -> Answer:
         kind = _kind_of(request)
+        if fault := self._site.fault(request.headers):
+            return refusal(403, fault)
         admitted, tasks = self._gate.admits(request.headers.get("authorization"))
         if not admitted:
             return refusal(
@@ -229,11 +232,10 @@ def _kind_of(request: HttpRequest) -> PostKind:
 
 def _check_headers(request: HttpRequest, most_bytes: int, events: bool) -> bool:
     """Whether the body is gzip; refuses what cannot be read before any of it is."""
-    content_type, _, parameters = request.headers.get("content-type", "application/json").partition(";")
+    content_type, _, parameters = request.headers.get("content-type", "").partition(";")
     known = _TYPES | EVENT_TYPES if events else _TYPES
     if content_type.strip().lower() not in known and not (events and is_binary(request.headers)):
-        sentence = f"Send Content-Type: application/json or application/x-ndjson, not {content_type[:60]}"
-        raise _RefusedError(refusal(415, sentence))
+        raise _RefusedError(refusal(415, _wrong_type(content_type.strip(), events)))
     charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(' "')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
         raise _RefusedError(refusal(415, f"Send UTF-8, not {charset[:60]}"))
@@ -246,6 +248,15 @@ def _check_headers(request: HttpRequest, most_bytes: int, events: bool) -> bool:
     if len(length) > 18 or int(length) > most_bytes:
         raise _RefusedError(_too_large(TooLargeError(f"more than {most_bytes} bytes")))
     return encoding in ("gzip", "x-gzip")
+
+
+def _wrong_type(content_type: str, events: bool) -> str:
+    got = repr(content_type[:60]) if content_type else "none"
+    event = ", of events also application/cloudevents+json" if events else ""
+    return (
+        f"Content-Type: got {got}, expected application/json or application/x-ndjson{event}; send this "
+        "header with each post"
+    )
 
 
 def _too_large(error: TooLargeError) -> Answer:

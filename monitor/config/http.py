@@ -17,6 +17,7 @@ FEWEST_TOKEN_CHARACTERS = 16
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters of a bearer token by RFC 6750, section 2.1."""
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _BODIES_IN_SPOOL = 4  # below this, one body in a spool that is being read could be refused for ever
 
 
@@ -115,6 +116,12 @@ class HttpSourceConfig(SourceSection):
         description="The clients that may write; if absent, every client that can connect.",
     )
     tls: HttpTls | None = Field(default=None, description="HTTPS; plain HTTP if absent.")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(),
+        description="Names by which clients may address this source (the `Host` of a post), with any port; "
+        "others get status 403. On a loopback address localhost, 127.0.0.1 and [::1] are always allowed, and "
+        "nothing else if absent; on other addresses every name is, if absent.",
+    )
     max_body_bytes: int = Field(
         default=4_194_304,
         ge=1024,
@@ -158,7 +165,20 @@ class HttpSourceConfig(SourceSection):
         demand(self._problems())
         return self
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return _is_loopback(self.listen)
+
     def _problems(self) -> Iterable[Problem | None]:
+        yield unique("allowed_hosts", self.allowed_hosts)
+        for host in self.allowed_hosts:
+            if not _HOST.fullmatch(host):
+                yield (
+                    "allowed_hosts",
+                    "expected names of hosts without scheme and port, such as intake.example or "
+                    f"[2001:db8::1], got {host[:60]!r}",
+                )
         if self.spool is None:
             yield (
                 "spool",
@@ -172,7 +192,7 @@ class HttpSourceConfig(SourceSection):
                 f"{_BODIES_IN_SPOOL * self.max_body_bytes}, got {self.spool.max_bytes}: raise it, or lower "
                 "max_body_bytes",
             )
-        if not (self.tokens or (self.tls and self.tls.client_ca) or _is_loopback(self.listen)):
+        if not (self.tokens or (self.tls and self.tls.client_ca) or self.is_loopback):
             yield (
                 "listen",
                 f"expected an address of this machine only, such as 127.0.0.1, where anyone may write, got "

@@ -121,7 +121,8 @@ def test_posts_that_are_not_used_yet_are_overwritten_where_no_agent_runs(folder:
     rows = [{"id": name, "model": "erm", "scores": [0.5, 0.5]} for name in names]
     with DaemonProcess(folder, config(port)) as daemon:
         daemon.until_value(1, "source_up", source="http")
-        assert httpx.post(f"http://127.0.0.1:{port}/v1/predictions", content=ndjson(rows)).status_code == 202
+        url, headers = f"http://127.0.0.1:{port}/v1/predictions", {"content-type": "application/x-ndjson"}
+        assert httpx.post(url, content=ndjson(rows), headers=headers).status_code == 202
         daemon.end(signal.SIGKILL)
     said = forget(folder)
     assert "spool of http: 2 lines removed." in said

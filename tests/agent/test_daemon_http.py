@@ -35,11 +35,13 @@ def test_posts_become_windows_and_a_restart_uses_none_twice(tmp_path: Path) -> N
     )
     url = f"http://127.0.0.1:{port}/v1/predictions"
     records = stream(450)
+    lines = {"content-type": "application/x-ndjson"}
     with httpx.Client(headers={"authorization": f"Bearer {TOKEN}"}) as client:
         with DaemonProcess(tmp_path, config) as daemon:
             daemon.until_value(1, "source_up", source="http")
             assert httpx.post(url, json=records[0]).status_code == 401
-            assert client.post(url, content=ndjson(records[:250])).json() == {"accepted": 250, "rejected": 0}
+            answer = client.post(url, content=ndjson(records[:250]), headers=lines)
+            assert answer.json() == {"accepted": 250, "rejected": 0}
             bad = {"id": "x", "model": "erm", "scores": [0.5, 1.7]}
             assert client.post(url, json=[bad, records[250]]).json()["accepted"] == 1
             daemon.until_value(51, "answers_pending", task="t", model="erm")
@@ -78,7 +80,7 @@ def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path
             daemon.until_value(1, "source_up", source="http")
             assert_adds_up(daemon)
             for i in range(start, end, 10):
-                assert httpx.post(url, content=ndjson(records[i : i + 10])).status_code == 202
+                assert httpx.post(url, json=records[i : i + 10]).status_code == 202
                 assert_adds_up(daemon)
             if end < 450:
                 daemon.process.kill()

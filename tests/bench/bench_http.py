@@ -72,7 +72,7 @@ def connect(port: int) -> socket.socket:
 def post(connection: socket.socket, content: bytes) -> bool:
     """Send one post and wait for its answer; whether that was 202."""
     head = (
-        "POST /v1/predictions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        "POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"content-length: {len(content)}\r\n\r\n"
     )
     connection.sendall(head.encode() + content)

@@ -46,7 +46,7 @@ MOST_REQUESTS = 32
 MOST_CONNECTIONS = MOST_REQUESTS + 256
 SLOW_SECONDS = 9
 BYTE_CHUNKS = 60_000
-REQUEST_LINE = b"POST /v1/predictions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+REQUEST_LINE = b"POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 Tls = tuple[str, str] | None
 

@@ -104,7 +104,7 @@ def packed(rng: random.Random, body: bytes) -> bytes:
 
 def post_of(rng: random.Random) -> Post:
     """A request that a client might make that is broken."""
-    body, headers = body_of(rng), {}
+    body, headers = body_of(rng), {"host": "localhost", "content-type": "application/json"}
     if rng.random() < 0.3:
         body = packed(rng, body)
         headers["content-encoding"] = "gzip"
@@ -194,7 +194,7 @@ def on_the_wire(rng: random.Random, post: Post) -> list[bytes]:
         body = size + b"\r\n" + body + b"\r\n" + rng.choice((b"0\r\n\r\n", b"0\r\n", b""))
     elif kind == 3:
         headers["x-" + "a" * rng.choice((10, 70_000))] = "b"
-    lines = [f"{name}: {value}" for name, value in {"host": "x", "connection": "close", **headers}.items()]
+    lines = [f"{name}: {value}" for name, value in {"connection": "close", **headers}.items()]
     method = rng.choice(("POST", "POST", "POST", "GET", "BREW"))
     data = "\r\n".join([f"{method} {post.path} HTTP/1.1", *lines, "", ""]).encode() + body
     if kind == 4:

@@ -75,6 +75,15 @@ def test_without_a_spool_it_is_refused_and_told_why() -> None:
             {"tokens": [{"token": TOKEN, "tasks": ["spam", "eggs"]}]},
             "sources[0].tokens[0].tasks: expected tasks among spam, ham, got 'eggs'",
         ),
+        (
+            {"allowed_hosts": ["intake.example:9108"]},
+            "sources[0].allowed_hosts: expected names of hosts without scheme and port, such as "
+            "intake.example or [2001:db8::1], got 'intake.example:9108'",
+        ),
+        (
+            {"allowed_hosts": ["a.example", "a.example"]},
+            "sources[0].allowed_hosts: expected each name once, got 'a.example' 2 times",
+        ),
         ({"tls": {"cert": "c"}}, "sources[0].tls.key: missing; expected text that is not empty"),
     ],
 )

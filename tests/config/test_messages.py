@@ -66,6 +66,7 @@ BASE = {
             "spool": {"path": "spool"},
             "tokens": [{"token_file": "t", "tasks": ["t"]}],
             "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+            "allowed_hosts": ["intake.example"],
             "mapping": mapping(),
         },
     ],

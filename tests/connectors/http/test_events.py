@@ -155,6 +155,18 @@ def test_what_cannot_be_used_is_refused_with_a_sentence(
     assert told in answer.json()["error"]
 
 
+def test_a_structured_event_needs_its_content_type_and_no_page_of_another_site_sends_a_binary_one(
+    posted: Posted,
+) -> None:
+    answer = posted.post(json.dumps(EVENT).encode(), content_type="text/plain")
+    assert (answer.status_code, answer.json()["error"]) == (
+        415,
+        "Content-Type: got 'text/plain', expected application/json or application/x-ndjson, of events also "
+        "application/cloudevents+json; send this header with each post",
+    )
+    assert posted.post(BODY, **HEAD, origin="https://evil.example").status_code == 403
+
+
 def test_a_source_without_the_format_takes_no_events(tmp_path: Path) -> None:
     with posting(tmp_path / "plain") as plain:
         assert plain.post(EVENT, content_type="application/cloudevents+json").status_code == 415

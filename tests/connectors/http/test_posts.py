@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from tests.posting import HAM, SPAM, Posted, head, label, ndjson, posting, rest_of, row, status_of
+from tests.posting import HAM, SECRET, SPAM, Posted, head, label, ndjson, posting, rest_of, row, status_of
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
 # --- what is taken --------------------------------------------------------------------------------------
@@ -49,7 +49,9 @@ def test_labels_are_taken_on_their_own_path(posted: Posted) -> None:
 
 def test_a_chunked_body_and_expect_100_continue(posted: Posted) -> None:
     data = json.dumps(row(1)).encode()
-    answer = posted.client.post("/v1/predictions", content=iter([data[:9], data[9:]]))
+    answer = posted.client.post(
+        "/v1/predictions", content=iter([data[:9], data[9:]]), headers={"content-type": "application/json"}
+    )
     assert answer.status_code == 202
     with posted.connect() as connection:
         connection.sendall(head(content_length=str(len(data)), expect="100-continue", connection="close"))
@@ -159,7 +161,7 @@ def test_rows_for_the_other_path_are_refused_with_a_sentence(
             {"content-type": "text/csv"},
             b"{}",
             415,
-            "Send Content-Type: application/json",
+            "Content-Type: got 'text/csv', expected application/json or application/x-ndjson; send this",
         ),
         (
             "/v1/labels",
@@ -199,6 +201,7 @@ def test_what_is_no_post_of_rows_is_refused(
     status: int,
     sentence: str,
 ) -> None:
+    headers = {"content-type": "application/json", **headers}
     answer = posted.client.request(method, path, headers=headers, content=content)
     assert answer.status_code == status
     assert answer.json()["error"].startswith(sentence)
@@ -207,6 +210,103 @@ def test_what_is_no_post_of_rows_is_refused(
     assert posted.post(row(1)).status_code == 202, "others are served on"
     requests = posted.source.refusals.requests
     assert {code: count for code, count in requests.items() if count} == {str(status): 1}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "got"),
+    [
+        (None, "none"),
+        ("", "none"),
+        ("application/x-www-form-urlencoded", "'application/x-www-form-urlencoded'"),
+        ("multipart/form-data; boundary=x", "'multipart/form-data'"),
+        ("text/plain;charset=UTF-8", "'text/plain'"),
+    ],
+)
+def test_what_the_page_of_another_site_may_send_unasked_is_refused(
+    posted: Posted, content_type: str | None, got: str
+) -> None:
+    """A browser asks before it sends any other type to another site; without one, a post was taken."""
+    headers = {} if content_type is None else {"content-type": content_type}
+    answer = posted.client.post("/v1/predictions", content=json.dumps(row(1)).encode(), headers=headers)
+    assert answer.status_code == 415
+    assert answer.json()["error"] == (
+        f"Content-Type: got {got}, expected application/json or application/x-ndjson; send this header with "
+        "each post"
+    )
+    assert (
+        posted.client.options("/v1/predictions", headers={"origin": "https://evil.example"}).status_code
+        == 405
+    )
+    assert posted.taken() == []
+
+
+OTHERS_PAGE = "page of another {} may not write; post from a program"
+
+
+@pytest.mark.parametrize(
+    ("headers", "sentence"),
+    [
+        (
+            {"origin": "https://evil.example"},
+            "Origin: got 'https://evil.example', expected http://{host}, https://{host} or no such header: a "
+            + OTHERS_PAGE.format("origin"),
+        ),
+        (
+            {"origin": "null"},
+            "Origin: got 'null', expected http://{host}, https://{host} or no such header: a "
+            + OTHERS_PAGE.format("origin"),
+        ),
+        (
+            {"origin": "http://127.0.0.1:1"},
+            "Origin: got 'http://127.0.0.1:1', expected http://{host}, https://{host} or no such header: a "
+            + OTHERS_PAGE.format("origin"),
+        ),
+        (
+            {"sec-fetch-site": "cross-site"},
+            "Sec-Fetch-Site: got 'cross-site', expected same-origin, none or no such header: the "
+            + OTHERS_PAGE.format("site"),
+        ),
+        (
+            {"host": "evil.example:9108", "origin": "http://evil.example:9108"},
+            "Host: got 'evil.example:9108', expected localhost or 127.0.0.1 or [::1], with any port; "
+            "address this source so, or name the host in its allowed_hosts",
+        ),
+    ],
+)
+def test_a_page_of_another_site_may_not_write(
+    posted: Posted, headers: dict[str, str], sentence: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = posted.post(row(1), **headers)
+    host = f"127.0.0.1:{posted.source.port}"
+    assert (answer.status_code, answer.json()) == (403, {"error": sentence.format(host=host)})
+    assert posted.taken() == []
+    assert posted.source.refusals.requests["403"] == 1
+    assert "was answered 403: " in caplog.text
+
+
+def test_this_machine_and_its_own_pages_may_write(posted: Posted) -> None:
+    for host in ("localhost", "LOCALHOST:9108", "127.0.0.1", "[::1]:1", "[::1]"):
+        assert posted.post(row(1), host=host, origin=f"http://{host}").status_code == 202
+        assert posted.post(row(1), host=host, sec_fetch_site="same-origin").status_code == 202
+
+
+def test_allowed_hosts_are_allowed_and_others_are_not(tmp_path: Path) -> None:
+    with posting(tmp_path / "a", allowed_hosts=["Intake.example", "[2001:db8::1]"]) as here:
+        for host in ("intake.example", "INTAKE.example:80", "[2001:db8::1]:9108", "localhost"):
+            assert here.post(row(1), host=host).status_code == 202
+        assert here.post(row(1), host="intake.example.evil.example").status_code == 403
+    settings: dict[str, Any] = {"listen": "0.0.0.0:0", "tokens": [{"token": SECRET}]}
+    bearer = f"Bearer {SECRET}"
+    with posting(tmp_path / "b", **settings) as open_:
+        assert open_.post(row(1), host="any.example", authorization=bearer).status_code == 202
+    with posting(tmp_path / "c", **settings, allowed_hosts=["intake.example"]) as named:
+        assert named.post(row(1), host="intake.example:9108", authorization=bearer).status_code == 202
+        answer = named.post(row(1), host="any.example", authorization=bearer)
+        assert (answer.status_code, answer.json()["error"]) == (
+            403,
+            "Host: got 'any.example', expected intake.example, with any port; address this source so, or "
+            "name the host in its allowed_hosts",
+        )
 
 
 def test_head_is_answered_without_a_body(posted: Posted, caplog: pytest.LogCaptureFixture) -> None:
@@ -222,7 +322,9 @@ def test_a_body_beyond_the_bound_is_refused_by_its_length_or_when_it_is_reached(
     with posting(tmp_path / "spool", max_body_bytes=2048) as posted:
         big = b" " * 2049
         assert posted.post(big).status_code == 413
-        assert posted.client.post("/v1/labels", content=iter([big[:1500], big[1500:]])).status_code == 413
+        parts = iter([big[:1500], big[1500:]])
+        headers = {"content-type": "application/json"}
+        assert posted.client.post("/v1/labels", content=parts, headers=headers).status_code == 413
         answer = posted.post(gzip.compress(b" " * 3000), content_encoding="gzip")
         assert answer.json() == {"error": "The body has more than 2048 bytes once unpacked; send it in parts"}
         with posted.connect() as connection:
@@ -234,11 +336,14 @@ def test_a_body_beyond_the_bound_is_refused_by_its_length_or_when_it_is_reached(
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", 431),
-        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 20_000, 431),
+        (b"POST /v1/labels HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 20_000 + b"\r\n\r\n", 431),
+        (b"POST /v1/labels HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 20_000, 431),
         (b"nonsense\r\n\r\n", 400),
-        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\n", 400),
-        (b"POST /v1/labels HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", 400),
+        (
+            b"POST /v1/labels HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\n",
+            400,
+        ),
+        (head(transfer_encoding="chunked") + b"zz\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00", 400),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -145,7 +144,7 @@ def test_comparisons_and_verdicts_are_posted_over_http(tmp_path: Path) -> None:
             ("labels", pair, 400),
             ("predictions", {"id": "1", "winner": "nobody"}, 400),
         ):
-            answer = httpx.post(f"http://127.0.0.1:{port}/v1/{path}", content=json.dumps(record))
+            answer = httpx.post(f"http://127.0.0.1:{port}/v1/{path}", json=record)
             assert answer.status_code == status, answer.text
         daemon.until_value(1, "labels_total", task="chat", outcome="matched")
         daemon.until_value(1, "comparisons_pending", task="chat")
