@@ -1,9 +1,9 @@
 """Seeded bootstrap of rows for statistics that are sums over runs of sorted rows.
 
-Each draw gives every row a Poisson(1) weight: the usual multinomial counts, without their fixed total,
-so that the weights of a row do not depend on how many rows there are, and one table serves windows of
-any size. (J. A. Hanley, B. MacGibbon, *Creating non-parametric bootstrap samples using Poisson
-frequencies*, Computer Methods and Programs in Biomedicine 83 (2006).)
+Each draw gives every row a Poisson(1) weight: the usual multinomial counts, without their fixed total. So the
+weights of a row do not depend on the number of rows, and one table serves windows of any size. (J. A. Hanley,
+B. MacGibbon, *Creating non-parametric bootstrap samples using Poisson frequencies*, Computer Methods and
+Programs in Biomedicine 83 (2006).)
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 
 DRAWS = 200
-_TABLE_ROWS = (
-    4096  # past it, a run holds so many rows that its resampled sum is normal: 3 MB instead of 200·n
-)
+_TABLE_ROWS = 4096  # the resampled sum of a longer run is normal: 3 MB instead of 200·n
 _TABLE_SEED = 20_101
 
 
 @lru_cache(maxsize=8)
 def _weights(rows: int) -> NDArray[np.float32]:
-    """(rows, DRAWS) Poisson weights; the first rows of a longer table are those of a shorter one."""
+    """(rows, DRAWS) Poisson weights; a shorter table is the beginning of a longer one."""
     table = np.random.default_rng(_TABLE_SEED).poisson(1.0, (rows, DRAWS)).astype(np.float32)
     table.flags.writeable = False
     return table
@@ -40,23 +38,17 @@ def _totals(n: int) -> Floats:
 
 
 def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Floats]:
-    """Sums over runs of rows, resampled.
+    """(DRAWS, runs) resampled sums over runs of rows, and the (DRAWS,) resampled numbers of rows.
 
     Parameters
     ----------
     values : (n,) float64
         n at least 1.
     starts : (runs,) int64
-        Where each run begins, rising strictly from 0; a run ends where the next one begins.
+        The start of each run, strictly rising from 0; a run ends at the next start.
     seed : int
-        Draws of windows with different seeds pair up at random, so that the draws of pooled windows
-        may be averaged one by one.
-
-    Returns
-    -------
-    sums : (DRAWS, runs) float64
-    totals : (DRAWS,) float64
-        Resampled number of rows.
+        Different seeds pair the draws of windows at random, so the draws of pooled windows may be averaged
+        one by one.
     """
     n = len(values)
     order = _order(seed)
@@ -71,7 +63,7 @@ def resampled_sums(values: Floats, starts: Ints, seed: int) -> tuple[Floats, Flo
 
 @lru_cache(maxsize=4096)
 def _order(seed: int) -> NDArray[np.uint8]:
-    """The order in which the draws are given: models of a task are at about the same window."""
+    """The order of the draws; it differs by seed, as models of a task are at about the same window."""
     order = np.random.default_rng(seed).permutation(DRAWS).astype(np.uint8)
     order.flags.writeable = False
     return order
@@ -108,9 +100,9 @@ def _normal_sums(values: Floats, starts: Ints) -> tuple[Floats, Floats]:
 
 
 def centered_interval(draws: Floats, value: float, level: float) -> tuple[Floats, float, float]:
-    """Draws moved so that their mean is the value, and their central quantiles within 0 and 1.
+    """The draws moved to have the value as their mean, and their central quantiles within 0 and 1.
 
-    A sum of absolute values grows by the resampling's own noise; moving the draws takes that off.
+    A sum of absolute values grows by the noise of the resampling; moving the draws removes that.
     """
     moved: Floats = draws + (value - float(draws.mean()))
     ordered = np.sort(moved).tolist()

@@ -1,9 +1,9 @@
 """Distributions of the number of successes in many windows at once, by folded Fourier transforms.
 
-The distribution of a sum of n independent trials is the product of n polynomials `(1 − p) + p z`.
-A window of 500 rows puts all but 1e-16 of its mass on about 140 of its 501 counts, so it is enough to
-know the product at about 140 roots of unity: the counts outside fold back onto those inside and bring
-nothing. Bernstein's inequality says how many roots are enough, and where the counts lie.
+The distribution of a sum of n independent trials is the product of n polynomials `(1 − p) + p z`. A window of
+500 rows has all but 1e-16 of its mass on about 140 of its 501 counts. So about 140 roots of unity determine
+the product: the counts outside fold back onto those inside and add nothing. Bernstein's inequality gives the
+number of roots, and the place of the counts.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
 
-GROUP = 8  # polynomials multiplied out before the transform: measured, 4 is slower and 16 no faster
-BLOCK = 1024  # rows of a long window that are transformed together: past it, folding anew pays
-_NATS = 37.0  # exp(-37) = 8.5e-17 of the mass is folded back from each side: below one rounding error
-_PRODUCT_GROUPS = 72  # groups a matrix product: larger ones make OpenBLAS start threads, which costs far more
-_SPECTRUM_DOUBLES = 1 << 17  # of one step: 1 MiB, so that it stays in the second-level cache
+GROUP = 8  # polynomials multiplied before the transform: measured, 4 is slower and 16 no faster
+BLOCK = 1024  # rows of a long window in one transform: beyond it, another folding is faster
+_NATS = 37.0  # exp(-37) = 8.5e-17 of the mass folds back from each side: below one rounding error
+_PRODUCT_GROUPS = 72  # groups a matrix product: for more, OpenBLAS starts threads, which costs far more
+_SPECTRUM_DOUBLES = 1 << 17  # a step: 1 MiB stays in the second-level cache
 
 Complexes = NDArray[np.complex128]
 
 
 def _half_width(variance: float) -> int:
-    """Counts on either side of the mean outside which less than exp(-_NATS) of the mass lies.
+    """Counts on either side of the mean that hold all but exp(-_NATS) of the mass.
 
-    Bernstein: P(K − μ ≥ t) ≤ exp(−t²/(2(σ² + t/3))) for a sum of independent trials; solved for t.
-    One is added because the window is centred on the rounded mean.
+    Bernstein: P(K − μ ≥ t) ≤ exp(−t²/(2(σ² + t/3))) for a sum of independent trials; solved for t, plus one
+    because the window is centred on the rounded mean.
     """
     third = _NATS / 3
     return int(np.ceil(third + np.sqrt(third * third + 2 * _NATS * variance))) + 1
 
 
 def _roots(variance: float, n: int) -> int:
-    """How many roots of unity determine the distribution of n trials with at most this variance."""
+    """The number of roots of unity that determine the distribution of n trials with at most this variance."""
     return int(scipy.fft.next_fast_len(min(2 * _half_width(variance) + 1, n + 1), real=True))
 
 
@@ -44,8 +44,7 @@ def _roots(variance: float, n: int) -> int:
 def _transform(roots: int) -> Floats:
     """(GROUP + 1, 2·frequencies) matrix of the Fourier transform, real and imaginary parts in turn.
 
-    So few coefficients are transformed faster by a matrix product than by a fast transform that is
-    padded with zeros.
+    For so few coefficients a matrix product is faster than a fast transform padded with zeros.
     """
     angles = -2 * np.pi * np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1)) / roots
     matrix = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(GROUP + 1, -1)
@@ -54,12 +53,7 @@ def _transform(roots: int) -> Floats:
 
 
 def _products(p: Floats) -> Floats:
-    """Coefficients (GROUP + 1, groups) of the product of each group of GROUP polynomials.
-
-    Parameters
-    ----------
-    p : (GROUP, groups) float64
-    """
+    """(GROUP + 1, groups) coefficients of the products of (GROUP, groups) polynomials, group by group."""
     coefficients = np.empty((GROUP + 1, p.shape[1]))
     np.subtract(1.0, p[0], out=coefficients[0])
     coefficients[1] = p[0]
@@ -72,12 +66,9 @@ def _products(p: Floats) -> Floats:
 
 
 def _unfold(folded: Floats, origin: Ints, mean: Floats, n: int) -> tuple[Ints, Floats]:
-    """Lay folded masses out from their first count on, clip rounding errors below 0, and normalise.
+    """Unfold masses, clip rounding errors below 0, and normalise.
 
-    Parameters
-    ----------
-    folded : (windows, roots) float64
-        Entry r of a window holds the mass of the counts that equal `origin + r` modulo roots.
+    Entry r of a (windows, roots) row holds the mass of the counts equal to `origin + r` modulo roots.
     """
     roots = folded.shape[1]
     width = min(roots, n + 1)
@@ -90,10 +81,10 @@ def _unfold(folded: Floats, origin: Ints, mean: Floats, n: int) -> tuple[Ints, F
 
 
 def _grouped(p: Floats) -> tuple[Floats, Ints]:
-    """Sort each window's trials and pad them to whole groups, each wholly above a half or not at all.
+    """Sort each window's trials and pad them to whole groups, each above a half or not above it.
 
-    Trials that never succeed are added below and trials that always do above. Returns the trials,
-    (windows, groups, GROUP), and how many of each window's always succeed, which shifts its count.
+    It pads with trials that never succeed below, and that always succeed above. Returns the trials, (windows,
+    groups, GROUP), and the number of certain successes, which shifts each window's count.
     """
     windows, n = p.shape
     groups = -(-(n + GROUP - 1) // GROUP) or 1
@@ -117,11 +108,11 @@ def _spectra(trials: Floats, roots: int) -> Complexes:
 
 
 def _short(p: Floats) -> tuple[Ints, Floats]:
-    """`fold_many` for windows short enough to be transformed in one go.
+    """`fold_many` for windows short enough for one transform.
 
-    Trials that mostly succeed are counted by their failures, so that every group's transform stays
-    near 1: otherwise the rounding of the roots, the same in every group, adds up to 1e-12. The sorting
-    also makes the result independent of the rows' order, to the last bit.
+    It counts trials that mostly succeed by their failures, so every group's transform stays near 1: otherwise
+    the rounding of the roots, the same in every group, adds up to 1e-12. Sorting also makes the result
+    independent of the rows' order, to the last bit.
     """
     n = p.shape[1]
     trials, always = _grouped(p)
@@ -138,10 +129,7 @@ def _short(p: Floats) -> tuple[Ints, Floats]:
 
 
 def _long(p: Floats) -> tuple[int, Floats]:
-    """`fold_many` for one long window: its blocks first, then the product of their transforms.
-
-    Each block is counted from its mean on, for the same reason as failures are in `_short`.
-    """
+    """`fold_many` for one long window: its blocks first, each counted from its mean, then their product."""
     n = len(p)
     blocks = -(-n // BLOCK)
     padded = np.zeros(blocks * BLOCK)
@@ -169,15 +157,15 @@ def fold_many(p: Floats) -> tuple[Ints, Floats]:
     Parameters
     ----------
     p : (windows, n) float64
-        Probabilities of success, each from 0 to 1; not checked here.
+        Probabilities of success from 0 to 1; not checked.
 
     Returns
     -------
     start : (windows,) int64
         The first count of each row of `mass`.
     mass : (windows, width) float64
-        Probabilities of the counts from `start` on, each row summing to 1. What lies outside is
-        below 1e-16 on either side; entries are right within 1e-14.
+        Probabilities of the counts from `start` on; each row sums to 1. The mass outside is below 1e-16 on
+        either side; the errors are below 1e-14.
 
     Examples
     --------
@@ -197,7 +185,7 @@ def fold_many(p: Floats) -> tuple[Ints, Floats]:
 
 
 def _stack(rows: list[tuple[int, Floats]], n: int) -> tuple[Ints, Floats]:
-    """Lay rows of different widths into one matrix, moving a start where the row would pass n."""
+    """One matrix from rows of different widths; a start moves down if its row would pass n."""
     width = max((len(mass) for _, mass in rows), default=1)
     starts = np.zeros(len(rows), dtype=np.int64)
     masses = np.zeros((len(rows), width))

@@ -10,7 +10,7 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.estimate._one_class import OneClass
 
 LABEL_DRAWS = 1000
-"""An end of a 95 % interval scatters by 0.09 standard deviations of the metric."""
+"""With so many draws, an end of a 95 % interval scatters by 0.09 standard deviations of the metric."""
 
 _STEP = 1 << 18  # labels drawn at once: they stay in the second-level cache
 
@@ -22,21 +22,17 @@ def drawn_values(
     metrics: Sequence[str],
     seed: int,
 ) -> dict[str, Floats]:
-    """Values of metrics in each draw of the labels, one draw of labels for all of them.
+    """(classes, LABEL_DRAWS) values of each metric, from the same draws of labels; NaN if undefined in a
+    draw.
 
     Parameters
     ----------
     scores : (n, K) float64
     classes : sequence of OneClass
     columns : iterable of int, or None
-        The column of each; None for a single one that holds all (row, class) pairs.
+        The column of each class; None for a single one with all (row, class) pairs.
     metrics : sequence of str
     seed : int
-
-    Returns
-    -------
-    dict of str to (classes, LABEL_DRAWS) float64
-        NaN where a draw leaves a metric undefined.
     """
     kept = None if columns is None else list(columns)
     found = {metric: np.empty((len(classes), LABEL_DRAWS)) for metric in metrics}
@@ -57,11 +53,11 @@ def drawn_values(
 
 
 def _draws(scores: Floats, seed: int, only: list[int] | None) -> Iterator[Ints]:
-    """Labels (draws, n), some draws at a time. Where only one class matters, any other is −1."""
+    """(draws, n) labels, some draws at a time; if only one class matters, any other is −1."""
     rng = np.random.default_rng(seed)
     n = len(scores)
     step = max(_STEP // n, 1)
-    # Single precision is twice as fast; it rounds a chance by at most 6e-8. A chance of 1 stays above all.
+    # Single precision is twice as fast; its rounding is at most 6e-8. A probability of 1 exceeds all draws.
     edges = scores[:, only].T if only else np.cumsum(scores, axis=1).T[:-1]
     edges = edges.astype(np.float32)
     for first in range(0, LABEL_DRAWS, step):

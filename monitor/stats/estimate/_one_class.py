@@ -1,4 +1,4 @@
-"""One class against all others: the counts behind its metrics, and what each row adds to them."""
+"""One class against all others: the counts of its metrics, and each row's share of them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def _count(chance: Floats) -> TrimmedPmf:
 
 
 def whole_accuracy(scores: Floats, predicted: Ints) -> tuple[CountRatio, Floats]:
-    """The accuracy over all classes, n at least 1, and what each row adds to it."""
+    """The accuracy over all classes, n at least 1, and each row's share of it."""
     n, width = scores.shape
     confidence = scores[:, 0] if width == 1 else scores[np.arange(n), predicted]
     return CountRatio(_count(confidence), nothing(), 1, 0, n, n), confidence - confidence.mean()
 
 
 class OneClass:
-    """A class of a window.
+    """One class of a window.
 
     Parameters
     ----------
     chance : (n,) float64
-        Calibrated probabilities of being of the class, n at least 1.
+        Calibrated probabilities of the class, n at least 1.
     acted : (n,) bool
         Whether the class was predicted.
     score : (n,) float64
-        What ranks the rows.
+        The scores that rank the rows.
     """
 
     def __init__(self, chance: Floats, acted: Bools, score: Floats) -> None:
@@ -68,9 +68,9 @@ class OneClass:
         return CountRatio(self._found, self._missed, 2, 1, self.predicted, n)
 
     def expected(self, metric: str) -> tuple[float, Floats]:
-        """The value from the expected counts, and n times what one more count of each row changes it by.
+        """The value from the expected counts, and its change, times n, if a row counted once more.
 
-        Both are 0 where the expected denominator is.
+        Both are 0 if the expected denominator is 0.
         """
         if metric == "auroc":
             return self.ranking.auroc(self.chance)
@@ -84,7 +84,7 @@ class OneClass:
         return value, (above - value * below) * (n / total)
 
     def slope(self, metric: str) -> Floats:
-        """(n,) derivative of the value by each row's chance; 0 where the metric is undefined."""
+        """(n,) derivative of the value by each row's probability; 0 if the metric is undefined."""
         if metric == "auroc":
             return self.ranking.auroc_slope(self.chance)
         if metric == "average_precision":
@@ -103,13 +103,13 @@ class OneClass:
         return slope
 
     def total(self, metric: str) -> float:
-        """What windows count for where they are pooled: the expected denominator; rows for a ranking."""
+        """The window's weight in pooling: the expected denominator, or for a ranking the rows."""
         if metric in ("accuracy", "auroc", "average_precision"):
             return float(len(self.chance))
         return float(self._shares(metric)[1].sum())
 
     def _shares(self, metric: str) -> tuple[Floats, Floats]:
-        """What each row adds to the expected numerator and denominator."""
+        """Each row's share of the expected numerator and denominator."""
         p, a = self.chance, self.acted.astype(np.float64)
         return {
             "precision": (p * a, a),
@@ -119,7 +119,7 @@ class OneClass:
         }[metric]
 
     def drawn(self, metric: str, positive: Bools) -> Floats:
-        """(draws,) values of drawn labels (draws, n); NaN where a draw leaves the metric undefined."""
+        """(draws,) values of drawn labels (draws, n); NaN if a draw leaves the metric undefined."""
         if metric == "auroc":
             return self.ranking.drawn_auroc(positive)
         if metric == "average_precision":

@@ -12,18 +12,12 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 
 
 def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Floats]:
-    """Confidences and outcomes (1.0 where right) of the same rows, at least one.
-
-    Raises
-    ------
-    ValueError
-        They are not.
-    """
+    """Confidences and outcomes (1.0 if right) of the same rows, at least one; else a ValueError."""
     confidences = checked_probabilities(confidence, 1, "confidence")
     outcomes = np.asarray(correct)
     if outcomes.shape != confidences.shape:
         raise ValueError(
-            f"correct must have the shape {confidences.shape}, one entry a confidence, got {outcomes.shape}"
+            f"correct must have the shape {confidences.shape}, like the confidences, got {outcomes.shape}"
         )
     if not len(confidences):
         raise ValueError("the reference has no labelled rows to fit on; give some")
@@ -33,10 +27,10 @@ def checked_reference(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats
 
 
 def binomial_estimate(value: float, n: int, level: float) -> Result:
-    """An accuracy with the central quantiles of as many trials that all have it as their chance.
+    """An accuracy with the central quantiles of n trials that all have this probability.
 
-    Hoeffding: trials of unequal chances vary less around the same mean, so that the interval is wide enough
-    wherever the value is the mean chance.
+    Hoeffding: trials with unequal probabilities vary less around the same mean, so the interval is wide
+    enough if the value is the mean probability.
     """
     checked_level(level)
     if n == 0:

@@ -17,24 +17,24 @@ from monitor.stats.estimate.poisson_binomial import checked_probabilities
 class ATC:
     """The share of confidences above a threshold; in the reference, the share below it is the error rate.
 
-    It misleads under shift even where the confidences are calibrated (it then reads too low: Kivimäki et
-    al., Figure 3), and where many confidences are tied, as those of few neighbours or of a stepwise
-    calibration: no threshold then gives the reference's own accuracy.
+    It misleads under shift even with calibrated confidences (then it is too low: Kivimäki et al., Figure 3).
+    It also misleads with many tied confidences, from few neighbours or a stepwise calibration: no threshold
+    then gives the reference's own accuracy.
 
     Parameters
     ----------
     threshold : float
-        `fit` gives it; below 0 where the reference had no wrong answer.
+        From `fit`; below 0 if the reference had no wrong answer.
 
     Attributes
     ----------
     is_share : bool
-        Whether its value is a share of the rows, and varies as one.
+        Whether its value is a share of the rows.
 
     References
     ----------
     S. Garg et al., *Leveraging unlabeled data to predict out-of-distribution performance*, ICLR 2022;
-    Kivimäki et al., section 3. Neither gives an interval: ours holds the central quantiles of a binomial.
+    Kivimäki et al., section 3. Neither gives an interval: ours is the central quantiles of a binomial.
 
     Examples
     --------
@@ -50,13 +50,9 @@ class ATC:
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> ATC:
         """Learn the threshold from confidences (n,) and whether each prediction was right (n,), n at least 1.
 
-        It is the confidence of rank n × error rate from below, so that the share strictly above it is the
-        accuracy; of tied confidences fewer lie above.
-
-        Raises
-        ------
-        ValueError
-            The arrays do not fit together, are empty, or a value is out of range.
+        It is the confidence of rank n × error rate from below: the share strictly above it is the accuracy,
+        or less with ties. Raises a ValueError if the arrays differ in length, are empty, or a value is out of
+        range.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         wrong = len(outcomes) - int(outcomes.sum())
@@ -65,10 +61,7 @@ class ATC:
     def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
         """The accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
 
-        Raises
-        ------
-        ValueError
-            A confidence or the level is out of range.
+        Raises a ValueError if a confidence or the level is out of range.
         """
         window = checked_probabilities(confidence, 1, "confidence")
         above = float((window > self.threshold).mean()) if len(window) else 0.0

@@ -18,20 +18,19 @@ from monitor.stats.estimate.poisson_binomial import (
     trimmed_pmf_many,
 )
 
-_BATCH_ROWS = 1 << 17  # rows whose distributions are held at once: about 1 MiB of masses
+_BATCH_ROWS = 1 << 17  # rows at a time: their distributions take about 1 MiB
 
 
 def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     """Estimate the accuracy of the predictions in one window, without labels.
 
-    The estimate is the mean confidence. The interval is for the share of right answers **among these
-    very rows**: central quantiles of the Poisson binomial distribution of their number. Where the
-    confidences are calibrated and the rows independent it holds that share with at least the stated
-    probability, mostly a little more, because counts are discrete.
+    The estimate is the mean confidence. The interval is for the share of right answers **among these very
+    rows**: central quantiles of the Poisson binomial distribution of their number. With calibrated
+    confidences and independent rows it contains that share with at least the stated probability, mostly a
+    little more, because counts are discrete.
 
-    It misleads where the confidences are wrong: under concept drift, or when they were calibrated on
-    little data, the interval knows nothing of that error (on flights with real drift it held the truth
-    in 27 % of windows of 500).
+    It misleads if the confidences are wrong: the interval ignores the error from concept drift or from
+    calibration on little data (on flights with real drift it contained the truth in 27 % of windows of 500).
 
     Parameters
     ----------
@@ -43,8 +42,8 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
     Returns
     -------
     Estimate or Unknown
-        Accuracy from 0 to 1; `Unknown` for no rows. Where nearly every row is certain, the quantiles
-        may both lie on one side of the mean; the nearer end is then moved to the mean.
+        Accuracy from 0 to 1; `Unknown` for no rows. If nearly every row is certain, both quantiles may lie on
+        one side of the mean; the nearer end is then moved to the mean.
 
     Raises
     ------
@@ -71,7 +70,7 @@ def average_confidence(confidence: ArrayLike, level: float = 0.95) -> Result:
 
 
 def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Floats:
-    """`average_confidence` of many windows of one size in one vectorised call.
+    """(windows, 3) `average_confidence` of windows of one size in one call: value, lower and upper end.
 
     Parameters
     ----------
@@ -79,11 +78,6 @@ def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Float
         As in `average_confidence`; n at least 1.
     level : float
         As in `average_confidence`.
-
-    Returns
-    -------
-    (windows, 3) float64
-        Value, lower and upper end of each window.
 
     Raises
     ------
@@ -99,7 +93,7 @@ def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Float
     checked_level(level)
     if checked.shape[1] == 0:
         raise ValueError(
-            f"confidence must have at least one row a window, got the shape {checked.shape}; "
+            f"confidence must have at least one row in each window, got the shape {checked.shape}; "
             "average_confidence answers Unknown for an empty window"
         )
     return _many(checked, level)
@@ -108,21 +102,10 @@ def average_confidence_many(confidence: ArrayLike, level: float = 0.95) -> Float
 def average_confidence_windows(
     confidences: Sequence[ArrayLike], level: float = 0.95
 ) -> list[tuple[Result, TrimmedPmf | None]]:
-    """`average_confidence` of windows of any sizes, with the distributions for pooling.
+    """`average_confidence` of windows of any sizes, each with its number of right answers for pooling.
 
-    Windows of one size are computed together.
-
-    Parameters
-    ----------
-    confidences : sequence of (n,) arrays of float
-        As in `average_confidence`, one a window.
-    level : float
-        As in `average_confidence`.
-
-    Returns
-    -------
-    list of (Estimate or Unknown, TrimmedPmf or None)
-        One a window, in order. The distribution is of the number of right answers; None for no rows.
+    Each distribution is of the number of right answers; None for no rows. Windows of one size are computed
+    together.
 
     Examples
     --------
@@ -138,24 +121,9 @@ def average_confidence_windows(
 
 
 def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, TrimmedPmf] | None]:
-    """Mean confidence and distribution of the number of right answers, of windows of any sizes.
+    """Mean confidence and distribution of the number of right answers for each window; None for no rows.
 
-    Windows of one size are computed together.
-
-    Parameters
-    ----------
-    confidences : sequence of (n,) arrays of float
-        As in `average_confidence`, one a window.
-
-    Returns
-    -------
-    list of (float, TrimmedPmf) or None
-        One a window, in order; None for no rows.
-
-    Raises
-    ------
-    ValueError
-        A confidence is out of range.
+    Windows of one size are computed together. Raises a ValueError if a confidence is out of range.
 
     Examples
     --------
@@ -181,14 +149,7 @@ def counts_of_right(confidences: Sequence[ArrayLike]) -> list[tuple[float, Trimm
 
 
 def exact_estimate(mean: float, pmf: TrimmedPmf, level: float) -> Estimate:
-    """The accuracy with the central quantiles of the number of right answers.
-
-    Parameters
-    ----------
-    mean : float
-        Of the confidences.
-    pmf : TrimmedPmf
-    level : float
+    """The accuracy from the mean confidence, with the central quantiles of the number of right answers.
 
     Examples
     --------

@@ -1,43 +1,38 @@
-"""How far the confidences are off by now, as the labels that trickle in say: a filter on their logit bias.
+"""A filter on the logit bias of the confidences, from the labels that arrive with the stream.
 
-**What is believed.** The calibration's error is a bias b that all later rows share. It was drawn with the
-reference (variance 1/I_ref and what the components say of the reference's own mean), and it may stay, walk or
-jump: sixteen hypotheses, of a walk of q logits² in 10,000 rows, q = 0, 0.003, 0.03 or 0.3, and of a noise
-of variance f = 0, 0.1, 0.4 or 1.6 logits² that is forgotten over 300 rows; under each a jump (Laplace, 0.5
-logits) comes once in a million rows. That nothing moves but what the reference showed has 90 % of the weight
-to begin with; the others share the rest. The laws of motion may change too: 5 % of the weight returns to the
-first shares in 10,000 rows, so that a stream that was stable for a year is not held to be so for another.
+**The model.** The calibration's error is a bias b that all later rows share. It starts with the reference's
+uncertainty (variance 1/I_ref, and the components' variance of the reference's own mean), and may stay, walk
+or jump. There are sixteen hypotheses: a walk of q logits² in 10,000 rows, q = 0, 0.003, 0.03 or 0.3, with a
+noise of variance f = 0, 0.1, 0.4 or 1.6 logits² that is forgotten over 300 rows; each has a jump (Laplace,
+0.5 logits) once in a million rows. At the start, 90 % of the weight is on no movement beyond the reference's;
+the others share the rest. The laws of motion may change too: 5 % of the weight returns to the first shares in
+10,000 rows, so a year of stability does not promise another.
 
-**What labels say.** A block's labelled rows have the likelihood of their outcomes, exactly, at every bias
-(`monitor.stats.estimate.bias_law` has the lattice), after the block's own noise: what moves from window to
-window
-by the components, and f. Hypotheses gain and lose weight by it. One block outweighs what others said by at
-most 1 : 10⁵, so that a batch of wrong labels cannot silence the rest.
+**Labels.** A block's labelled rows have the exact likelihood of their outcomes at every bias
+(`monitor.stats.estimate.bias_law` has the lattice), after the block's own noise: the components' variation
+between windows, and f. Hypotheses gain and lose weight by it. One block outweighs the others by at most 1 :
+10⁵, so a batch of wrong labels cannot silence the rest.
 
-**Late labels** count where their rows stand in the stream, whenever they come: blocks of rows, 64 of them
-open, hold the sums of their rows' log-likelihoods, and the filter runs over the blocks in the stream's order.
-A label whose block is more than 63 blocks older than the newest labelled one counts in the oldest open block.
-Sums are kept in units of 2⁻³⁰ nats, so that neither the order of rows nor where batches are cut can be
-seen in the result.
+**Late labels** count at their row's position in the stream. Blocks of rows, 64 of them open, hold the sums of
+their rows' log-likelihoods, and the filter runs over the blocks in the stream's order. A label whose block is
+more than 63 blocks older than the newest labelled one counts in the oldest open block. Sums are in units of
+2⁻³⁰ nats, so the order of rows and the cuts of batches do not change the result.
 
-**What it assumes:** as the test of trust, that rows are picked for labelling without regard to whether the
-answer was right, given its confidence. Rows picked with known probabilities need no weights for that; rows
-picked by their true class are not what this is for. A window is held to have the mix of confidences that the
-labelled rows have, where a bias is no single shift in logits.
+**Assumptions:** as for the test of trust, labelling does not depend on whether the answer was right, given
+its confidence. Rows picked with known probabilities need no weights; rows must not be picked by their true
+class. If the bias is not one shift in logits, a window must have the mix of confidences of the labelled rows.
 
 **When it misleads.** It costs width: on a stable stream with a reference of 40,000 rows and labels of 1 %, a
-tenth of the weight on drift that may have come unseen makes the interval of 5,000 rows half as wide again
-(`tests/fidelity/output/predictive.txt`). It is slow where labels are few: 1 % of 10,000 rows hold a tenth of
-the evidence that proves a jump of five points, and until then the interval only leans that way. The test of
-trust (`monitor.engine.labels.trust`) says that something is wrong; its evidence comes from the same rows, so
-it is
-not counted here a second time.
+tenth of the weight on unseen drift makes the interval of 5,000 rows half as wide again
+(`tests/fidelity/output/predictive.txt`). It is slow with few labels: 1 % of 10,000 rows hold a tenth of the
+evidence that proves a jump of five points; until then the interval only moves in that direction. The test of
+trust (`monitor.engine.labels.trust`) uses the same rows, so its evidence does not count here a second time.
 
 Sources: the mixture over laws of motion is a switching state-space model (H. A. P. Blom, Y. Bar-Shalom, IEEE
 Transactions on Automatic Control 33, 1988, who use Kalman filters); on a lattice, it is the filter of R. S.
 Bucy and K. D. Senne, *Digital synthesis of nonlinear filters*, Automatica 7 (1971). The hypotheses and their
-weights are our own, fixed on simulated streams and on the flights of April to June; on those of July to
-December labels of 5 % cover 95 to 100 % where the reference alone leaves 44 to 96 %
+weights are ours, fixed on simulated streams and on the flights of April to June; on those of July to December
+labels of 5 % cover 95 to 100 %, the reference alone 44 to 96 %
 (`tests/fidelity/output/predictive_flights.txt`).
 """
 
@@ -57,27 +52,27 @@ from monitor.stats.estimate.bias_law import LATTICE, NODES, STEP, BiasLaw, cosin
 from monitor.stats.estimate.variance_components import Components, remembered
 
 WALKS = (0.0, 0.003, 0.03, 0.3)
-"""Logits² in 10,000 rows."""
+"""Variances of the walk, in logits² in 10,000 rows."""
 
 NOISES = (0.0, 0.1, 0.4, 1.6)
-"""Logits², forgotten over 300 rows."""
+"""Variances of the noise, in logits², forgotten over 300 rows."""
 
 BLOCK_ROWS = 500
 BLOCKS_OPEN = 64
 
 _NOISE_LENGTH = 300.0
 _STABLE = 0.9
-_PER = 10_000.0  # rows that rates are told in
+_PER = 10_000.0  # the unit of rates, in rows
 _JUMPS, _JUMP_SIZE = 0.01, 0.5  # in so many rows; logits
 _RETURN = 0.05  # of the weight, in so many rows
 _LEAST = 1e-5  # of a block's likelihood
 _UNIT = 2.0**-30  # nats
-_CACHED, _CACHED_EVERY = 4, 8  # blocks after which the state is remembered: the newest, and some between
+_CACHED, _CACHED_EVERY = 4, 8  # blocks whose state is kept: the newest, and every eighth
 
 
 @lru_cache(maxsize=1)
 def _hypotheses() -> tuple[Floats, Floats, Floats]:
-    """For each: weight, noise, and how fast each cosine of the lattice dies per row."""
+    """Weight and noise of each hypothesis, and the decay per row of each cosine of the lattice."""
     _, slow = cosines()
     wave = np.cos(np.pi * np.arange(len(LATTICE)) / len(LATTICE))
     near = math.exp(-STEP / _JUMP_SIZE)
@@ -95,13 +90,14 @@ class BiasFilter:
     Parameters
     ----------
     variance : float
-        Of the bias as the calibration was fitted, in logits², 0 or more: 1/I_ref and what lasts of drift.
+        Variance of the bias at the calibration's fit, in logits², 0 or more: 1/I_ref and the lasting part of
+        drift.
     components : Components or None
-        What moves from window to window; None for nothing known.
+        The variation between windows; None if unknown.
     block_rows : int
-        Rows that count as of one moment, 1 or more; at least a window where positions are known no finer.
+        Rows in a block, 1 or more; at least a window if positions are known no finer.
     since : int
-        Row at which the calibration came into force; earlier ones are passed over.
+        The first row under this calibration; the filter ignores earlier ones.
 
     Raises
     ------
@@ -135,29 +131,29 @@ class BiasFilter:
     def of_reference(
         cls, confidence: Floats, components: Components | None, block_rows: int = BLOCK_ROWS, since: int = 0
     ) -> BiasFilter:
-        """For a calibration fitted on a reference with these confidences, (N,) float64."""
+        """The filter for a calibration fitted on a reference with these confidences, (N,) float64."""
         information = max(float((confidence * (1 - confidence)).sum()), 1.0)  # as of trust's epsilon
         lasting = components.lasting if components else 0.0
         return cls(1 / information + lasting, components, block_rows, since)
 
     def build(self, resume: BiasFilterState | None = None) -> BiasFilterLogic:
-        """The filter, from the start or from where a snapshot left it."""
+        """The filter, from the start or from a snapshot."""
         return BiasFilterLogic(self, resume)
 
 
 class BiasFilterState(msgspec.Struct, frozen=True):
-    """What the filter has taken: 26 kB at most, next to nothing before 64 blocks have labels.
+    """The state of the filter: 26 kB at most, and far less before 64 blocks have labels.
 
     Parameters
     ----------
     labelled, newest : int
     base : (hypotheses, lattice) float64 or None
-        Of the blocks that are closed; None: no such yet.
+        Weights after the closed blocks; None: no block is closed.
     at : float or None
-        The row that `base` stands at; None: where the settings begin.
+        The row of `base`; None: the start.
     blocks : list of int
     gains : (blocks, nodes) int64
-        Of the open blocks.
+        Log-likelihoods of the open blocks.
     """
 
     labelled: int = 0
@@ -185,24 +181,24 @@ class BiasFilterLogic:
 
     @property
     def labelled(self) -> int:
-        """Rows taken so far."""
+        """The number of labelled rows so far."""
         return self._labelled
 
     @property
     def shared_variance(self) -> float:
-        """Of the calibration's error as a shift, 1/I_ref in logits²: what labels can reduce of it."""
+        """Variance of the calibration's error as a shift, 1/I_ref in logits²: labels can reduce this part."""
         components = self._settings.components
         return max(self._settings.variance - (components.lasting if components else 0.0), 0.0)
 
     def push(self, position: Ints, confidence: Floats, right: NDArray[np.bool_]) -> None:
-        """Take rows that have just got their first labels, in any order and in any pieces.
+        """Add rows with their first labels, in any order and in any pieces.
 
         Parameters
         ----------
         position : (n,) int64
-            Of each in the stream of the model's answers, counted from 0; at least `since`, else passed over.
+            Position in the stream of the model's answers, from 0; rows before `since` are ignored.
         confidence : (n,) float64
-            As announced when the answer came. NaN where it is not known: passed over.
+            The confidence in the report of the answer; rows with NaN are ignored.
         right : (n,) bool
         """
         kept = (position >= self._settings.since) & ~np.isnan(confidence)
@@ -223,22 +219,18 @@ class BiasFilterLogic:
         self._close_old_blocks()
 
     def of_window(self, start: int, n: int, information: float, variance: float = 0.0) -> BiasLaw:
-        """What may be believed of the mean bias of a window, by the labels of rows up to its end.
+        """The distribution of a window's mean bias, from the labels of rows up to its end.
 
         Parameters
         ----------
         start : int
-            Its first row's position.
+            Position of its first row.
         n : int
             Its rows, 1 or more.
         information : float
             Σ c(1 − c) over them.
         variance : float
-            In logits², of what else is uncertain about the bias of these very rows.
-
-        Returns
-        -------
-        BiasLaw
+            Other variance of the bias of these very rows, in logits².
         """
         at, joint = self._up_to(start + n)
         joint = self._moved(joint, start + n / 2 - at)
@@ -246,7 +238,6 @@ class BiasFilterLogic:
         return BiasLaw(mass / mass.sum())
 
     def snapshot(self) -> BiasFilterState:
-        """What the filter has taken."""
         blocks = sorted(self._gains)
         taken = BiasFilterState(
             self._labelled, self._newest, None if self._base is None else self._base.copy(), self._at, blocks
@@ -256,7 +247,7 @@ class BiasFilterLogic:
         return msgspec.structs.replace(taken, gains=np.stack([self._gains[one] for one in blocks]))
 
     def _varying(self, n: int, information: float) -> Floats:
-        """What moves from one stretch of n rows to another, for each hypothesis."""
+        """The variance between one stretch of n rows and another, for each hypothesis."""
         components = self._settings.components
         known = components.moving(n, information) if components else 0.0
         return known + self._noise * remembered(n, _NOISE_LENGTH)
@@ -264,14 +255,14 @@ class BiasFilterLogic:
     def _at_start(self) -> Floats:
         point = np.zeros(len(LATTICE))
         point[len(LATTICE) // 2] = 1.0
-        # Spreading masses evenly between lattice points adds a variance of its own, taken off in advance.
+        # Spreading masses evenly between lattice points adds a variance, subtracted in advance.
         return self._weight * spread(point, max(self._settings.variance - STEP**2 / 6, 0.0))
 
     def _centre(self, block: int) -> float:
         return max((block + 0.5) * self._settings.block_rows, float(self._settings.since))
 
     def _moved(self, joint: Floats, rows: float) -> Floats:
-        """So many rows later, without labels."""
+        """The weights so many rows later, without labels."""
         if rows <= 0:
             return joint
         joint = damped(joint, np.exp(-rows * self._rates))
@@ -280,7 +271,7 @@ class BiasFilterLogic:
         return moved
 
     def _after(self, joint: Floats, at: float, block: int) -> Floats:
-        """After a block's labels, from where the filter stood."""
+        """The weights after a block's labels."""
         joint = self._moved(joint, self._centre(block) - at)
         gains = on_lattice(self._gains[block].astype(np.float64) * _UNIT)
         likelihood = np.broadcast_to(np.exp(gains - gains.max()), joint.shape)
@@ -290,7 +281,7 @@ class BiasFilterLogic:
         return joint
 
     def _up_to(self, position: int) -> tuple[float, Floats]:
-        """Where the filter stands after the last block whose middle lies at or before a row."""
+        """The filter's row and weights after the last block whose middle is at or before `position`."""
         at, joint = self._at, self._at_start() if self._base is None else self._base
         blocks = [one for one in sorted(self._gains) if self._centre(one) <= position]
         cached = [each for each in self._cache if blocks and each[0] <= blocks[-1]]
@@ -305,7 +296,7 @@ class BiasFilterLogic:
         return at, joint
 
     def _remember(self, block: int, joint: Floats) -> None:
-        """Labels come late: what they do not change need not be gone through again."""
+        """Keep this state: late labels change only later blocks."""
         every = [*(each for each in self._cache if each[0] != block), (block, joint)]
         newest = sorted(one for one, _ in every)[-_CACHED:]
         self._cache = [each for each in every if each[0] in newest or each[0] % _CACHED_EVERY == 0]

@@ -1,15 +1,14 @@
 """The distribution of a window's bias, on a lattice of logits, and its effect on counts.
 
-A bias of b logits makes an answer of confidence c right with probability expit(logit c + b). Beliefs about b
-are kept as masses on a lattice from −3.2 to 3.2, 0.05 apart: no shape is assumed, so that "most likely none,
-but perhaps half a logit since yesterday" is as easily held as a normal. Spreading out by a variance is done
-on the lattice's cosines, in which it is a product: for any variance, however small beside the step, the
-mean stays and the variance grows by just that, and spreading twice is spreading by the sum. What reaches an
-end of the lattice stays there.
+With a bias of b logits, an answer of confidence c is right with probability expit(logit c + b). The
+distribution of b has masses on a lattice from −3.2 to 3.2, 0.05 apart. No shape is assumed: "most likely
+none, but perhaps half a logit since yesterday" fits as well as a normal. A variance is added on the lattice's
+cosines, as a product: for any variance, however small beside the step, the mean stays and the variance grows
+by exactly that; two additions equal one of the sum. Mass that reaches an end of the lattice stays there.
 
-A window's count of right answers is the sum of the exact count without a bias and a shift of Σ expit(logit c
-+ b) − Σ c, b from the law; between two lattice points the law's mass is spread evenly, which adds a variance
-of (0.05)²/6 logits² at most (a deviation of 0.02).
+A window's count of right answers is the exact count without a bias plus a shift of Σ expit(logit c + b) − Σ
+c. The mass between two lattice points is spread evenly, which adds a variance of at most (0.05)²/6 logits² (a
+deviation of 0.02).
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
 
 FARTHEST = 3.2
-"""Logits: a model right in 90 % of cases is then right in 27 %."""
+"""Logits; at this bias a model with confidences of 90 % is right in 27 %."""
 
 STEP = 0.05
 LATTICE: Floats = np.linspace(-FARTHEST, FARTHEST, round(2 * FARTHEST / STEP) + 1)
 
 NODES: Floats = FARTHEST * np.cos(np.pi * (np.arange(17) + 0.5) / 17)
-"""Chebyshev's: log-likelihoods and expected counts are so smooth in b that 17 values tell them everywhere to
-seven digits."""
+"""Chebyshev nodes: log-likelihoods and expected counts are so smooth in b that 17 values give seven digits
+everywhere."""
 
 _TO_LATTICE: Floats = np.polynomial.chebyshev.chebvander(LATTICE / FARTHEST, 16) @ np.linalg.inv(
     np.polynomial.chebyshev.chebvander(NODES / FARTHEST, 16)
@@ -47,7 +46,7 @@ def on_lattice(at_nodes: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def cosines() -> tuple[Floats, Floats]:
-    """The lattice's cosines, (129, 129) by columns, and how fast each dies per logit² of spreading."""
+    """The lattice's cosines, (129, 129) by columns, and the decay of each per logit² of added variance."""
     many = len(LATTICE)
     wave = np.arange(many)
     basis = np.cos(np.pi * (wave[:, None] + 0.5) * wave / many) * np.sqrt(np.where(wave == 0, 1, 2) / many)
@@ -62,7 +61,7 @@ def damped(mass: Floats, factors: Floats) -> Floats:
 
 
 def spread(mass: Floats, variance: Floats | float) -> Floats:
-    """Masses, (…, 129), spread out by a variance in logits², one for all or one a row.
+    """Masses, (…, 129), with an added variance in logits², one for all or one for each row.
 
     Examples
     --------
@@ -82,7 +81,7 @@ class BiasLaw:
     Parameters
     ----------
     mass : (129,) float64
-        On `LATTICE`, 0 or more, with the sum 1.
+        Probabilities on `LATTICE`; their sum is 1.
 
     Examples
     --------
@@ -95,33 +94,24 @@ class BiasLaw:
 
     @property
     def mean(self) -> float:
-        """In logits; above 0 the answers are better than their confidences say."""
+        """The mean in logits; above 0 the answers are better than their confidences."""
         return float(self.mass @ LATTICE)
 
     @property
     def variance(self) -> float:
-        """In logits²."""
+        """The variance in logits²."""
         return float(self.mass @ (LATTICE - self.mean) ** 2)
 
     def quantile(self, share: float) -> float:
-        """The bias below which this share of the law lies, in logits."""
+        """The quantile at this share, in logits."""
         ends = np.append(LATTICE - STEP / 2, FARTHEST + STEP / 2)
         return float(np.interp(share, np.append(0.0, self.mass.cumsum()), ends))
 
 
 def expected_shift(confidence: Floats, bias: Floats) -> Floats:
-    """Σ expit(logit c + b) − Σ c for each bias b.
+    """(k,) expected change of the number of right answers, Σ expit(logit c + b) − Σ c, for (k,) biases b.
 
-    Parameters
-    ----------
-    confidence : (n,) float64
-        0 and 1 stay what they are under any bias.
-    bias : (k,) float64
-
-    Returns
-    -------
-    (k,) float64
-        In right answers.
+    Confidences of 0 and 1 stay the same under any bias.
 
     Examples
     --------
@@ -129,7 +119,7 @@ def expected_shift(confidence: Floats, bias: Floats) -> Floats:
     [0.0, 0.5]
     """
     factor = np.expm1(bias)
-    # c e^b / (1 − c + c e^b) − c, brought over one denominator so that small biases lose no digits.
+    # c e^b / (1 − c + c e^b) − c, with one denominator so that small biases lose no digits.
     found: Floats = (confidence * (1 - confidence)) @ (factor / (1 + confidence[:, None] * factor))
     return found
 
@@ -137,19 +127,16 @@ def expected_shift(confidence: Floats, bias: Floats) -> Floats:
 def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0) -> TrimmedPmf:
     """A window's distribution of right answers, given the distribution of its confidences' bias.
 
+    Mass beyond 0 or n moves to that end.
+
     Parameters
     ----------
     pmf : TrimmedPmf
-        Of the count without a bias.
+        Distribution of the count without a bias.
     confidence : (n,) float64
     law : BiasLaw
     times : float
-        For a distribution of so many times these rows, whose confidences are like these.
-
-    Returns
-    -------
-    TrimmedPmf
-        What would lie outside 0 to n is at the nearer end.
+        `pmf` may be of so many times these rows, if their confidences are alike.
 
     Examples
     --------
@@ -168,12 +155,12 @@ def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0
 
 
 def _on_counts(shift: Floats, mass: Floats) -> tuple[int, Floats]:
-    """The law of a shift put on whole counts: the lowest count, and the masses from there on."""
+    """The distribution of a shift on whole counts: the lowest count, and the masses from there on."""
     cumulated = mass.cumsum()
     kept = (cumulated >= _NEGLIGIBLE) & (cumulated - mass <= 1 - _NEGLIGIBLE)
     shift, mass = np.maximum.accumulate(shift[kept]), mass[kept]
     middle = (shift[:-1] + shift[1:]) / 2
-    # A mass stretches half-way to its neighbours; the outermost are symmetric about their points.
+    # A mass reaches half-way to its neighbours; the outermost are symmetric around their points.
     first = 2 * shift[0] - middle[0] if len(middle) else shift[0] - 0.5
     last = 2 * shift[-1] - middle[-1] if len(middle) else shift[-1] + 0.5
     ends = np.concatenate([[first], middle, [last]])

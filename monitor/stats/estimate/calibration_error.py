@@ -1,4 +1,4 @@
-"""Calibration error: how far a model's raw scores lie from the chances that stand behind them."""
+"""Calibration error: the distance of a model's raw scores from the true probabilities."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ CLASS_ECE_BINS = 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibrationErrorEstimate:
-    """A calibration error with the data that pooling over windows and charts need.
+    """A calibration error with the data for pooling over windows and for charts; None if unknown.
 
     Parameters
     ----------
     result : Estimate or Unknown
         From 0 to 1.
     standard_error : float or None
-        Standard deviation of the draws; None where unknown.
+        Standard deviation of the draws.
     draws : (200,) float64 or None
-        Bootstrap draws, moved to have the estimate as their mean; not clipped. Those of windows with
-        different seeds may be averaged one by one. None where unknown.
+        Bootstrap draws, moved to have the estimate as their mean; not clipped. Draws of windows with
+        different seeds may be averaged one by one.
     order : (n,) int64 or None
-        The rows sorted by raw score. None where unknown.
+        The rows sorted by raw score.
     differences : (n,) float64 or None
-        Raw score less calibrated chance, in that order; only of an error without labels.
+        Raw score minus calibrated probability, in that order; only of an error without labels.
     """
 
     result: Result
@@ -56,12 +56,7 @@ class CalibrationErrorEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledCalibrationError:
-    """Two values from labels: the binned error, and the same without the bias of label noise.
-
-    Parameters
-    ----------
-    plain, corrected : CalibrationErrorEstimate
-    """
+    """Two values from labels: the binned error, and the same without the bias of label noise."""
 
     plain: CalibrationErrorEstimate
     corrected: CalibrationErrorEstimate
@@ -73,7 +68,7 @@ def _checked(raw: ArrayLike, other: ArrayLike, name: str, bins: int, level: floa
         raise ValueError(f"bins must be at least 1, got {bins}")
     left, right = checked_probabilities(raw, 1, "raw"), checked_probabilities(other, 1, name)
     if len(left) != len(right):
-        raise ValueError(f"raw and {name} must have one entry a row, got {len(left)} and {len(right)}")
+        raise ValueError(f"raw and {name} must have the same length, got {len(left)} and {len(right)}")
     return left, right
 
 
@@ -82,14 +77,14 @@ def calibration_error(
 ) -> CalibrationErrorEstimate:
     """Calibration error without labels: raw scores compared with the calibrated probabilities.
 
-    The rows are cut into bins of equal count by raw score; the error is the mean over bins, weighted by
-    size, of |mean raw score − mean calibrated chance|. For `ece` give the raw confidence in the predicted
+    The rows are cut into bins of equal count by raw score; the error is the mean over bins, weighted by size,
+    of |mean raw score − mean calibrated probability|. For `ece` give the raw confidence in the predicted
     class, its calibrated confidence and 20 bins; for `class_ece` the positive class's raw score, its
-    calibrated chance and 10 bins.
+    calibrated probability and 10 bins.
 
-    It says how far the raw scores are off **if the calibration is right**: it misleads by as much as
-    the calibration is wrong, reads exactly 0 for calibration `none`, and shows its own noise where the
-    calibration was fitted on these very rows; callers must answer Unknown in those two cases.
+    It is the error of the raw scores **if the calibration is right**, and misleads by the error of the
+    calibration. It is exactly 0 for calibration `none`, and only noise if the calibration was fitted on these
+    very rows; callers must return Unknown in these two cases.
 
     Parameters
     ----------
@@ -100,7 +95,7 @@ def calibration_error(
     level : float
         Level of the interval, above 0 and below 1.
     seed : int
-        Of the bootstrap; give windows that are pooled different ones.
+        Seed of the bootstrap; give pooled windows different ones.
 
     Returns
     -------
@@ -116,7 +111,7 @@ def calibration_error(
     References
     ----------
     Kivimäki et al., section 2.3, equation 1, in its equal-count version (ACE), with the calibrated
-    chance in the place of the accuracy; Shanmugam et al., appendix E, for the label-free form.
+    probability instead of the accuracy; Shanmugam et al., appendix E, for the label-free form.
 
     Examples
     --------
@@ -139,24 +134,24 @@ def calibration_error(
 
 
 def calibration_error_slope(order: Ints, differences: Floats, bins: int) -> tuple[Floats, Ints, Floats]:
-    """What each row's calibrated chance moves the calibration error by.
+    """The derivative of the calibration error by each row's calibrated probability.
 
     Parameters
     ----------
     order : (n,) int64
         The rows sorted by raw score; n at least `bins`.
     differences : (n,) float64
-        Raw score less calibrated chance, in that order.
+        Raw score minus calibrated probability, in that order.
     bins : int
 
     Returns
     -------
     slope : (n,) float64
-        Minus the sign of the gap of the row's bin, over n: the gap's absolute value has no derivative at 0.
+        Minus the sign of the gap of the row's bin, over n: |gap| has no derivative at 0.
     place : (n,) int64
         The bin of each row.
     gaps : (bins,) float64
-        Mean raw score less mean calibrated chance.
+        Mean raw score minus mean calibrated probability.
 
     Examples
     --------
@@ -195,11 +190,11 @@ def labelled_calibration_error(
 ) -> LabelledCalibrationError:
     """Calibration error from labels, binned, with and without the bias of label noise.
 
-    In bin b the gap D_b = mean raw score − share of right answers scatters around its true value δ_b
-    with variance v_b, so that E|D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500.
-    The bias depends on the unknown δ_b. They are taken to vary between bins around a common mean,
-    δ_b ~ N(μ, τ²); the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0,
-    and with h(m, s²) the mean of |N(m, s²)|
+    In bin b the gap D_b = mean raw score − share of right answers D_b||scatters around its true value δ_b
+    with variance v_b, so E|D_b||D_b| > |δ_b|: a perfectly calibrated model reads 3.4 points at n = 500. The
+    bias depends on the unknown δ_b. They are taken to vary between bins around a common mean, δ_b ~ N(μ, τ²);
+    the moments give μ² = mean(D)² − mean(v)/bins and τ² = var(D) − mean(v), neither below 0, and with h(m,
+    s²) the mean of |N(m, s²)|
 
         corrected = Σ w_b |D_b| − Σ w_b [h(μ, τ² + v_b) − h(μ, τ²)].
 
@@ -260,7 +255,7 @@ def labelled_calibration_error(
     drawn = cut.sums(runs) * (n / totals)[:, None] / cut.rows
     plain = np.abs(gaps) @ weight
     corrected = float(np.clip(plain - label_noise_bias(gaps, noise, weight), 0.0, 1.0))
-    # A drawn gap carries the noise twice: that of the rows and that of the drawing.
+    # A drawn gap has the noise twice: from the rows and from the drawing.
     corrected_draws = np.abs(drawn) @ weight - label_noise_bias(drawn, 2 * noise, weight)
     return LabelledCalibrationError(
         _with_draws(float(plain), np.abs(drawn) @ weight, level, order),
@@ -269,10 +264,10 @@ def labelled_calibration_error(
 
 
 def _gap_variance(cut: EqualCountBins, raw: Floats, gaps: Floats) -> Floats:
-    """(bins,) variance that label noise gives each gap; `raw` in the sorted order.
+    """(bins,) variance of each gap from label noise; `raw` in the sorted order.
 
-    The scatter within single bins is too coarse to use bin by bin: with 25 rows and an accuracy of 98 %
-    most bins hold no error at all, and the variance of just those would read 0.
+    The scatter in single bins is too coarse: with 25 rows and an accuracy of 98 % most bins hold no error at
+    all, and their variance would be 0.
     """
     shape = cut.of(raw * (1.0 - raw)) / cut.rows**2
     within = (cut.of(cut.values * cut.values) / cut.rows - gaps * gaps) / np.maximum(cut.rows - 1.0, 1.0)

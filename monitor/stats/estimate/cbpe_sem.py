@@ -19,28 +19,26 @@ STANDARD_ERRORS = 3.0
 
 
 def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERRORS) -> Result:
-    """The estimate with NannyML's band instead of its interval.
+    """The estimate with NannyML's band instead of its interval, for comparison.
 
-    The band is ± `standard_errors` × `row_sd` / √n, cut to 0 and 1. It is as wide for every window of n rows,
-    whatever its confidences say, and covers something else than an interval: how far the realised metric of
-    n rows of the reference lies from the reference's. It stands here to be compared with: on calibrated
-    data it covers 98.9 to 100 % where the exact interval covers 94 to 98 %
-    (`tests/fidelity/output/metrics_coverage.txt`).
+    The band is ± `standard_errors` × `row_sd` / √n, cut to 0 and 1. It is equally wide for every window of n
+    rows, whatever its confidences. It covers something else than an interval: the distance of the realised
+    metric of n rows of the reference from the reference's. On calibrated data it covers 98.9 to 100 % where
+    the exact interval covers 94 to 98 % (`tests/fidelity/output/metrics_coverage.txt`).
 
     Parameters
     ----------
     found : Estimate or Unknown
-        Of a window, such as `classification_estimates` gives; Unknown stays so.
+        For example from `classification_estimates`; Unknown stays Unknown.
     row_sd : float
-        What one labelled row of the reference adds to the realised metric, 0 or more:
-        `labelled_row_sd` has it.
+        One labelled row's share of the realised metric's standard error, 0 or more: see `labelled_row_sd`.
     standard_errors : float
         Above 0. The paper takes 1.96 for a fair comparison.
 
     Returns
     -------
     Estimate or Unknown
-        Its level stays as it was given: the band has none of its own.
+        With the given level: the band has none.
 
     Raises
     ------
@@ -49,10 +47,10 @@ def cbpe_sem(found: Result, row_sd: float, standard_errors: float = STANDARD_ERR
 
     References
     ----------
-    Kivimäki et al., *Confidence-based Estimators for Predictive Performance in Model Monitoring*,
-    section 5.1.3, equation 3. For the accuracy and precision `row_sd` is exactly NannyML's standard
-    deviation of the reference; for the other metrics NannyML has formulas or resampling of its own, and
-    `row_sd` is the first-order standard deviation that they all approach.
+    Kivimäki et al., *Confidence-based Estimators for Predictive Performance in Model Monitoring*, section
+    5.1.3, equation 3. For accuracy and precision `row_sd` is exactly NannyML's standard deviation of the
+    reference; for the other metrics NannyML has its own formulas or resampling, and `row_sd` is the
+    first-order standard deviation that they approach.
 
     Examples
     --------
@@ -81,27 +79,27 @@ def labelled_row_sd(
 ) -> float | None:
     """The standard error of a realised metric over labelled rows, times √n: the share of one row.
 
-    To the first order, from each row's influence: what the metric's value changes by, times n, where the row
-    counts once more. With few rows of a class it is too small.
+    It is of first order, from each row's influence: the change of the metric, times n, if the row counted
+    once more. With few rows of a class it is too small.
 
     Parameters
     ----------
     labels, predicted : (n,) array of int
-        True classes and classes acted on, 0 to K − 1.
+        True classes and predicted classes, 0 to K − 1.
     scores : (n, K) array of float
-        What AUROC and average precision rank by, K at least 2.
+        The ranking for AUROC and average precision, K at least 2.
     metric : str
-        Of `CLASSIFICATION_METRICS`.
+        One of `CLASSIFICATION_METRICS`.
     positive : int, optional
-        The class that the metric is about; the last of two if absent, and none of three or more.
+        The metric's class; by default the last of two, and none of three or more.
     average : {"macro", "micro"}
-        Of three classes or more without `positive`.
+        For three classes or more without `positive`.
 
     Returns
     -------
     float or None
-        0 or more. None where these rows leave the metric undefined: for no rows, without a row of the class
-        or of any other, or where it was never predicted. Of an average, classes that are so are left out.
+        0 or more. None if these rows leave the metric undefined: no rows, no row of the class or of any
+        other, or no prediction of it. An average leaves out such classes.
 
     Raises
     ------
@@ -129,7 +127,7 @@ def labelled_row_sd(
 def _influence(
     metric: str, certain: Floats, acted: Ints, ranking: Floats, positive: int | None, average: str
 ) -> Floats | None:
-    """(n,) what each row adds, None where no class defines the metric."""
+    """(n,) influence of each row; None if no class defines the metric."""
     n, width = certain.shape
     ranked = metric in ("auroc", "average_precision")
     several = width > 2 and positive is None

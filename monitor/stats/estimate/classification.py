@@ -19,7 +19,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 from monitor.stats.estimate.shared_error import by_confidence
 
 CLASSIFICATION_METRICS = (*COUNTED, "auroc", "average_precision")
-"""Every metric that `classification_estimates` knows by name."""
+"""The metrics of `classification_estimates`."""
 
 RANKED = ("auroc", "average_precision")
 
@@ -28,27 +28,26 @@ Average = Literal["macro", "micro", "class"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassificationEstimate:
-    """A metric's estimate with the data that pooling over windows and charts need.
+    """A metric's estimate with the data for pooling over windows and for charts.
 
     Parameters
     ----------
     result : Estimate or Unknown
     undefined : float
-        Probability that labels would leave the metric undefined, 0 to 1; exact for one class, a share of
-        the draws for a macro average.
+        Probability that labels would leave the metric undefined, 0 to 1; exact for one class, a share of the
+        draws for a macro average.
     row_sd : float or None
-        Standard deviation that one row adds to the estimate: the standard error of the estimate as rows
-        change, times √n. None where unknown.
+        The estimate's standard error as rows change, times √n; None if unknown.
     counts : CountRatio or None
-        The exact distribution, where there is one.
+        The exact distribution, if there is one.
     draws : (1000,) float64 or None
-        Else the values in the draws of labels; in the place of those that leave it undefined others come
-        again, so that windows can be averaged draw by draw.
+        Otherwise the values in the draws of labels. Other draws replace the undefined ones, so windows can be
+        averaged draw by draw.
     slope : (n,) float64 or None
-        What each row's confidence moves the estimate by, to first order; None where it is unknown, and of
-        the accuracy (1/n each).
+        First-order derivative of the estimate by each row's confidence; None if unknown, and for the accuracy
+        (1/n each).
     weight : float
-        What the window counts for where windows are pooled: the expected denominator, or the rows.
+        The window's weight in pooling: the expected denominator, or the rows.
     """
 
     result: Result
@@ -62,7 +61,7 @@ class ClassificationEstimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Window:
-    """The checked arguments, rows in an order that does not depend on how they came."""
+    """The checked arguments, with the rows in an order that does not depend on their arrival."""
 
     scores: Floats
     predicted: Ints
@@ -72,7 +71,9 @@ class _Window:
     order: Ints
 
     def by_confidence(self, column: int, slope: Floats) -> Floats:
-        """(n,) derivatives by each row's confidence, as rows came, of one by the chance of a class."""
+        """(n,) derivatives by each row's confidence, in the order of arrival, from those by a class's
+        probability.
+        """
         found = np.empty(len(slope))
         found[self.order] = by_confidence(self.scores, self.predicted, column, slope)
         return found
@@ -91,8 +92,8 @@ def classification_estimates(
 ) -> dict[str, Result]:
     """Estimate metrics of the predictions in one window, without labels, each with an interval.
 
-    The value is CBPE's: the metric of the expected confusion matrix, and for AUROC and average precision
-    the ratio of expectations. The interval is for the metric **of these very rows**, were they labelled:
+    The value is CBPE's: the metric of the expected confusion matrix; for AUROC and average precision, the
+    ratio of expectations. The interval is for the metric **of these very rows**, if they were labelled:
 
     * accuracy, precision: central quantiles of a Poisson binomial over a denominator that is known;
     * recall, specificity, F1: central quantiles of the exact distribution of a ratio of two independent
@@ -100,40 +101,38 @@ def classification_estimates(
     * AUROC, average precision, and macro averages of three classes or more: central quantiles over
       1,000 seeded draws of labels; their ends scatter by about a tenth of a standard deviation.
 
-    It misleads where the confidences are wrong: under concept drift, or when they were calibrated on
-    little data, the intervals know nothing of that error. With a handful of expected positives the value
-    and the centre of the interval differ, because a ratio of expectations is no expected ratio; the
-    interval is then widened to hold the value.
+    It misleads if the confidences are wrong: the intervals ignore the error from concept drift or from
+    calibration on little data. With a few expected positives the value and the centre of the interval differ,
+    because a ratio of expectations is no expected ratio; the interval is then widened to contain the value.
 
     Parameters
     ----------
     scores : (n, K) array of float
-        Calibrated class probabilities; rows should sum to 1. With K = 1, a confidence, all but the
-        accuracy are unknown.
+        Calibrated class probabilities; rows should sum to 1. With K = 1, a confidence, only the accuracy is
+        known.
     predicted : (n,) array of int
-        Classes acted on, 0 to K − 1.
+        Predicted classes, 0 to K − 1.
     metrics : sequence of str
-        Of `CLASSIFICATION_METRICS`.
+        Some of `CLASSIFICATION_METRICS`.
     level : float
         Level of the intervals, above 0 and below 1.
     positive : int, optional
-        The class that the metrics are about, against all others. If absent the last of two; of three or
-        more none: they are averaged.
+        The metrics' class, against all others. By default the last of two; three or more are averaged.
     average : {"macro", "micro", "class"}
-        Of three classes or more, unless `positive` is given: the mean over the classes for which a metric
-        is defined; the metric of all (row, class) pairs at once (precision, recall and F1 then equal the
-        accuracy); or each class by itself, under ``recall[0]``, ``recall[1]``, ….
+        For three classes or more without `positive`: the mean over the classes that define a metric; the
+        metric of all (row, class) pairs at once (precision, recall and F1 then equal the accuracy); or each
+        class separately, under ``recall[0]``, ``recall[1]``, ….
     ranking : (n, K) array of float, optional
-        What AUROC and average precision rank by: the model's raw scores, where calibration joins some of
-        them. The calibrated ones if absent.
+        The ranking for AUROC and average precision: the model's raw scores, if calibration joins some of
+        them. By default the calibrated ones.
     seed : int
-        Of the draws; give windows that are pooled different ones.
+        Seed of the draws; give pooled windows different ones.
 
     Returns
     -------
     dict of str to Estimate or Unknown
-        Each from 0 to 1. `Unknown` for no rows, and where labels would more likely than not (a probability
-        above 0.5) leave the metric undefined: no positive at all, or none predicted.
+        Each from 0 to 1. `Unknown` for no rows, and if labels would leave the metric undefined with a
+        probability above 0.5: no positive, or none predicted.
 
     Raises
     ------
@@ -172,8 +171,6 @@ def classification_details(
     seed: int = 0,
 ) -> dict[str, ClassificationEstimate]:
     """`classification_estimates` with the distributions for pooling and the spread for charts.
-
-    Parameters and errors are those of `classification_estimates`.
 
     Examples
     --------
@@ -263,7 +260,7 @@ def _estimate(value: float, ends: tuple[float, float], window: _Window) -> Estim
 
 
 def _drawn(value: float, influence: Floats, values: Floats, window: _Window) -> ClassificationEstimate:
-    """An estimate from draws, NaN where labels would leave the metric undefined."""
+    """An estimate from draws; NaN stands for an undefined metric."""
     known = values[~np.isnan(values)]
     undefined = 1.0 - len(known) / len(values)
     if undefined > MOSTLY_UNDEFINED or np.isnan(value):
@@ -296,7 +293,7 @@ def _of_class(window: _Window, metrics: Sequence[str], k: int) -> dict[str, Clas
 
 
 def _averaged(window: _Window, metrics: Sequence[str], average: str) -> dict[str, ClassificationEstimate]:
-    """Three classes or more as one number."""
+    """The average over three classes or more."""
     width = window.scores.shape[1]
     if average == "micro":
         return {metric: _micro(window, metric) for metric in metrics}
@@ -328,7 +325,7 @@ def _defined(drawn: Floats) -> list[int]:
 
 
 def _macro(expected: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
-    """The mean over classes; NaN where there is none."""
+    """The mean over classes; NaN if there is none."""
     if not expected:
         return float("nan"), np.zeros(0)
     values, influences = zip(*expected, strict=True)
@@ -336,7 +333,7 @@ def _macro(expected: Sequence[tuple[float, Floats]]) -> tuple[float, Floats]:
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """(draws,) means over classes (classes, draws) of what is not NaN; NaN where nothing is."""
+    """(draws,) means over classes (classes, draws) without NaN; NaN if all are NaN."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         means: Floats = np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)

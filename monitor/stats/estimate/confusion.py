@@ -12,10 +12,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level, checked_proba
 def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") -> tuple[Floats, Ints]:
     """Class probabilities (n, K) and predicted classes (n,), checked against each other.
 
-    Raises
-    ------
-    ValueError
-        A shape, a probability or a class index is out of range; the message names the first one.
+    Raises a ValueError that names the first shape, probability or class index out of range.
     """
     chances = checked_probabilities(scores, 2, name)
     n, width = chances.shape
@@ -37,22 +34,20 @@ def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") 
 def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
     """Expected number of rows of each true class, by predicted class, without labels.
 
-    Each row adds its class probabilities to the column of its predicted class. Expectations are right
-    where the probabilities are calibrated, whether or not the rows are independent.
-
-    It misleads under concept drift, as everything that takes the probabilities for true.
+    Each row adds its class probabilities to the column of its predicted class. Expectations are right if the
+    probabilities are calibrated, whether or not the rows are independent. It misleads under concept drift.
 
     Parameters
     ----------
     scores : (n, K) array of float
         Calibrated class probabilities, K at least 2; each row should sum to 1.
     predicted : (n,) array of int
-        Classes acted on, 0 to K − 1.
+        Predicted classes, 0 to K − 1.
 
     Returns
     -------
     (K, K) float64
-        Counts: true class by predicted class. Its sum is that of the scores, n.
+        Counts: true class by predicted class. Their sum is n.
 
     Raises
     ------
@@ -61,8 +56,8 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
 
     References
     ----------
-    Kivimäki et al., *Confidence-based Estimators for Predictive Performance in Model Monitoring*,
-    sections 4.3 and 5.1.3, where it is described as NannyML's CBPE.
+    Kivimäki et al., *Confidence-based Estimators for Predictive Performance in Model Monitoring*, sections
+    4.3 and 5.1.3, where it is described as NannyML's CBPE.
 
     Examples
     --------
@@ -84,16 +79,16 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
 def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 0.95) -> Floats:
     """The expected confusion matrix with an interval for each count, without labels.
 
-    Of the rows with one predicted class, each is of a true class with a chance of its own: the count is
-    Poisson-binomial, and its interval holds the central quantiles of that distribution, exactly. The counts
-    of a column sum to its rows, so that the intervals of one column are not independent.
+    Each row of a predicted class has its own probability of a true class, so the count is Poisson-binomial;
+    the interval is its exact central quantiles. The counts of a column sum to its rows, so the intervals of
+    one column are not independent.
 
-    It misleads as `expected_confusion` does; the intervals know nothing of an error of the calibration.
+    It misleads as `expected_confusion` does; the intervals ignore errors of the calibration.
 
     Parameters
     ----------
     scores, predicted
-        As for `expected_confusion`.
+        As in `expected_confusion`.
     level : float
         Of each interval by itself, above 0 and below 1.
 
@@ -105,11 +100,11 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
     Raises
     ------
     ValueError
-        As `expected_confusion` does, or the level is out of range.
+        As in `expected_confusion`, or the level is out of range.
 
     References
     ----------
-    Kivimäki et al., section 4.3, whose matrix this is; the intervals follow their section 4.1.
+    Kivimäki et al., section 4.3 for the matrix; the intervals follow their section 4.1.
 
     Examples
     --------
@@ -130,9 +125,9 @@ def confusion_intervals(scores: ArrayLike, predicted: ArrayLike, level: float = 
 def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     """Expected confusion matrix of the rule that predictions at or above a confidence threshold are correct.
 
-    It is about that rule, not about the model: the model's own accuracy is the share of the first row.
-    For intervals of the rule's precision, recall and so on, give `classification_estimates` the
-    scores ``[1 − confidence, confidence]`` and the predicted class ``confidence >= threshold``.
+    It describes that rule, not the model: the model's own accuracy is the share of the first row. For
+    intervals of the rule's precision or recall, give `classification_estimates` the scores ``[1 − confidence,
+    confidence]`` and the predicted class ``confidence >= threshold``.
 
     Parameters
     ----------
@@ -144,8 +139,8 @@ def failure_prediction(confidence: ArrayLike, threshold: float) -> Floats:
     Returns
     -------
     (2, 2) float64
-        ``[[TP, FN], [FP, TN]]``, counts: actually correct and incorrect by taken for correct and
-        incorrect, as in the paper's table.
+        ``[[TP, FN], [FP, TN]]``, counts: truly correct and incorrect, by the rule's verdict, as in the
+        paper's table.
 
     Raises
     ------

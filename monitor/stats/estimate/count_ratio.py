@@ -13,8 +13,8 @@ Poisson binomials over disjoint rows, so they are independent. Every ratio of a 
 | specificity | TN | FP | 1 | 1 | 0 |
 | F1 | TP | FN | 2 | 1 | predicted positives |
 
-It rises with H for every R, so that its CDF costs one look-up in the CDF of H for each count of R,
-and quantiles need no sorting of the joint grid: only the cells between two points of a coarse grid.
+It rises with H for every R, so its CDF costs one look-up in the CDF of H for each count of R. Quantiles need
+no sorting of the joint grid: only the cells between two points of a coarse grid.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.estimate.poisson_binomial import RESOLUTION, TrimmedPmf, checked_level
 
 MOSTLY_UNDEFINED = 0.5
-"""A metric is unknown where the chance that labels would leave it undefined exceeds this."""
+"""A metric is unknown if labels would leave it undefined with a larger probability."""
 
-_FEW_CELLS = 20_000  # cells that are sorted at once: about a millisecond
-_GAP = 1e-11  # below the distance of two different ratios of counts up to 200,000
+_FEW_CELLS = 20_000  # cells in one sort: about a millisecond
+_GAP = 1e-11  # less than the distance of two different ratios of counts up to 200,000
 
 
 @cache
 def _grid() -> Floats:
-    """Standard errors around the centre. Not at import: scipy.special takes a quarter of a second to load."""
+    """Standard errors around the centre. Not at import, as scipy.special loads in a quarter of a second."""
     grid: Floats = scipy.special.ndtri(np.linspace(0.0005, 0.9995, 24))
     return grid
 
@@ -49,7 +49,7 @@ def nothing() -> TrimmedPmf:
 
 
 def mirrored(count: TrimmedPmf) -> TrimmedPmf:
-    """The distribution of the trials that fail.
+    """The distribution of the number of failures.
 
     Examples
     --------
@@ -68,26 +68,26 @@ def _variance(count: TrimmedPmf) -> float:
 class CountRatio:
     """Distribution of ``weight·H / (own·H + R + fixed)`` with independent counts H and R.
 
-    Exact, as far as the counts' distributions are (1e-15 of mass is trimmed on each side); for windows
-    that are independent, `convolve` pools them exactly: the ratio of the pooled counts.
+    It is exact, up to the trimming of the counts' distributions (1e-15 of mass on each side). `convolve`
+    pools independent windows exactly: the ratio of the pooled counts.
 
-    It misleads where rows share what the confidences do not know: the truth is then wider.
+    It misleads if rows share an error that the confidences ignore: the true distribution is then wider.
 
     Parameters
     ----------
     hits, rest : TrimmedPmf
-        Of H and R.
+        Distributions of H and R.
     weight, own : int
         1 or 2, and 0 or 1; weight at least own.
     fixed : int
-        What the denominator holds for certain, 0 or more.
+        The certain part of the denominator, 0 or more.
     rows : int
         Rows of the window, for the report.
 
     Raises
     ------
     ValueError
-        A number is none of those, or the ratio could exceed 1.
+        A number is out of range, or the ratio could exceed 1.
 
     Examples
     --------
@@ -116,21 +116,21 @@ class CountRatio:
 
     @cached_property
     def value(self) -> float:
-        """The ratio of the expected counts, 0 to 1; 0 where the denominator is surely 0."""
+        """The ratio of the expected counts, 0 to 1; 0 if the denominator is certainly 0."""
         hits = self.hits.mean
         below = self.own * hits + self.rest.mean + self.fixed
         return min(self.weight * hits / below, 1.0) if below > 0 else 0.0
 
     @cached_property
     def undefined(self) -> float:
-        """Probability that the denominator is 0, so that labels would leave the metric undefined."""
+        """Probability that the denominator is 0, so labels would leave the metric undefined."""
         if self.fixed or self.rest.offset or (self.own and self.hits.offset):
             return 0.0
         return min(float(self.rest.mass[0]) * (float(self.hits.mass[0]) if self.own else 1.0), 1.0)
 
     @cached_property
     def standard_error(self) -> float:
-        """Standard deviation of the ratio, to first order; 0 where it is undefined."""
+        """Standard deviation of the ratio, to first order; 0 if it is undefined."""
         below = self.own * self.hits.mean + self.rest.mean + self.fixed
         if below <= 0:
             return 0.0
@@ -138,16 +138,13 @@ class CountRatio:
         return sqrt(by_hits**2 * _variance(self.hits) + by_rest**2 * _variance(self.rest))
 
     def convolve(self, other: CountRatio) -> CountRatio:
-        """The ratio of both windows' counts together; the windows must be independent.
+        """The ratio of both windows' counts together, for independent windows.
 
-        Raises
-        ------
-        ValueError
-            The other is another kind of ratio.
+        Raises a ValueError for another kind of ratio.
         """
         if (self.weight, self.own) != (other.weight, other.own):
             raise ValueError(
-                f"a ratio of weight {self.weight} and own {self.own} pools with its like only, "
+                f"a ratio of weight {self.weight} and own {self.own} pools with the same kind only, "
                 f"got weight {other.weight} and own {other.own}"
             )
         return CountRatio(
@@ -160,7 +157,7 @@ class CountRatio:
         )
 
     def shifted(self, hits: int, fixed: int) -> CountRatio:
-        """The ratio with so many certain hits more, over another fixed denominator.
+        """The ratio with more certain hits, over another fixed denominator.
 
         Examples
         --------
@@ -174,24 +171,16 @@ class CountRatio:
     def interval(self, level: float) -> tuple[float, float]:
         """Central quantiles of the ratio, given that it is defined.
 
-        Each is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are discrete,
-        so that the interval holds at least `level`, and mostly more: see `holds`.
+        Each is the smallest ratio whose CDF reaches (1 − level)/2 or (1 + level)/2. Counts are discrete, so
+        the interval covers at least `level`, and mostly more: see `holds`.
 
-        Parameters
-        ----------
-        level : float
-            Above 0 and below 1.
-
-        Raises
-        ------
-        ValueError
-            The level is out of range, or the ratio is surely undefined.
+        Raises a ValueError if the level is not between 0 and 1, or the ratio is certainly undefined.
         """
         tail = (1.0 - checked_level(level)) / 2.0
         defined = 1.0 - self.undefined
         if defined < RESOLUTION:
             raise ValueError(
-                "the ratio has no interval, its denominator is surely 0: look at undefined first"
+                "the ratio has no interval, as its denominator is certainly 0: check `undefined` first"
             )
         grid = np.clip(self.value + self.standard_error * _grid(), 0.0, 1.0 - _GAP)
         limits = self._limits(grid)
@@ -202,7 +191,7 @@ class CountRatio:
     def holds(self, lower: float, upper: float) -> float:
         """Probability that the ratio lies from `lower` to `upper`, both included, given that it is defined.
 
-        It is the coverage that an interval has where the confidences are calibrated.
+        It is the interval's coverage if the confidences are calibrated.
 
         Examples
         --------
@@ -218,7 +207,7 @@ class CountRatio:
         return float((reached[1] - reached[0]) / (1.0 - self.undefined))
 
     def _limits(self, ratios: Floats) -> Ints:
-        """(ratios, counts of R) index of the largest kept H that keeps the ratio at or below; −1 for none."""
+        """(ratios, counts of R) index of the largest H that keeps the ratio at or below; −1 for none."""
         below = self.fixed + self.rest.offset + np.arange(len(self.rest.mass))
         most = np.floor(np.multiply.outer(ratios / (self.weight - self.own * ratios), below))
         limits: Ints = np.clip(most - self.hits.offset, -1, len(self.hits.mass) - 1).astype(np.int64)
@@ -235,7 +224,7 @@ class CountRatio:
         return reached
 
     def _quantile(self, mass: float, grid: Floats, limits: Ints, reached: Floats) -> float:
-        """The smallest ratio at which the defined mass reaches `mass`: it lies between two grid points."""
+        """The smallest ratio at which the defined mass reaches `mass`, between two grid points."""
         at = int(np.searchsorted(reached, mass - RESOLUTION))
         low, first, so_far = 0.0, np.full(limits.shape[1], -1), 0.0
         high, past = 1.0, np.full(limits.shape[1], len(self.hits.mass) - 1)
@@ -254,7 +243,7 @@ class CountRatio:
         return self._among(first, past, so_far, mass)
 
     def _ratio(self, hits: Ints, rest: Ints) -> Floats:
-        """Ratios of cells, by their indices into what is kept; NaN for an undefined one."""
+        """Ratios of cells, by their indices; NaN for an undefined one."""
         counted = hits + self.hits.offset
         below = self.own * counted + rest + (self.rest.offset + self.fixed)
         with np.errstate(invalid="ignore"):
@@ -262,7 +251,7 @@ class CountRatio:
         return ratio
 
     def _among(self, first: Ints, past: Ints, so_far: float, mass: float) -> float:
-        """The quantile among the cells past `first` up to `past` of each count of R."""
+        """The quantile among the cells after `first` up to `past` of each count of R."""
         counts = past - first
         rest = np.repeat(np.arange(len(counts)), counts)
         hits = np.arange(len(rest)) - np.repeat(np.cumsum(counts) - counts, counts) + first[rest] + 1

@@ -1,4 +1,4 @@
-"""How the curve of a calibration varies from one reference to another, by the bootstrap."""
+"""The variation of a calibration's curve from one reference to another, by the bootstrap."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from monitor.stats.calibration.isotonic import pool_adjacent_violators
 
 CURVES = 200
 BINS = 400
-_JOINED = 4  # neighbouring bins as one once the curves are drawn: means over rows hardly change
-_LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, that means over rows average out
+_JOINED = 4  # neighbouring bins joined after the draws: means over rows hardly change
+_LEFT_OUT = 1e-2  # of the curves' variance: ragged directions, which means over rows average out
 
 
 def bootstrap_curves(
     confidence: Floats, stratum: Ints, strata: int, rng: np.random.Generator
 ) -> tuple[tuple[Floats, ...], NDArray[np.float32]]:
-    """Draw the rows anew with answers by their confidences, fit rising curves, and find how these vary.
+    """Resample the rows with answers drawn by their confidences, fit rising curves, and return their
+    variation.
 
     Parameters
     ----------
     confidence : (n,) float64
         Calibrated, n at least 1.
     stratum : (n,) int64
-        Each has a curve of its own.
+        Each stratum has its own curve.
     strata : int
-        One that no row is of gets a single row, right with the mean confidence: little is known of it.
+        Their number; one without rows gets a single row that is right with the mean confidence.
     rng : numpy Generator
 
     Returns
     -------
     edges : tuple of float64 arrays
-        By stratum, the confidences between which its bins of about equal count lie.
+        For each stratum, the confidences between its bins of about equal count.
     directions : (r, bins) float32
         The covariance of two bins, of all strata in turn, is the sum over r of their products.
 
@@ -58,13 +59,13 @@ def bootstrap_curves(
         counts.append(np.add.reduceat(heavy, starts))
         curves.append(np.add.reduceat(drawn * heavy, starts, axis=1) / counts[-1])
     every = np.concatenate(curves, axis=1)
-    # By the root of its rows: bins of a row or two vary most, and would outweigh what means over rows feel.
+    # Weighted by the root of its rows: bins of a row or two vary most, but hardly change means over rows.
     scale = np.sqrt(np.concatenate(counts))
     apart = (every - every.mean(axis=0)) * scale / np.sqrt(CURVES - 1)
     _, sizes, rows = np.linalg.svd(apart, full_matrices=False)
     left = 1 - (sizes**2).cumsum() / max(float((sizes**2).sum()), 1e-300)
     many = int(np.searchsorted(-left, -_LEFT_OUT)) + 1
-    # In single precision from the start, so that what a store gives back is what was used.
+    # In single precision from the start, so that a store returns the same values.
     return tuple(edges), (sizes[:many, None] * rows[:many] / scale).astype(np.float32)
 
 

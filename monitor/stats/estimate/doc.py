@@ -1,4 +1,4 @@
-"""DoC-Feat: the accuracy of a reference, less what the mean confidence has fallen since."""
+"""DoC-Feat: the reference's accuracy plus the change of the mean confidence."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from monitor.stats.estimate.poisson_binomial import checked_probabilities
 
 @dataclass(frozen=True, slots=True)
 class DoCFeat:
-    """Difference of confidences as the only feature: accuracy there + mean confidence here − there.
+    """Difference of confidences as the only feature: reference accuracy + mean confidence − reference's mean.
 
-    It equals Average Confidence where the confidences are calibrated on the reference; else it takes off the
-    reference's bias, and is right as long as that bias stays. It misleads where an underconfident model
-    becomes an overconfident one, or the other way round.
+    It equals Average Confidence if the confidences are calibrated on the reference. Otherwise it subtracts
+    the reference's bias, and is right as long as that bias stays. It misleads if an underconfident model
+    becomes overconfident, or the other way round.
 
     Parameters
     ----------
     bias : float
-        Accuracy less mean confidence on the reference, −1 to 1; `fit` gives it.
+        Accuracy minus mean confidence on the reference, −1 to 1; from `fit`.
 
     Attributes
     ----------
     is_share : bool
-        Whether its value is a share of the rows, and varies as one.
+        Whether its value is a share of the rows.
 
     References
     ----------
     D. Guillory et al., *Predicting with confidence on unseen distributions*, ICCV 2021; Kivimäki et al.,
-    section 3. Neither gives an interval: ours holds the central quantiles of a binomial.
+    section 3. Neither gives an interval: ours is the central quantiles of a binomial.
 
     Examples
     --------
@@ -53,10 +53,7 @@ class DoCFeat:
     def fit(cls, confidence: ArrayLike, correct: ArrayLike) -> DoCFeat:
         """Learn the bias from confidences (n,) and whether each prediction was right (n,), n at least 1.
 
-        Raises
-        ------
-        ValueError
-            The arrays do not fit together, are empty, or a value is out of range.
+        Raises a ValueError if the arrays differ in length, are empty, or a value is out of range.
         """
         confidences, outcomes = checked_reference(confidence, correct)
         return cls(float(outcomes.mean() - confidences.mean()))
@@ -64,10 +61,7 @@ class DoCFeat:
     def estimate(self, confidence: ArrayLike, level: float = 0.95) -> Result:
         """The accuracy of a window of confidences (n,), 0 to 1; Unknown for no rows.
 
-        Raises
-        ------
-        ValueError
-            A confidence or the level is out of range.
+        Raises a ValueError if a confidence or the level is out of range.
         """
         window = checked_probabilities(confidence, 1, "confidence")
         value = float(window.mean()) + self.bias if len(window) else 0.0

@@ -1,29 +1,26 @@
-"""How the accuracy drifts, octave by octave: contrasts of neighbouring blocks of the reference.
+"""The accuracy's drift, octave by octave: contrasts of neighbouring blocks of the reference.
 
-Biases that are forgotten (`monitor.stats.estimate.variance_components`) are one kind of drift; 1/f drift,
-which
-has as much variance in every octave of time, is another, and a reference shows no more of it than its own
-length. What it does show are differences: of two neighbouring blocks of m rows, `R/I` estimates each one's
-bias in logits, and
+Biases that are forgotten (`monitor.stats.estimate.variance_components`) are one kind of drift. Another is 1/f
+drift, with as much variance in every octave of time; a reference shows only as much of it as its own length.
+Differences need no long mean: for two neighbouring blocks of m rows, `R/I` estimates each one's bias in
+logits, and
 
-    S(m) = E (b₁ − b₂)² = E (R₁/I₁ − R₂/I₂)² − 1/I₁ − 1/I₂
+    S(m) = E (b₁ − b₂)² = E (R₁/I₁ − R₂/I₂)² − 1/I₁ − 1/I₂.
 
-needs no long mean to be known. A mean over 2m rows varies by S(m)/4 less than one over m (the Haar
-variance of an octave), so that windows of n rows vary by the sum of S(m)/4 over the octaves from n to the
-reference's own N around that stretch's mean; and the mean of another stretch as long as the reference
-differs from the reference's by S(N), which nothing shows and for which the average of the three longest
-octaves stands:
+A mean over 2m rows varies by S(m)/4 less than one over m (the Haar variance of an octave). So windows of n
+rows vary around the mean of a stretch of N rows, the reference's length, by the sum of S(m)/4 over the
+octaves from n to N. The mean of another such stretch differs from the reference's by S(N), which nothing
+shows; the average of the three longest octaves stands for it:
 
     D(n) = Σ S(n 2^k) / 4 over n 2^k < N, + S(longest).
 
-**Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I, which for a short
-reference is as large as what is looked for. Octaves of fewer than eight pairs are left out, each is averaged
-with its two neighbours by precision, set to 0 where negative, and shrunk by S² / (S² + 2 · error²): what
-stands clear of its error stays, what does not goes to 0 faster than in proportion. Below a reference of
-10,000 rows that is not enough, and the predictive interval goes without.
+**Noise.** The estimate from p pairs of blocks has a standard error of about √(2/p) · 2/I, for a short
+reference as large as the drift itself. Octaves of fewer than eight pairs are left out. Each is averaged with
+its two neighbours by precision, set to 0 if negative, and shrunk by S² / (S² + 2 · error²): a clear value
+stays, an unclear one falls to 0 faster than in proportion. Below a reference of 10,000 rows that is not
+enough, and the predictive interval does not use it.
 
-It misleads as all of a reference does: a drift that begins later is in no contrast, and a season's first
-half says nothing of the second.
+It misleads if drift begins after the reference; and a season's first half says nothing of the second.
 
 Source of the octaves: D. W. Allan, *Statistics of atomic frequency standards*, Proceedings of the IEEE 54
 (1966); D. B. Percival and A. T. Walden, *Wavelet Methods for Time Series Analysis* (2000), chapter 8. The
@@ -44,13 +41,13 @@ from numpy.typing import NDArray
 from monitor.base.records import Floats, Ints
 
 SHORTEST_BLOCK = 25
-"""Rows: shorter ones hold hardly a wrong answer of a good model."""
+"""Rows: shorter blocks contain hardly a wrong answer of a good model."""
 
 SHORTEST_REFERENCE = 10_000
-"""Rows from which on the default uses this: with fewer, chance that passes for drift costs more width
-(half as much again at 1,000 rows) than drift that is seen saves coverage."""
+"""Rows of the shortest reference that uses this by default: in a shorter one, chance that looks like drift
+costs more width (half as much again at 1,000 rows) than real drift saves coverage."""
 
-_FEWEST_PAIRS = 8  # of blocks: the mean square of fewer has too long a tail to be shrunk by its error
+_FEWEST_PAIRS = 8  # of blocks: the mean square of fewer has too long a tail for the shrinkage
 _LONGEST = 3  # octaves that stand for those beyond the reference
 _SHRINKAGE = 2.0  # times the error's square
 
@@ -62,11 +59,11 @@ class Spectrum:
     Parameters
     ----------
     contrasts : tuple of (int, float)
-        By rows of a block, rising: S(m) in logits², 0 or more.
+        Rows of a block, rising, and S(m) in logits², 0 or more.
     beyond : float
         S of stretches as long as the reference, 0 or more.
     rows : int
-        Of the reference.
+        Rows of the reference.
 
     Examples
     --------
@@ -80,17 +77,9 @@ class Spectrum:
     rows: int
 
     def moving(self, n: int) -> float:
-        """Variance of the mean bias of n rows around that of a stretch as long as the reference.
+        """Variance in logits² of the mean bias of n ≥ 1 rows around a stretch as long as the reference.
 
-        Parameters
-        ----------
-        n : int
-            1 or more. From the reference's length on it is 0.
-
-        Returns
-        -------
-        float
-            In logits².
+        From the reference's length on it is 0.
         """
         if not self.contrasts:
             return 0.0
@@ -101,7 +90,7 @@ class Spectrum:
         return found / 4
 
     def _at(self, length: int) -> float:
-        """S of a block of any length, linear in its logarithm between those known."""
+        """S of a block of any length, linear in its logarithm."""
         above = bisect_right(self.contrasts, length, key=itemgetter(0))
         if above == len(self.contrasts):
             last, variance = self.contrasts[-1]
@@ -125,7 +114,7 @@ def drift_spectrum(
     Parameters
     ----------
     confidence : (N,) float64
-        Of all rows, each contiguous fold calibrated by the others. Few folds show more octaves.
+        Of all rows; each contiguous fold is calibrated by the others. Few folds show more octaves.
     right : (N,) bool
     folds : int
     where, among
@@ -134,7 +123,7 @@ def drift_spectrum(
     Returns
     -------
     Spectrum
-        Without any contrast where the folds hold fewer than eight pairs of blocks of 25 rows.
+        Without contrasts if the folds hold fewer than eight pairs of blocks of 25 rows.
 
     Examples
     --------
@@ -164,9 +153,7 @@ def errors_in_folds(
     where: NDArray[np.bool_] | None = None,
     among: Ints | None = None,
 ) -> tuple[Floats, Floats, Ints]:
-    """Each row's error and its variance by chance, and where the folds begin and end.
-
-    Parameters and shapes are those of `drift_spectrum`.
+    """Each row's error and its variance by chance, and the edges of the folds; arguments as `drift_spectrum`.
 
     Examples
     --------
@@ -183,7 +170,7 @@ def errors_in_folds(
 
 
 def _shrunk(total: Floats, precision: Floats) -> Floats:
-    """Means by precision, drawn to 0 where they do not stand clear of their error."""
+    """Means by precision, shrunk to 0 if not clear of their error."""
     mean = np.maximum(total / precision, 0.0)
     error = 2.0 / precision
     found: Floats = mean * mean**2 / (mean**2 + _SHRINKAGE * error)
@@ -191,7 +178,7 @@ def _shrunk(total: Floats, precision: Floats) -> Floats:
 
 
 def _contrasts(errors: Floats, variance: Floats, edges: Ints) -> tuple[list[int], Floats, Floats]:
-    """For each block length: S, and 2 / the square of its error where nothing drifts."""
+    """For each block length: S, and 2 / the square of its error without drift."""
     sums = [np.r_[0.0, column.cumsum()] for column in (errors, variance)]
     lengths, raw, precision, m = [], [], [], SHORTEST_BLOCK
     while 2 * m <= np.diff(edges).max():
@@ -201,7 +188,7 @@ def _contrasts(errors: Floats, variance: Floats, edges: Ints) -> tuple[list[int]
             (column[starts + m] - column[starts], column[starts + 2 * m] - column[starts + m])
             for column in sums
         )
-        known = (first > 0) & (second > 0)  # blocks of certain answers have no bias to be known
+        known = (first > 0) & (second > 0)  # blocks of certain answers show no bias
         error, other, first, second = error[known], other[known], first[known], second[known]
         harmonic = first * second / (first + second)
         if np.count_nonzero(known) >= _FEWEST_PAIRS:

@@ -1,4 +1,4 @@
-"""Bins of equal count of sorted rows, and what label noise adds to the gaps in them."""
+"""Bins of equal count of sorted rows, and the effect of label noise on their gaps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class EqualCountBins:
     """Sorted differences, cut into runs so that bins are sums of runs and of shares of runs.
 
     The runs begin at `starts`; bin edge e lies `share[e]` of the way from cumulative sum `before[e]` to
-    `after[e]`. The share is 0 unless tied scores lie on both sides of the edge: then each of them
-    belongs to both bins in part, so that their order does not matter.
+    `after[e]`. The share is 0 unless tied scores lie on both sides of the edge: each of them then belongs to
+    both bins in part, so their order does not matter.
     """
 
     values: Floats
@@ -48,7 +48,7 @@ class EqualCountBins:
 
 @lru_cache(maxsize=64)  # windows of a task have one size
 def bin_edges(n: int, bins: int) -> Ints:
-    """(bins + 1,) where bins of equal count of n sorted rows begin, and the end. Read-only."""
+    """(bins + 1,) edges of bins of equal count of n sorted rows. Read-only."""
     edges: Ints = np.arange(bins + 1) * n // bins
     edges.flags.writeable = False
     return edges
@@ -56,28 +56,22 @@ def bin_edges(n: int, bins: int) -> Ints:
 
 @lru_cache(maxsize=64)
 def bin_rows(n: int, bins: int) -> Floats:
-    """(bins,) rows in each. Read-only."""
+    """(bins,) rows in each bin. Read-only."""
     rows: Floats = np.diff(bin_edges(n, bins)).astype(np.float64)
     rows.flags.writeable = False
     return rows
 
 
 def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCountBins, Ints]:
-    """Cut rows into bins of equal count by their raw score.
+    """Cut rows into bins of equal count by their raw score; return the bins and the (n,) order of the rows.
 
     Parameters
     ----------
     raw : (n,) float64
-        What the rows are sorted by; n at least `bins`.
+        The sort key; n at least `bins`.
     values : (n,) float64
-        What will be summed; ties of `raw` are put in its order, so that a resampling cannot see theirs.
+        The summed values; they order the ties of `raw`, so a resampling does not depend on the rows' order.
     bins : int
-
-    Returns
-    -------
-    EqualCountBins
-    order : (n,) int64
-        Of the rows.
 
     Examples
     --------
@@ -90,7 +84,7 @@ def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCount
     ordered = raw[order]
     tied = ordered[1:] == ordered[:-1]
     if tied.any():
-        _settle(order, tied, raw, values)  # the resampling must not see the order of ties either
+        _settle(order, tied, raw, values)  # the resampling must not depend on the order of ties either
     edges = bin_edges(n, bins)
     starts, before, after, share = edges[:-1], edges, edges, _UNSHARED
     if tied[edges[1:-1] - 1].any():
@@ -104,10 +98,7 @@ def equal_count_bins(raw: Floats, values: Floats, bins: int) -> tuple[EqualCount
 
 
 def _settle(order: Ints, tied: NDArray[np.bool_], raw: Floats, values: Floats) -> None:
-    """Put tied rows in the order of their values, and those that are equal in both in their own.
-
-    Few rows are: sorting all by both keys takes several times as long.
-    """
+    """Order tied rows by their values, then by index; a sort of all rows by both takes much longer."""
     either = np.zeros(len(order), dtype=bool)
     either[:-1] = tied
     either[1:] |= tied
@@ -117,23 +108,18 @@ def _settle(order: Ints, tied: NDArray[np.bool_], raw: Floats, values: Floats) -
 
 
 def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
-    """What label noise adds to the weighted sum of absolute gaps.
+    """(…) bias of the weighted sum of absolute gaps from label noise; 0 without noise.
 
     The derivation is in `labelled_calibration_error`.
 
     Parameters
     ----------
     gaps : (…, bins) float64
-        Mean score less share of right answers.
+        Mean score minus share of right answers.
     noise : (bins,) float64
-        Variance that label noise gives each gap.
+        Variance of each gap from label noise.
     weight : (bins,) float64
-        Share of the rows, summing to 1.
-
-    Returns
-    -------
-    (…) float64
-        0 where there is no noise.
+        Share of the rows; the sum is 1.
 
     Examples
     --------
@@ -153,7 +139,7 @@ def label_noise_bias(gaps: Floats, noise: Floats, weight: Floats) -> Floats:
 
 
 def _mean_absolute(mean: Floats, variance: Floats) -> Floats:
-    """E|N(mean, variance)|, mean not below 0; the mean where the variance is 0."""
+    """E|N(mean, variance)|, mean not below 0; the mean if the variance is 0."""
     sd = np.sqrt(variance)
     z = np.minimum(mean / np.maximum(sd, 1e-300), 40.0)  # no density is left, and no square overflows
     density = np.exp(-0.5 * z * z) * np.sqrt(2.0 / np.pi)

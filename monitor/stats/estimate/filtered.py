@@ -1,16 +1,13 @@
-"""The predictive interval of the accuracy where labels trickle in: the law of the bias in the place of what
-the reference alone said.
+"""The predictive interval of the accuracy with the bias learnt from labels, instead of the reference alone.
 
-Without labels the calibration's error is centred on none and as wide as the reference left it. Labels say
-where it lies by now (`monitor.stats.estimate.bias_filter`), so that the window's exact distribution is
-shifted and
-widened by the law of its bias instead of a normal about 0. What a shift of all logits cannot express, that
-the curve is less sure about confidences of which this window has more than the reference had, is added:
-the part of the calibration's variance that exceeds that of a shift.
+Without labels the calibration's error has the mean 0 and the reference's width. Labels show its present value
+(`monitor.stats.estimate.bias_filter`): the window's exact distribution is shifted and widened by the
+distribution of its bias. The part of the calibration's variance beyond a shift of all logits is added: the
+curve is less certain at confidences that are more frequent in this window than in the reference.
 
-The estimate stays the mean confidence, as its name says, and the interval takes in both it and what the
-labels say; so it is lopsided once they disagree, and covers at least what the law covers. Where the estimate
-lies at the interval's very end, labels contradict it.
+The estimate stays the mean confidence. The interval contains both the estimate and the labels' range; it
+becomes asymmetric when they disagree, and covers at least as often as the labels' range. An estimate at the
+interval's very end is contradicted by labels.
 """
 
 from __future__ import annotations
@@ -52,11 +49,7 @@ def law_of_window(
     start : int
         Position of the window's first row in the stream of the model's answers.
     predicted : (n,) int64, optional
-        Classes acted on, as in `Predictive.variance`.
-
-    Returns
-    -------
-    BiasLaw
+        Predicted classes, as in `Predictive.variance`.
     """
     information = float((confidence * (1 - confidence)).sum())
     shape = 0.0
@@ -78,17 +71,12 @@ def filtered_interval(
 
     Parameters
     ----------
-    confidence : (n,) float64
-        Calibrated.
-    model : Predictive
+    confidence, model, start, predicted
+        As in `law_of_window`.
     filtered : BiasFilterLogic
-        With the labels that had come when the window closed. Before the first label use
-        `predictive_interval`: the filter's beliefs in unseen drift would only widen it.
-    start : int
-        Position of its first row.
+        With the labels at the window's close. Before the first label use `predictive_interval`: the filter's
+        prior on unseen drift would only widen it.
     level : float
-    predicted : (n,) int64, optional
-        Classes acted on.
 
     Returns
     -------
@@ -124,12 +112,7 @@ def filtered_interval(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelsSay:
-    """What labels say of the newest window's confidences.
-
-    Parameters
-    ----------
-    confidence : (n,) float64
-    law : BiasLaw
+    """The labels' distribution of the bias of the newest window's (n,) confidences.
 
     Examples
     --------
@@ -145,7 +128,9 @@ class LabelsSay:
     law: BiasLaw
 
     def interval(self, total: TrimmedPmf, level: float) -> tuple[float, float]:
-        """Of the accuracy of windows together; it takes in both their mean confidence and what labels say."""
+        """The interval of the accuracy of pooled windows; it contains their mean confidence and the labels'
+        range.
+        """
         times = total.n / len(self.confidence)
         k_low, k_high = mid_p_interval(biased(total, self.confidence, self.law, times), level)
         mean = float((np.arange(len(total.mass)) + total.offset) @ total.mass)

@@ -1,7 +1,6 @@
-"""A share of successes among rows that were picked with unequal, known probabilities: realised accuracy.
+"""A share of successes among rows picked with unequal, known probabilities: realised accuracy.
 
-All sums are kept as whole numbers, so that they are the same whatever the order in which rows came and
-whatever was added and taken away again.
+All sums are whole numbers, so they do not depend on the order of rows, additions and removals.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from monitor.base.results import Estimate, Result
 from monitor.stats.estimate.proportion import wilson, wilson_interval
 
 ONE = 1 << 24
-"""A weight of 1 in the sums. Probabilities are kept in single precision, which has 24 bits."""
+"""A weight of 1 in the sums. Probabilities have single precision: 24 bits."""
 
 
 class Excess(NamedTuple):
-    """By how much weighted rows exceed rows of weight 1: sums of w - 1, (w - 1)y, w² - 1 and (w² - 1)y.
+    """The excess of weighted rows over rows of weight 1: sums of w - 1, (w - 1)y, w² - 1 and (w² - 1)y.
 
-    Zero for rows without a weight, so that only weighted ones cost anything. Weights in units of
-    1 / `ONE`, squares in units of its square.
+    It is zero for rows without a weight, so only weighted ones cost anything. Weights are in units of 1 /
+    `ONE`, squares in units of its square.
     """
 
     weight: int = 0
@@ -32,14 +31,14 @@ class Excess(NamedTuple):
     squared_successes: int = 0
 
     def plus(self, other: Excess, sign: int = 1) -> Excess:
-        """The sums of both, or with the sign -1 their difference."""
+        """The sum of both; with the sign -1 their difference."""
         if not any(other):
             return self
         return Excess(*(mine + sign * theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def excess(weight: float, rows: int, successes: int) -> Excess:
-    """What rows of one weight add; a success that is taken back is negative.
+    """The excess of rows of one weight; a success that is removed is negative.
 
     Examples
     --------
@@ -54,14 +53,14 @@ def excess(weight: float, rows: int, successes: int) -> Excess:
 
 
 class WeightedCounts(NamedTuple):
-    """Rows and successes, with how far their weights exceed 1."""
+    """Rows and successes, with the excess of their weights over 1."""
 
     n: int = 0
     successes: int = 0
     excess: Excess = Excess()
 
     def plus(self, other: WeightedCounts, sign: int = 1) -> WeightedCounts:
-        """Both together, or with the sign -1 what is left without the other."""
+        """The sum of both; with the sign -1 their difference."""
         return WeightedCounts(
             self.n + sign * other.n,
             self.successes + sign * other.successes,
@@ -76,7 +75,7 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
     ----------
     success : (n,) bool
     weight : (n,) float64
-        1 / the probability with which the row was picked: at least 1, finite. Kept to 24 binary places.
+        1 / the probability of picking the row: at least 1, finite. Rounded to 24 binary places.
 
     Raises
     ------
@@ -91,7 +90,7 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
     if len(wrong):
         at = int(wrong[0])
         raise ValueError(
-            f"weight[{at}] must be at least 1 and finite, 1 / the probability of being picked, "
+            f"weight[{at}] must be at least 1 and finite (1 / the probability of picking the row), "
             f"got {weight[at]}"
         )
     total = Excess()
@@ -103,21 +102,19 @@ def weighted_counts(success: NDArray[np.bool_], weight: Floats) -> WeightedCount
 def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
     """Weighted share of successes, Σwy / Σw, with an interval that accounts for the weights.
 
-    The interval is Wilson's at the effective number of rows: as many equally weighted ones as would
-    know the share so well. With equal weights that is their number, and the interval Wilson's exactly.
+    The interval is Wilson's at the effective number of rows: the number of equally weighted rows with the
+    same standard error. With equal weights it is exactly Wilson's.
 
-    The effective number is Kish's (Σw)² / Σw² over a factor that says how much more, or less, the
-    linearised variance Σw²(y - p)² / (Σw)² is than if weight and success had nothing to do with each
-    other, p(1 - p) Σw² / (Σw)². That factor is taken with one success and one failure more, both of the
-    mean weight of a weighted row, Σw² / Σw. Without those two, a handful of failures that happen to have
-    small weights makes the interval far too narrow: where rows that are often wrong are picked 25 times
-    as often as others, it holds the truth 84 times in 100 at 230 rows, instead of 99
-    (``tests/fidelity/output/hajek.txt``).
+    The effective number is Kish's (Σw)² / Σw² divided by a factor: the linearised variance Σw²(y - p)² /
+    (Σw)² relative to p(1 - p) Σw² / (Σw)², the variance if weight and success were unrelated. The factor
+    counts one more success and one more failure, both of the mean weight of a weighted row, Σw² / Σw. Without
+    these two, a few failures with small weights make the interval far too narrow: if rows that are often
+    wrong are picked 25 times as often as others, it contains the truth 84 times in 100 at 230 rows, instead
+    of 99 (``tests/fidelity/output/hajek.txt``).
 
-    It misleads where one outcome is hardly ever picked: where rows that are often wrong have a chance of
-    2 % and the others one of 10 %, it holds the truth 85 times in 100 at 170 rows. No interval knows of
-    failures that are not among the rows. And where the probabilities are wrong: they are taken at their
-    word.
+    It misleads if one outcome is hardly ever picked: if rows that are often wrong are picked with 2 % and the
+    others with 10 %, it contains the truth 85 times in 100 at 170 rows. No interval knows of failures outside
+    its rows. And it misleads if the probabilities are wrong.
 
     Parameters
     ----------
@@ -128,7 +125,7 @@ def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
     Returns
     -------
     Estimate or Unknown
-        From 0 to 1, of n rows; `Unknown` where there are none.
+        From 0 to 1, of n rows; `Unknown` for no rows.
 
     Raises
     ------
@@ -137,12 +134,12 @@ def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
 
     References
     ----------
-    J. Hájek, comment in *Foundations of Statistical Inference* (1971), page 236. C.-E. Särndal,
-    B. Swensson, J. Wretman, *Model Assisted Survey Sampling* (1992), section 5.7: the ratio and its
-    linearised variance, for rows picked independently with small probabilities. L. Kish, *Survey
-    Sampling* (1965), section 11.7: the effective number. E. L. Korn, B. I. Graubard, *Confidence
-    intervals for proportions with small expected number of positive counts estimated from survey
-    data*, Survey Methodology 24 (1998), pages 193-201: a binomial interval at that number.
+    J. Hájek, comment in *Foundations of Statistical Inference* (1971), page 236. C.-E. Särndal, B. Swensson,
+    J. Wretman, *Model Assisted Survey Sampling* (1992), section 5.7: the ratio and its linearised variance,
+    for rows picked independently with small probabilities. L. Kish, *Survey Sampling* (1965), section 11.7:
+    the effective number. E. L. Korn, B. I. Graubard, *Confidence intervals for proportions with small
+    expected number of positive counts estimated from survey data*, Survey Methodology 24 (1998), pages
+    193-201: a binomial interval at that number.
 
     Examples
     --------
@@ -163,7 +160,7 @@ def hajek(counts: WeightedCounts, level: float = 0.95) -> Result:
 
 
 def _variance_ratio(w: int, weighted: int, squares: int, squared_successes: int) -> float:
-    """Σw²(y - p)² over p(1 - p) Σw², with a success and a failure more of the mean weight."""
+    """Σw²(y - p)² over p(1 - p) Σw², with one more success and failure of the mean weight."""
     mean = squares / w
     share = (weighted + mean) / (w + 2 * mean)
     total = squares + 2 * mean * mean

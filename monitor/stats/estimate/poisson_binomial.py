@@ -1,7 +1,7 @@
-"""The number of successes in independent trials with chances of their own.
+"""The number of successes in independent trials, each with its own probability.
 
-Where a model's confidences are calibrated, the number of its right answers in a window has this
-distribution, and its quantiles are the interval of the window's accuracy.
+If a model's confidences are calibrated, the number of its right answers in a window has this distribution,
+and its quantiles are the interval of the window's accuracy.
 """
 
 from __future__ import annotations
@@ -17,27 +17,24 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.estimate._convolution import fold_many
 
 NEGLIGIBLE = 1e-15
-"""Mass that `trim` drops on each side: of the size of the rounding errors of a whole window."""
+"""Mass that `trim` drops on each side: about the rounding errors of a whole window."""
 
 RESOLUTION = 1e-13
-"""A CDF this close below q has reached it: exact ties must not hang on the last rounding."""
+"""A CDF this close below q has reached q: exact ties must not depend on the last rounding."""
 
-_DIRECT = 1 << 18  # multiplications up to which plain convolution beats transforms: measured
+_DIRECT = 1 << 18  # multiplications; measured: up to here plain convolution is faster than transforms
 
 
 def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Floats:
-    """Probabilities as a float64 array that the caller must not write to.
+    """Probabilities as a float64 array; do not write to it.
 
-    Raises
-    ------
-    ValueError
-        The shape is another, or a value is not a number from 0 to 1; the message names the first one.
+    Raises a ValueError for another shape, or that names the first value that is not from 0 to 1.
     """
     array = np.asarray(p, dtype=np.float64)
     if array.ndim != dimensions:
         wanted = "a one-dimensional array" if dimensions == 1 else f"an array of {dimensions} dimensions"
         raise ValueError(f"{name} must be {wanted} of probabilities, got the shape {array.shape}")
-    # One pass each: a NaN makes both comparisons false.
+    # A NaN makes both comparisons false.
     if array.size and not (array.min() >= 0.0 and array.max() <= 1.0):
         bad = np.argwhere(~((array >= 0.0) & (array <= 1.0)))[0].tolist()
         raise ValueError(
@@ -48,33 +45,27 @@ def checked_probabilities(p: ArrayLike, dimensions: int, name: str = "p") -> Flo
 
 
 def checked_level(level: float) -> float:
-    """The level of an interval, which must lie strictly between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        It does not.
-    """
+    """The level of an interval; a ValueError if it is not strictly between 0 and 1."""
     if not 0.0 < level < 1.0:
         raise ValueError(f"level must lie between 0 and 1, both excluded (0.95 is usual), got {level}")
     return level
 
 
 def _first_reached(cdf: Floats, q: float) -> int:
-    """The first index at which the CDF reaches q; the last one where rounding keeps it below."""
+    """The first index at which the CDF reaches q; the last one if rounding keeps it below."""
     return min(int(cdf.searchsorted(q - RESOLUTION)), len(cdf) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrimmedPmf:
-    """The probabilities of the counts that matter, for cheap pooling of windows.
+    """The probabilities of the counts that are not negligible, for cheap pooling of windows.
 
     Parameters
     ----------
     offset : int
-        The count that the first mass belongs to.
+        The count of the first mass.
     mass : (width,) float64
-        Probabilities of `offset`, `offset + 1`, …; they sum to 1. Not to be written to.
+        Probabilities of `offset`, `offset + 1`, …; they sum to 1. Do not write to it.
     n : int
         Trials.
 
@@ -97,13 +88,13 @@ class TrimmedPmf:
         return self.offset + float(np.arange(len(self.mass)) @ self.mass)
 
     def convolve(self, other: TrimmedPmf) -> TrimmedPmf:
-        """The distribution of both windows' successes together; the windows must be independent."""
+        """The distribution of both windows' successes together, for independent windows."""
         direct = len(self.mass) * len(other.mass) <= _DIRECT
         convolve = np.convolve if direct else scipy.signal.fftconvolve
         return _trimmed(self.offset + other.offset, convolve(self.mass, other.mass), self.n + other.n)
 
     def quantile(self, q: float) -> int:
-        """The smallest count whose CDF reaches q, 0 to 1, among those that were kept."""
+        """The smallest of the kept counts whose CDF reaches q, 0 to 1."""
         return self.offset + _first_reached(np.cumsum(self.mass), q)
 
     def interval(self, level: float) -> tuple[int, int]:
@@ -114,7 +105,7 @@ class TrimmedPmf:
 
 
 def _trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
-    """Cut what is negligible at the ends and normalise."""
+    """Cut off negligible ends and normalise."""
     low = int(mass.cumsum().searchsorted(NEGLIGIBLE))
     high = len(mass) - int(mass[::-1].cumsum().searchsorted(NEGLIGIBLE))
     kept = np.maximum(mass[low:high], 0.0)
@@ -124,17 +115,12 @@ def _trimmed(offset: int, mass: Floats, n: int) -> TrimmedPmf:
 
 
 def trim(pmf: ArrayLike) -> TrimmedPmf:
-    """Cut a whole PMF to the counts that have all but 1e-15 of its mass on each side.
+    """Cut a PMF to the counts that hold all but 1e-15 of its mass on each side.
 
     Parameters
     ----------
     pmf : (n + 1,) float64
-        Probabilities of 0, 1, …, n successes, summing to 1.
-
-    Raises
-    ------
-    ValueError
-        It is no such array.
+        Probabilities of 0, 1, …, n successes; a sum other than 1 raises a ValueError.
 
     Examples
     --------
@@ -149,12 +135,7 @@ def trim(pmf: ArrayLike) -> TrimmedPmf:
 
 
 def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
-    """Trimmed distributions of many windows of n trials each.
-
-    Parameters
-    ----------
-    p : (windows, n) float64
-        Chances of success, 0 to 1.
+    """Trimmed distributions of many windows, from their (windows, n) probabilities of success.
 
     Examples
     --------
@@ -167,17 +148,9 @@ def trimmed_pmf_many(p: ArrayLike) -> list[TrimmedPmf]:
 
 
 def pmf_many(p: ArrayLike) -> Floats:
-    """Whole distributions of many windows of n trials each.
+    """(windows, n + 1) whole distributions, from the windows' (windows, n) probabilities of success.
 
-    Parameters
-    ----------
-    p : (windows, n) float64
-        Chances of success, 0 to 1.
-
-    Returns
-    -------
-    (windows, n + 1) float64
-        Probabilities of 0, 1, …, n successes, right within 1e-14; 0 where they are below 1e-16.
+    The errors are below 1e-14; probabilities below 1e-16 are 0.
 
     Examples
     --------
@@ -193,7 +166,7 @@ def pmf_many(p: ArrayLike) -> Floats:
 
 
 def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
-    """Central quantiles of many distributions as `fold_many` gives them: (windows, 2)."""
+    """(windows, 2) central quantiles of the distributions from `fold_many`."""
     tail = (1.0 - checked_level(level)) / 2.0
     cdf = np.cumsum(mass, axis=1)
     last = mass.shape[1] - 1
@@ -205,16 +178,16 @@ def interval_many(start: Ints, mass: Floats, level: float) -> Ints:
 class PoissonBinomial:
     """Distribution of the number of successes in n independent trials, each with its own probability.
 
-    Exact: the polynomial `∏(1 − p_i + p_i z)` is multiplied out by divide and conquer and Fourier
-    transforms, for any n. Every probability is right within 1e-14 (absolute); those below about 1e-16
-    are given as 0, so the far tails cannot be used for relative statements such as likelihood ratios.
+    Exact for any n: divide and conquer and Fourier transforms multiply the polynomial `∏(1 − p_i + p_i z)`.
+    Every probability is right within 1e-14 (absolute); those below about 1e-16 are 0, so do not use the far
+    tails for ratios such as likelihood ratios.
 
-    It misleads where the trials are not independent: what they share makes the truth wider.
+    It misleads if the trials are not independent: the true distribution is then wider.
 
     Parameters
     ----------
     p : (n,) array of float
-        Chances of success, each from 0 to 1, both allowed; n may be 0. Copied.
+        Probabilities of success, each from 0 to 1, both allowed; n may be 0. Copied.
 
     Raises
     ------
@@ -273,17 +246,10 @@ class PoissonBinomial:
         return _read_only(cdf)
 
     def quantile(self, q: float) -> int:
-        """The smallest count k with P(K ≤ k) ≥ q; probabilities are told apart down to 1e-13.
+        """The smallest count k with P(K ≤ k) ≥ q, exact down to probabilities of 1e-13.
 
-        Parameters
-        ----------
-        q : float
-            0 to 1. At 1 it is the number of chances above 0, exactly.
-
-        Raises
-        ------
-        ValueError
-            `q` is not from 0 to 1.
+        At q = 1 it is the number of trials with a probability above 0. Raises a ValueError if q is not from 0
+        to 1.
         """
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q must be a probability from 0 to 1, got {q}")
@@ -292,25 +258,12 @@ class PoissonBinomial:
         return _first_reached(self.cdf, q)
 
     def interval(self, level: float) -> tuple[int, int]:
-        """Central quantiles: at most (1 − level)/2 of the mass lies on either side.
+        """Central quantiles: at most (1 − level)/2 of the mass lies on either side; both ends are included.
 
-        Counts are discrete, so that the interval holds at least `level`, and mostly more: about 97.0 %
-        instead of 95 % on windows of 100, 96.0 % on windows of 500 of the paper's simulated data.
+        Counts are discrete, so the interval covers at least `level`, and mostly more: about 97.0 % instead of
+        95 % on windows of 100, 96.0 % on windows of 500 of the paper's simulated data.
 
-        Parameters
-        ----------
-        level : float
-            Above 0 and below 1.
-
-        Returns
-        -------
-        k_low, k_high : int
-            Both belong to the interval.
-
-        Raises
-        ------
-        ValueError
-            `level` is out of range.
+        Raises a ValueError if `level` is not between 0 and 1.
         """
         tail = (1.0 - checked_level(level)) / 2.0
         return self.quantile(tail), self.quantile(1.0 - tail)

@@ -1,30 +1,28 @@
-"""The predictive interval: chance, the calibration's error, and what varies between windows.
+"""The predictive interval: chance, the calibration's error, and the variation between windows.
 
-The exact Poisson-binomial interval takes the confidences for right. On a reference of 1,000 rows they
-are off by more than a window of 5,000 rows varies by chance, and on real streams the accuracy moves
-between windows for reasons that no confidence shows. Two variances are added, in counts of right
-answers of n rows:
+The exact Poisson-binomial interval assumes right confidences. On a reference of 1,000 rows their error is
+larger than the chance variation of a window of 5,000 rows; and on real streams the accuracy moves between
+windows for reasons that no confidence shows. So two variances are added, in counts of right answers of n
+rows:
 
-* **calibration:** the reference is drawn anew 200 times (its rows with replacement, each answer right
-  with its confidence), a rising curve is fitted to each draw over bins of equal count, for each predicted
-  class by itself, and what the draws' curves say of the window's mean confidence has a variance, `v_cal`,
-  of which only the curves' main directions are kept;
+* **calibration:** the reference is resampled 200 times (its rows with replacement, each answer right
+  with its confidence). A rising curve is fitted to each draw over bins of equal count, for each predicted
+  class by itself. `v_cal` is the variance of the window's mean confidence under these curves, of which only
+  the main directions are kept;
 * **between windows:** `I² · D(n)`, the larger of `monitor.stats.estimate.variance_components` and
   `monitor.stats.estimate.drift_spectrum`.
 
-The exact distribution is convolved with a normal of variance `a = I² · D(n) + n² · v_cal`, by
-multiplying its transform by exp(−a ω² / 2), and cut at 0 and n; the limits are its mid-p quantiles,
-which cover the level and not more wherever a window has more than a few answers in doubt.
+The exact distribution is convolved with a normal of variance `a = I² · D(n) + n² · v_cal` (its transform is
+multiplied by exp(−a ω² / 2)) and cut at 0 and n. The limits are its mid-p quantiles, which cover just the
+level if a window has more than a few uncertain answers.
 
-Any other metric is widened by the variance of its linearisation. It may hang on the answers of one
-predicted class only, as precision does, or on both in opposite directions, so that what varies between
-windows is learnt for the answers of each predicted class, and for all together: where the total varies by
-less, or more, than its parts would if they had nothing in common, that is their correlation (the same for
-all pairs of classes).
+Any other metric is widened by the variance of its linearisation. It may depend on the answers of one
+predicted class only (precision), or on both in opposite directions. So the variation between windows is
+learnt for the answers of each predicted class, and for all together; the difference between the total and its
+independent parts is their correlation (the same for all pairs of classes).
 
-It misleads on drift: what the reference did not show is in no variance
-(`tests/fidelity/output/predictive.txt` says how far it falls). It is no calibration: a bias that lasts
-is told by the test of trust.
+It misleads on drift that the reference did not show (`tests/fidelity/output/predictive.txt` has its coverage
+then). It is no calibration: the test of trust reports a lasting bias.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Placed:
     ----------
     confidence : (n,) float64
     stratum, bins : (n,) int64
-        Of each row; bins are counted through all strata.
+        Stratum and bin of each row; bins are counted through all strata.
     spread : (n,) float64
         c(1 − c) of each confidence c.
     """
@@ -81,20 +79,19 @@ class Predictive:
     Parameters
     ----------
     edges : tuple of float64 arrays
-        For each stratum (the answers of a predicted class), confidences between which its bins lie, rising.
+        For each stratum (the answers of a predicted class), the confidences between its bins, rising.
     directions : (r, bins) array of float
-        How the curves vary: the covariance of two bins is the sum over r of their products.
+        Variation of the curves: the covariance of two bins is the sum over r of their products.
     components : Components or None
-        None where the reference is too short: only the calibration's error is known then, and the
-        interval holds as long as nothing but chance moves the accuracy.
+        None if the reference is too short: the interval then covers only the calibration's error and chance.
     strata : (K,) int64
-        By predicted class, its stratum.
+        The stratum of each predicted class.
     by_stratum : tuple of Components or None
-        As `components`, of the answers of one stratum; None or absent where that of all serves.
+        `components` for the answers of one stratum; None or absent if those of all serve.
     rows : int
-        Of the reference.
+        Rows of the reference.
     number : int
-        Tells it from those of other calibrations of the series.
+        Distinguishes it from other calibrations of the series.
     """
 
     edges: tuple[Floats, ...]
@@ -107,30 +104,25 @@ class Predictive:
 
     @property
     def _along(self) -> Floats:
-        """The strata's edges one after the other, 2 apart: each brings a bin more than it has edges."""
+        """The strata's edges one after the other, 2 apart: each stratum has one bin more than edges."""
         return np.concatenate([edges + 2.0 * k for k, edges in enumerate(self.edges)])
 
     def variance(
         self, confidence: Floats, weights: Floats | None = None, predicted: Ints | None = None
     ) -> float:
-        """Variance of `Σ w·chance` of the rows beyond chance, for any weights: what any metric needs.
+        """Variance of `Σ w·probability` of the rows beyond chance, for any weights, as any metric needs.
 
-        A metric that is a ratio of such sums is widened by that of its linearisation: precision, for one,
-        with w = 1 / (predicted positive) for the rows that are.
+        A metric that is a ratio of such sums is widened by the variance of its linearisation: precision, for
+        example, with w = 1 / (predicted positive) for the predicted positives.
 
         Parameters
         ----------
         confidence : (n,) float64
             Calibrated.
         weights : (n,) float64, optional
-            1/n if absent: the accuracy.
+            By default 1/n: the accuracy.
         predicted : (n,) int64, optional
-            Class acted on. All 0 if absent.
-
-        Returns
-        -------
-        float
-            In the square of the sum's unit.
+            Predicted class, by default 0.
         """
         if not len(confidence):
             return 0.0
@@ -138,14 +130,7 @@ class Predictive:
         return self.variance_of([self.exposure(self.place(confidence, classes), weights)])
 
     def place(self, confidence: Floats, predicted: Ints) -> Placed:
-        """Rows among the bins of the curves: once for all metrics of a window.
-
-        Parameters
-        ----------
-        confidence : (n,) float64
-            n at least 1.
-        predicted : (n,) int64
-        """
+        """The rows' places among the bins of the curves, once for all metrics of a window; n at least 1."""
         spread: Floats = confidence * (1 - confidence)
         if len(self.edges) == 1:
             alone = np.zeros(len(confidence), dtype=np.int64)
@@ -157,16 +142,16 @@ class Predictive:
     def exposure(
         self, rows: Placed, slope: Floats | None = None, weight: float = 1.0, lean: float = 0.0
     ) -> Exposure:
-        """How far a metric of n rows moves with what they share.
+        """The response of a metric of n rows to their shared error.
 
         Parameters
         ----------
         rows : Placed
-            By `place`.
+            From `place`.
         slope : (n,) float64, optional
-            What each row's confidence moves the metric by. Of the accuracy if absent, 1/n each.
+            Derivative of the metric by each row's confidence; by default 1/n, for the accuracy.
         weight : float
-            What the window counts for among others.
+            The window's weight among others.
         lean : float
             As in `Exposure`.
         """
@@ -184,20 +169,8 @@ class Predictive:
         return Exposure(self.number, weight, n, along, weight * moved, information, lean)
 
     def curve_variances(self, rows: Placed, slope: Floats, place: Ints, places: int) -> Floats:
-        """Variance by the calibration's own error of `Σ slope·confidence` over the rows of each place.
-
-        Parameters
-        ----------
-        rows : Placed
-            By `place`.
-        slope : (n,) float64
-        place : (n,) int64
-            From 0 to `places` - 1.
-        places : int
-
-        Returns
-        -------
-        (places,) float64
+        """(places,) variance from the calibration's own error of `Σ slope·confidence` over the rows of each
+        place.
         """
         many = self.directions.shape[1]
         shares = np.bincount(place * many + rows.bins, slope, minlength=places * many).reshape(places, many)
@@ -208,14 +181,9 @@ class Predictive:
     def variance_of(self, exposures: Sequence[Exposure]) -> float:
         """Variance of a metric of several windows together, in the square of its unit.
 
-        Windows of one calibration share its error; those of different ones are taken to have errors of
-        their own. What varies between windows is that of one window as long as all of them. Windows from
-        before the classes were told apart as they are now are passed over.
-
-        Parameters
-        ----------
-        exposures : sequence of Exposure
-            Of the same metric; at least one.
+        Windows of one calibration share its error; different calibrations have independent errors. The
+        variation between windows is that of one window as long as all of them. It ignores windows with other
+        strata than the present ones.
         """
         exposures = [one for one in exposures if len(one.moved) == len(exposures[-1].moved)]
         weight = sum(one.weight for one in exposures)
@@ -232,7 +200,7 @@ class Predictive:
         return (curves + self._between(moved, information, n)) / weight**2
 
     def _between(self, moved: Floats, information: Floats, n: int) -> float:
-        """Variance of what biases between windows move, by stratum or all alike."""
+        """Variance from biases between windows, by stratum or all alike."""
         if self.components is None:
             return 0.0
         total = float(information.sum())
@@ -256,12 +224,12 @@ class Predictive:
         return found or self.components
 
     def refitted_on(self, confidence: Floats, predicted: Ints, number: int, seed: int = 0) -> Predictive:
-        """That of a calibration fitted on other rows: its own error, and what the reference says varies.
+        """The model of a calibration fitted on other rows: its own error, with the reference's variation.
 
         Parameters
         ----------
         confidence : (n,) float64
-            Of the rows that the new calibration was fitted on, by it.
+            The new calibration's confidences of the rows of its fit.
         predicted : (n,) int64
         number : int
         seed : int
@@ -273,9 +241,9 @@ class Predictive:
         return replace(self, edges=edges, directions=directions, number=number)
 
     def with_curves_of(self, other: Predictive) -> Predictive:
-        """What varies between windows here, with the error of another's calibration.
+        """The variation between windows here, with the error of another's calibration.
 
-        As it is where the two do not tell the same predicted classes apart.
+        Returns itself if the two have different strata.
         """
         if not np.array_equal(self.strata, other.strata):
             return self
@@ -293,17 +261,17 @@ def predictive_windows(
     Parameters
     ----------
     confidences : sequence of (n,) array of float
-        Calibrated, one array a window.
+        Calibrated, one array for each window.
     model : Predictive
     level : float
     predicted : sequence of (n,) int64, optional
-        Classes acted on; all 0 if absent, as of models that give a confidence.
+        Predicted classes; by default 0, as for models that give a confidence.
 
     Returns
     -------
     list of (Estimate or Unknown, TrimmedPmf or None)
-        The distributions of several windows must not be convolved as if they were independent: they
-        share the calibration's error. Pooled rows are one longer window.
+        Do not convolve the distributions of several windows as if they were independent: they share the
+        calibration's error. Pooled rows are one longer window.
 
     Raises
     ------
@@ -330,16 +298,7 @@ def predictive_windows(
 
 
 def mid_p_estimate(value: float, wide: TrimmedPmf, level: float) -> Estimate:
-    """An accuracy with the mid-p limits of its widened distribution, moved to the value where it is outside.
-
-    Parameters
-    ----------
-    value : float
-        The mean confidence.
-    wide : TrimmedPmf
-        Of the number of right answers.
-    level : float
-    """
+    """An accuracy with the mid-p limits of its widened distribution, moved to contain the value."""
     low, high = mid_p_interval(wide, level)
     return Estimate(value, min(low / wide.n, value), max(high / wide.n, value), level, wide.n)
 

@@ -16,17 +16,17 @@ from monitor.stats.estimate.variance_components import Components, variance_comp
 
 FOLDS = (2, 4, 8, 16)
 FEWEST_IN_FOLD = 100
-"""Rows, for a block length or two to fit into a fold."""
+"""Rows, so that a block length or two fit into a fold."""
 
 FEWEST_ROWS = FOLDS[0] * FEWEST_IN_FOLD
-"""Of a reference, without which nothing is known of what varies between windows."""
+"""Rows of the shortest reference that shows variation between windows."""
 
 _FEWEST_IN_STRATUM = 50  # of a predicted class; rarer ones share a curve and their variation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
-    """A labelled reference in time order, and its rows calibrated by each other.
+    """A labelled reference in time order, with rows calibrated by other folds.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Folded:
     folds : mapping of int to (N,) float64
         By number of contiguous folds, the confidences of each fold by the calibration fitted on the others.
     calibrated : bool
-        False for `none`: there is no error of a fit then, and its bias need not pass.
+        False for `none`: then there is no fit's error, and a bias may last.
     """
 
     confidence: Floats
@@ -48,13 +48,7 @@ class Folded:
 
     @classmethod
     def of(cls, calibrator: Calibrator, scores: Floats, predicted: Ints, labels: Ints) -> Folded:
-        """Fit on all rows, and on all but each fold.
-
-        Raises
-        ------
-        ValueError
-            As `Calibrator.fit`.
-        """
+        """Fit on all rows, and on all rows outside each fold; the errors are those of `Calibrator.fit`."""
         fitted = calibrator.fit(scores, predicted, labels)
         right = labels == 0 if scores.shape[1] == 1 else labels == predicted
         classes = np.zeros_like(predicted) if scores.shape[1] == 1 else predicted
@@ -79,8 +73,8 @@ class Folded:
             Classes, 1 for a confidence.
         seed : int
         among : (m,) int64, optional
-            Rows of a group, rising: windows of the group vary as these do, and as the calibration was not
-            fitted on them alone, it may be off for them for good.
+            Rows of a group, rising: its windows vary as these rows do. The calibration was not fitted on them
+            alone, so its error for them may last.
         number : int
         """
         strata = _strata(self.predicted, width)
@@ -104,7 +98,7 @@ class Folded:
 
 
 def _strata(predicted: Ints, width: int) -> Ints:
-    """By class, its stratum: its own where it was predicted often enough, else one for all the others."""
+    """The stratum of each class: its own if predicted often enough, else one for all the others."""
     often = np.bincount(predicted, minlength=width) >= _FEWEST_IN_STRATUM
     strata = np.cumsum(often) - 1
     strata[~often] = int(often.sum())
@@ -126,13 +120,13 @@ def fit_predictive(
     Returns
     -------
     Predictive
-        Without components where the reference is too short to be folded (fewer than 200 rows), or a
-        part of it too poor to calibrate the rest.
+        Without components if the reference is too short for folds (fewer than 200 rows), or a part of it too
+        poor to calibrate the rest.
 
     Raises
     ------
     ValueError
-        As `Calibrator.fit`.
+        As in `Calibrator.fit`.
 
     Examples
     --------
@@ -149,7 +143,7 @@ def fit_predictive(
 
 
 def short_sentence(rows: int) -> str:
-    """What a reference of so few rows leaves out of the intervals.
+    """The sentence on the missing part of intervals after a short reference.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A share of successes that were counted, with its interval: realised accuracy."""
+"""A share of counted successes with its interval: realised accuracy."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 def wilson(successes: int, n: int, level: float = 0.95) -> Result:
     """Share of successes with Wilson's score interval, without continuity correction.
 
-    The interval is for the **probability** of a success behind independent trials that share it. It
-    holds `level` on average over that probability, not for every value of it (near 0 and 1 it can hold
-    less), and too little where the trials are correlated.
+    The interval is for the **probability** of a success in independent trials. It covers `level` on average
+    over that probability, not for every value of it (near 0 and 1 it can cover less), and too little if the
+    trials are correlated.
 
     Parameters
     ----------
     successes : int
         0 to n.
     n : int
-        Trials, for realised accuracy the labelled rows.
+        Trials; for realised accuracy the labelled rows.
     level : float
         Level of the interval, above 0 and below 1.
 
     Returns
     -------
     Estimate or Unknown
-        From 0 to 1; `Unknown` where n is 0.
+        From 0 to 1; `Unknown` for n = 0.
 
     Raises
     ------
@@ -62,21 +62,10 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Result:
 
 
 def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share that rests on n trials, which need not be whole.
+    """Wilson's score interval of a share of n > 0 trials; n need not be whole.
 
-    Parameters
-    ----------
-    share : float
-        0 to 1. At 0 and at 1 that end of the interval is the share itself.
-    n : float
-        Above 0.
-    level : float
-        Above 0 and below 1.
-
-    Raises
-    ------
-    ValueError
-        The level is out of range.
+    At the shares 0 and 1 that end of the interval is the share itself. Raises a ValueError if the level is
+    not between 0 and 1.
 
     Examples
     --------
@@ -87,6 +76,6 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     shrink = 1 + z * z / n
     center = (share + z * z / (2 * n)) / shrink
     half = z / shrink * sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    # At 0 and 1 the end is the share itself; rounding must not put it on the wrong side, nor any past them.
+    # At 0 and 1 the end is the share itself; rounding must not move any end to the wrong side.
     lower = 0.0 if share <= 0.0 else max(center - half, 0.0)
     return lower, 1.0 if share >= 1.0 else min(center + half, 1.0)

@@ -1,13 +1,13 @@
-"""AUROC and average precision of rows whose labels are only known as probabilities.
+"""AUROC and average precision of rows whose labels are known as probabilities only.
 
-Row i is positive with chance p_i, independently of the others, and ranked by its score s_i. The value is
-the ratio of expectations, products of a row with itself left out, which differs from the expected ratio by
+Row i is positive with probability p_i, independently of the others, and ranked by its score s_i. The value is
+the ratio of expectations, without the products of a row with itself; it differs from the expected ratio by
 O(1/n):
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) ([s_i > s_j] + ½ [s_i = s_j]), over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i.
 
-With chances of 0 and 1 they are scikit-learn's values.
+With probabilities of 0 and 1 they are scikit-learn's values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Rows in order of their scores, ties joined.
+    """Rows in order of their scores, with ties joined.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Ranking:
     ends : (groups,) int64
         Place of the last row of each group of tied rows, in that order.
     midrank : (n,) float64
-        Of each row as it came: how many rows score lower, and half of the other tied ones.
+        For each row as it came, the rows with lower scores and half of the other tied ones.
     """
 
     order: Ints
@@ -58,31 +58,21 @@ class Ranking:
         return cls(order, ends, midrank)
 
     def _reached(self, values: Floats) -> Floats:
-        """(n,) as they came: sums of the values of all rows that score as high or higher."""
+        """(n,) sums of the values of all rows with an equal or higher score, in the order of arrival."""
         sums = np.cumsum(values[self.order])[self.ends]
         return self._back(sums)
 
     def _back(self, groups: Floats) -> Floats:
-        """(n,) as they came: each row's group's value."""
+        """(n,) value of each row's group, in the order of arrival."""
         out = np.empty(len(self.order))
         out[self.order] = np.repeat(groups, np.diff(self.ends, prepend=-1))
         return out
 
     def auroc(self, chance: Floats) -> tuple[float, Floats]:
-        """AUROC, and what each row adds to it.
+        """AUROC, 0 to 1, and each row's influence, from (n,) probabilities of being positive.
 
-        Parameters
-        ----------
-        chance : (n,) float64
-            Of being positive.
-
-        Returns
-        -------
-        value : float
-            0 to 1; 0.5 where one class has no chance.
-        influence : (n,) float64
-            First-order change of the value, times n, if a row counted once more: its standard deviation
-            over √n is the standard error of the value for rows drawn at random.
+        It is 0.5 if one class has no probability. The (n,) influence is the first-order change, times n, if a
+        row counted once more: its standard deviation over √n is the standard error for rows drawn at random.
         """
         positives, negatives = float(chance.sum()), float((1.0 - chance).sum())
         own = float(chance @ (1.0 - chance))
@@ -100,21 +90,21 @@ class Ranking:
         return value, by_positive + by_negative
 
     def average_precision(self, chance: Floats) -> tuple[float, Floats]:
-        """Average precision and what each row adds to it, as `auroc`; 0 where nothing can be positive."""
+        """Average precision and each row's influence, as `auroc`; 0 if no row can be positive."""
         positives, n = float(chance.sum()), len(chance)
         if positives <= 0.0:
             return 0.0, np.zeros(n)
         rows = self._back(np.asarray(self.ends + 1, dtype=np.float64))
         precision = self._reached(chance) / rows
         value = float(chance @ (precision + (1.0 - chance) / rows)) / positives
-        # A row counted once more changes the precision at every threshold that it passes.
+        # A row that counts once more changes the precision at every threshold below its score.
         share = chance / rows
         below = [np.sum(v) - self._reached(v) + self._tied(v) for v in (share, share * precision)]
         influence = chance * (precision - value) + chance * below[0] - below[1]
         return min(max(value, 0.0), 1.0), influence * (n / positives)
 
     def auroc_slope(self, chance: Floats) -> Floats:
-        """(n,) derivative of `auroc`'s value by each row's chance; 0 where one class has none."""
+        """(n,) derivative of `auroc`'s value by each row's probability; 0 if one class has none."""
         positives, negatives = float(chance.sum()), float((1.0 - chance).sum())
         below = positives * negatives - float(chance @ (1.0 - chance))
         if below <= 0.0:
@@ -127,7 +117,7 @@ class Ranking:
         return slope
 
     def average_precision_slope(self, chance: Floats) -> Floats:
-        """(n,) derivative of `average_precision`'s value by each row's chance; 0 where it is undefined."""
+        """(n,) derivative of `average_precision`'s value by each row's probability; 0 if it is undefined."""
         positives = float(chance.sum())
         if positives <= 0.0:
             return np.zeros(len(chance))
@@ -144,7 +134,7 @@ class Ranking:
         return self._back(np.diff(sums, prepend=0.0))
 
     def drawn_auroc(self, positive: Bools) -> Floats:
-        """(draws,) AUROC of drawn labels (draws, n); NaN where a draw has one class only."""
+        """(draws,) AUROC of drawn labels (draws, n); NaN for a draw with one class only."""
         rows = positive.shape[1]
         count = np.count_nonzero(positive, axis=1).astype(np.float64)
         ranks = positive @ self.midrank
@@ -154,7 +144,7 @@ class Ranking:
         return values
 
     def drawn_average_precision(self, positive: Bools) -> Floats:
-        """(draws,) average precision of drawn labels (draws, n); NaN where a draw has no positive."""
+        """(draws,) average precision of drawn labels (draws, n); NaN for a draw without a positive."""
         reached = np.cumsum(positive[:, self.order], axis=1, dtype=np.int32)[:, self.ends].astype(np.float64)
         found = np.diff(reached, prepend=0.0, axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):

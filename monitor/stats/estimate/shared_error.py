@@ -1,4 +1,4 @@
-"""How far a window's metric moves with what all its rows share, and what windows have in common."""
+"""The response of a window's metric to errors that all its rows, or several windows, share."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from monitor.base.records import Floats, Ints
 class Exposure:
     """First-order response of a metric of one window, or of several together.
 
-    All but `model` add up over windows; a metric of several windows together is, to first order, the mean
-    of theirs by `weight`.
+    All but `model` add up over windows; a metric of several windows together is, to first order, the mean of
+    theirs by `weight`.
 
     Parameters
     ----------
     model : int
-        Which calibration's error it is: windows share that of the same one.
+        The calibration of the error: windows of the same one share it.
     weight : float
-        What the window counts for: rows, or the expected denominator of a ratio.
+        The window's weight: rows, or the expected denominator of a ratio.
     rows : int
     along : (r,) float64
         `weight` times the change along each direction of the calibration's error.
     moved, information : (strata,) float64
-        By predicted class: `weight` times the change by a bias of one logit of these rows, and their I.
-        One entry where a bias of all rows alike is meant, as of the accuracy.
+        By predicted class: `weight` times the change by a bias of one logit of these rows, and their I. One
+        entry for a common bias of all rows, as for the accuracy.
     lean : float
-        `weight` times what the calibration's error alone makes the metric read too high: an `ece` is a
-        mean of absolute values, which errors of either sign raise.
+        `weight` times the metric's excess from the calibration's error alone: an `ece` is a mean of absolute
+        values, which errors of either sign raise.
     """
 
     model: int
@@ -43,9 +43,9 @@ class Exposure:
 
 
 def by_confidence(scores: Floats, predicted: Ints, column: int | Ints, slope: Floats) -> Floats:
-    """Derivatives by each row's confidence of what has these by its chance of a class.
+    """Derivatives by each row's confidence, from the (n,) derivatives `slope` by its probability of a class.
 
-    A row that is more surely right is less of any other class, of each in proportion to its chance.
+    A larger confidence makes all other classes less probable, each in proportion to its probability.
 
     Parameters
     ----------
@@ -53,9 +53,8 @@ def by_confidence(scores: Floats, predicted: Ints, column: int | Ints, slope: Fl
         Calibrated, K at least 2.
     predicted : (n,) int64
     column : int or (n,) int64
-        The class.
+        The class of `slope`.
     slope : (n,) float64
-        By the chance of that class.
 
     Examples
     --------

@@ -1,26 +1,24 @@
-"""How much the accuracy varies between windows beyond chance, by the reference in time order.
+"""The variance of the accuracy between windows beyond chance, from the reference in time order.
 
-A calibrated model is right in `Σ c` of n rows, give or take a standard deviation of `√I`, `I = Σ c(1 −
-c)`, if nothing else moves. What else moves is told by `R = Σ (right − c)` over blocks of neighbouring
-rows of the reference: with a bias of b logits that is common to a block, `R ≈ I·b` on top of chance, so
-that
+A calibrated model is right in `Σ c` of n rows with a standard deviation of `√I`, `I = Σ c(1 − c)`, if nothing
+else moves. `R = Σ (right − c)` over blocks of neighbouring rows of the reference shows other movement: a bias
+of b logits common to a block adds `R ≈ I·b` to chance, so
 
     E[R² / I] = 1 + I / I_rest + x₀ + I · Σ t_l [ρ_m(l) + ρ_rest(l)]
 
-for blocks of m rows whose confidences were calibrated on the `rest`: chance, the error of that
-calibration, an over-dispersion that all blocks share whatever their length (neighbours that are right
-or wrong together), and biases of variance t that are forgotten over l rows (an exponential correlation,
-whose mean over n rows has ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x², x = n / l, of its variance) in the block and
-in what it was calibrated on. The left side is measured for blocks of 25, 50, 100 … rows inside
-contiguous folds, the folds calibrated by each other; x₀ and the t are the non-negative least squares,
-each length weighted by its number of blocks.
+for blocks of m rows whose confidences were calibrated on the `rest`. The terms are: chance; the error of that
+calibration; an over-dispersion of all blocks of any length (neighbours that are right or wrong together); and
+biases of variance t that are forgotten over l rows, in the block and in its calibration's rows. (Their
+exponential correlation leaves the mean over n rows ρ_n(l) = 2 (x − 1 + e⁻ˣ) / x², x = n / l, of the
+variance.) The left side is measured for blocks of 25, 50, 100 … rows inside contiguous folds, calibrated by
+each other; x₀ and the t are the non-negative least squares, each length weighted by its number of blocks.
 
-Biases that are slower than a quarter of the reference are hardly told apart from its mean, so that 1/f
-drift is underestimated here; the contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`)
-show more of it, and from a reference of 10,000 rows on the larger of both variances is taken.
+Biases slower than a quarter of the reference are hardly distinct from its mean, so this underestimates 1/f
+drift. The contrasts of neighbouring blocks (`monitor.stats.estimate.drift_spectrum`) show more of it; from a
+reference of 10,000 rows on, the larger of both variances counts.
 
-It misleads where the reference does not show what comes: a trend that begins later is in no reference.
-Sampling noise makes some variance out of none: intervals of stable streams are a little too wide.
+It misleads if the reference does not show the future: a trend that begins later is in no reference. Sampling
+noise gives some variance even without any: intervals of stable streams are a little too wide.
 """
 
 from __future__ import annotations
@@ -44,15 +42,15 @@ from monitor.stats.estimate.drift_spectrum import (
 from monitor.stats.solvers import non_negative_least_squares
 
 LENGTHS = (30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0)
-"""Rows over which a bias is forgotten; those above a quarter of the reference are left out."""
+"""Rows over which a bias is forgotten; lengths above a quarter of the reference are left out."""
 
 FEWEST_BLOCKS = 4
-"""Of a length: a mean square of fewer says nothing."""
+"""Blocks of a length: a mean square of fewer is too noisy."""
 
 
 @lru_cache(maxsize=4096)
 def remembered(n: float, length: float) -> float:
-    """The share of a bias's variance that the mean over n rows keeps: near 1 for n below `length`.
+    """The share of a bias's variance in the mean over n rows: near 1 for n below `length`.
 
     Examples
     --------
@@ -67,7 +65,7 @@ def remembered(n: float, length: float) -> float:
 
 @lru_cache(maxsize=4096)  # asked for at every window, and windows of a task have one size
 def _kept(variances: tuple[tuple[float, float], ...], n: int) -> float:
-    """What the mean over n rows keeps of biases of these (length, variance)."""
+    """The variance in the mean over n rows, of biases of these (length, variance)."""
     return sum(variance * remembered(n, length) for length, variance in variances)
 
 
@@ -80,11 +78,11 @@ class Components:
     dispersion : float
         x₀, 0 or more: no unit.
     variances : tuple of (float, float)
-        By length in rows, 0 or more.
+        (length in rows, variance), 0 or more.
     rows : int
-        Of the reference.
+        Rows of the reference.
     spectrum : Spectrum or None
-        What contrasts of neighbouring blocks say of the same; None leaves it at the above.
+        The same from contrasts of neighbouring blocks; None: not used.
 
     Examples
     --------
@@ -100,26 +98,21 @@ class Components:
     def of_bias(self, n: int, information: float) -> float:
         """Variance of the mean bias of a later window of n rows, in logits², D(n).
 
-        The larger of what the components and what the contrasts say.
-
-        Parameters
-        ----------
-        n : int
-        information : float
-            I of the window; with none, dispersion counts for nothing.
+        It is the larger of the components' and the contrasts' variance. `information` is I of the window; at
+        0, dispersion does not count.
         """
         found = self._moving(n, information) + self._lasting()
         contrasts = self.spectrum
         return found if contrasts is None else max(found, contrasts.moving(n) + contrasts.beyond)
 
     def moving(self, n: int, information: float) -> float:
-        """The part of `of_bias` that is another in each window: no labels of other windows reduce it."""
+        """The part of `of_bias` that differs between windows: labels of other windows do not reduce it."""
         found = self._moving(n, information)
         return found if self.spectrum is None else max(found, self.spectrum.moving(n))
 
     @property
     def lasting(self) -> float:
-        """The part that later windows have in common: by how much the reference's own mean was off."""
+        """The part that later windows share: the error of the reference's own mean."""
         return self._lasting() if self.spectrum is None else max(self._lasting(), self.spectrum.beyond)
 
     def _moving(self, n: int, information: float) -> float:
@@ -146,18 +139,17 @@ def variance_components(
         `monitor.stats.calibration.base.cross_fit_in_time`.
     right : (N,) bool
     where : (N,) bool, optional
-        Rows that bring their errors; the others only pass the time, as those of another predicted class.
-        All if absent.
+        Rows whose errors count; the others (of another predicted class) only pass the time. By default all.
     among : (m,) int64, optional
-        The rows of a group, rising: blocks are of them, and what is learnt is of windows of the group.
+        The rows of a group, rising: blocks consist of them, and the result is for windows of the group.
     lasting : bool
-        Whether there may be a bias that is never forgotten, as where nothing was calibrated, or not on
-        the rows of this group. It counts as a variance: its square.
+        Whether a bias may last for ever: without a calibration, or one not fitted on the rows of this group.
+        Its square counts as a variance.
 
     Returns
     -------
     Components or None
-        None where no length has enough blocks.
+        None if no length has enough blocks.
 
     Examples
     --------
@@ -192,14 +184,14 @@ def variance_components(
 
 
 def _mean_squares(error: Floats, variance: Floats, edges: Ints) -> list[tuple[int, float, int, float]]:
-    """For each block length: mean of R² / I over blocks inside folds, how many, and their mean I."""
+    """For each block length: mean of R² / I over blocks inside folds, their number, and their mean I."""
     sums = [np.r_[0.0, column.cumsum()] for column in (error, variance)]
     found, m = [], SHORTEST_BLOCK
     while m <= np.diff(edges).max():
         starts = np.concatenate([np.arange(a, b - m + 1, m) for a, b in pairwise(edges.tolist())])
         total, information = (column[starts + m] - column[starts] for column in sums)
         if len(starts) >= FEWEST_BLOCKS and information.sum() > 0:
-            # A ratio of means: blocks of certain answers have next to no I to divide by.
+            # A ratio of means, as I of blocks of certain answers is nearly 0.
             ratio = float((total**2).sum() / information.sum())
             found.append((m, ratio, len(starts), float(information.mean())))
         m *= 2

@@ -1,4 +1,4 @@
-"""Exact distributions and intervals with a normal variance on top."""
+"""Exact distributions and intervals with an added normal variance."""
 
 from __future__ import annotations
 
@@ -15,18 +15,9 @@ _DEVIATIONS = 8.0  # of the normal that are computed: beyond it 1e-15 is left
 
 
 def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
-    """A distribution of a count convolved with a normal of mean 0, cut at 0 and n.
+    """A distribution of a count convolved with a normal of mean 0 and `variance` ≥ 0 (counts²).
 
-    Parameters
-    ----------
-    pmf : TrimmedPmf
-    variance : float
-        Of the normal, in counts², 0 or more.
-
-    Returns
-    -------
-    TrimmedPmf
-        What would lie outside 0 to n is at the nearer end.
+    Mass beyond 0 or n moves to that end.
 
     Examples
     --------
@@ -69,8 +60,8 @@ def _half_squares(size: int) -> Floats:
 def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
     """The counts whose mid-p lies within the level: P(less) + P(this) / 2.
 
-    Exact limits hold at least the level, these about the level: where both tails leave a count out, half
-    of it would have belonged inside.
+    Exact limits cover at least the level, these about the level: if a count is outside both tails, half of it
+    would have belonged inside.
 
     Examples
     --------
@@ -89,19 +80,11 @@ def mid_p_interval(pmf: TrimmedPmf, level: float) -> tuple[int, int]:
 def widened_interval(
     value: float, lower: float, upper: float, variance: float, level: float
 ) -> tuple[float, float]:
-    """Ends of an interval with a normal variance on top: on each side √(half-width² + z² variance).
+    """Ends of an interval with an added normal variance: on each side √(half-width² + z² variance).
 
-    It is the convolution where the interval is a normal's, and keeps the skew of one that is none. Each
-    end stays between 0 and 1, on its side of the value.
-
-    Parameters
-    ----------
-    value, lower, upper : float
-        0 to 1.
-    variance : float
-        0 or more.
-    level : float
-        That of the interval.
+    For a normal's interval it is the convolution; it keeps the skew of any other. Each end stays between 0
+    and 1, on its side of the value. All arguments are from 0 to 1, except `variance` ≥ 0; `level` is that of
+    the interval.
 
     Examples
     --------

@@ -95,7 +95,7 @@ def test_bad_input_is_named() -> None:
         average_confidence([0.9, 95.0])
     with pytest.raises(ValueError, match=r"confidences\[1\]\[0\] must be a probability from 0 to 1, got nan"):
         average_confidence_windows([[0.9], [float("nan")]])
-    with pytest.raises(ValueError, match=r"confidence must have at least one row a window, .*\(2, 0\)"):
+    with pytest.raises(ValueError, match=r"confidence must have at least one row in each window, .*\(2, 0\)"):
         average_confidence_many(np.zeros((2, 0)))
     with pytest.raises(ValueError, match=r"level must lie between 0 and 1, .* got 95"):
         average_confidence([], 95)

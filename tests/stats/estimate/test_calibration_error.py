@@ -225,7 +225,7 @@ def test_perfect_and_certain_answers_need_no_correction() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match=r"raw\[0\] must be a probability from 0 to 1, got -3\.0"):
         calibration_error([-3.0], [0.5])
-    with pytest.raises(ValueError, match="raw and calibrated must have one entry a row, got 2 and 1"):
+    with pytest.raises(ValueError, match="raw and calibrated must have the same length, got 2 and 1"):
         calibration_error([0.5, 0.5], [0.5])
     with pytest.raises(ValueError, match=r"correct\[1\] must be a probability from 0 to 1, got 2\.0"):
         labelled_calibration_error([0.5, 0.5], [1, 2])

@@ -93,7 +93,7 @@ def test_pooling_convolves_both_counts() -> None:
     hits = np.convolve(windows[0].hits.mass, windows[1].hits.mass)
     assert both.hits.mass == pytest.approx(hits, abs=1e-14)
     assert (both.rows, both.fixed, both.rest.n) == (34, 0, 16)
-    with pytest.raises(ValueError, match="pools with its like only, got weight 2 and own 1"):
+    with pytest.raises(ValueError, match="pools with the same kind only, got weight 2 and own 1"):
         windows[0].convolve(ratio("f1", [0.5], [0.5]))
 
 

@@ -71,7 +71,7 @@ def test_no_rows_certain_references_and_widening(estimator: type[ATC] | type[DoC
 @pytest.mark.parametrize(
     ("confidence", "correct", "message"),
     [
-        ([0.5, 0.6], [True], r"correct must have the shape \(2,\), one entry a confidence, got \(1,\)"),
+        ([0.5, 0.6], [True], r"correct must have the shape \(2,\), like the confidences, got \(1,\)"),
         ([], [], "the reference has no labelled rows to fit on; give some"),
         ([0.5], [2], "correct must hold true and false, or 1 and 0, only"),
         ([1.5], [1], r"confidence\[0\] must be a probability from 0 to 1, got 1.5"),
