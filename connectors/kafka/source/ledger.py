@@ -51,6 +51,12 @@ class PositionLedger:
                 return None
             return place.read if place.read is not None else place.resume
 
+    def is_told(self, name: str) -> bool:
+        """Whether the group's brokers took all that was read of a partition, as far as this process knows."""
+        with self._lock:
+            place = self._places.get(name)
+            return place is not None and place.read is not None and place.read == place.committed
+
     def handed_out(self, name: str, first: int, after: int) -> None:
         """Records from `first` up to, not including, `after` went to the agent."""
         with self._lock:

@@ -25,21 +25,30 @@ Start = Literal["earliest", "latest", "none"]
 ASK_SECONDS = 2.0
 """How long the brokers may take to name a position, or to take a last commit."""
 
-_BEGAN = re.compile(r"began=(\d+)")
+MAX_OWNERS = 100
+"""How many owners of a partition, one after another, a commit names; Kafka takes notes of 4,096 bytes."""
+
+_BEGAN = re.compile(r"began=(\d+(?:,\d+)*)")
 
 
-def _began(told: CommittedPosition | None) -> int | None:
-    """Where whoever committed this began to read the partition, if that is known."""
+def _began(told: CommittedPosition | None) -> tuple[int, ...]:
+    """Where the owners that led to this commit began, the last one's at the end; empty where not known."""
     found = _BEGAN.fullmatch(told.note) if told is not None else None
-    return int(found[1]) if found else None
+    return tuple(map(int, found[1].split(","))) if found else ()
+
+
+def _used_twice(own: int, began: tuple[int, ...]) -> int:
+    """What a successor of ours used again: it began at what we had committed, before our own position."""
+    return own - max((position for position in began if position <= own), default=own)
 
 
 class Placement:
     """Sets positions, and counts what was missed or used twice on the way. Outlives consumers.
 
-    A commit carries where its writer began to read the partition (``began=400``). So an owner that comes
-    back after a crash knows exactly which records its successor had used again: those from there up to
-    its own position.
+    A commit carries where its writer began to read the partition, and where the owners before it did, as
+    far as each went on from the commit of the one before (``began=400,900``). So an owner that comes back
+    after a crash knows which records its successor had used again, also if that one has handed the
+    partition on since: those from where the successor began up to its own position.
 
     Belongs to the reading thread; `counts` and `marks` may be used from any.
 
@@ -58,7 +67,7 @@ class Placement:
         self._ledger = ledger
         self._start = start
         self._known: dict[str, set[int]] = {}
-        self._began: dict[str, int] = {}
+        self._began: dict[str, tuple[int, ...]] = {}
         self._after_others: set[str] = set()
         self._gap = self._taken_over = self._overlap = 0
 
@@ -76,8 +85,9 @@ class Placement:
     def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
         """Positions as they are committed: each says where reading of its partition began."""
         return {
-            name: CommittedPosition(position, f"began={self._began[name]}" if name in self._began else "")
+            name: CommittedPosition(position, f"began={','.join(map(str, began))}" if began else "")
             for name, position in positions.items()
+            for began in [self._began.get(name, ())]
         }
 
     def meet(self, driver: Driver, topics: Iterable[str]) -> None:
@@ -110,10 +120,11 @@ class Placement:
                 return False
             self._ledger.begun(name, position)
         self._go(driver, name, position)
-        if own is not None and told is not None and own >= told.position:
+        if told is not None and (own is None or own < told.position):
+            self._began[name] = (*_began(told), position)[-MAX_OWNERS:]
+        elif told is not None:
             # Nobody has taken it further than we have: the stretch goes on that the last commit began.
-            began = _began(told)
-            self._began[name] = self._began[name] if began is None else began
+            self._began[name] = _began(told) or self._began[name]
         return True
 
     def mend(self, driver: Driver, error: PositionGoneError) -> None:
@@ -160,8 +171,7 @@ class Placement:
         if own is None or group is None:
             return own if group is None else group
         if group > own:
-            began = _began(told)
-            twice = 0 if began is None else max(own - began, 0)
+            twice = 0 if self._ledger.is_told(name) else _used_twice(own, _began(told))
             self._taken_over += group - own
             self._overlap += twice
             log.info(
@@ -210,5 +220,5 @@ class Placement:
         )
 
     def _go(self, driver: Driver, name: str, position: int) -> None:
-        self._began[name] = position
+        self._began[name] = (position,)
         driver.seek(name, position)

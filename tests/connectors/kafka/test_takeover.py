@@ -107,6 +107,28 @@ def test_the_overlap_is_counted_also_after_the_group_divided_its_partitions_anew
     assert killed.counts == SourceCounts(taken_over_records=50, overlap_records=30)
 
 
+def test_the_overlap_is_counted_also_after_the_successor_has_handed_the_partition_on(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    kafka_broker.create_topic("passed-on")
+    kafka_broker.produce("passed-on", [b"%d" % i for i in range(100)])
+    told = 30
+    for count in (told, 100 - told, 20, 10):  # the first one's store is ahead of what it told: it has used 50
+        source = kafka_source(kafka_broker.address, "passed-on", group="passed-on")
+        source.open({})
+        reader = Reader(source, absorb=False)
+        reader.until(count)
+        source.acknowledge({"passed-on-0": reader.offsets["passed-on-0"][0] + count})
+        source.close()
+        kafka_broker.produce("passed-on", [b"more"] * 20)
+    for used, twice in ((50, 20), (100, 0), (told, 0)):
+        back = kafka_source(kafka_broker.address, "passed-on", group="passed-on")
+        back.open({"passed-on-0": used})
+        Reader(back, absorb=False).until_up()
+        back.close()
+        assert back.counts == SourceCounts(taken_over_records=130 - used, overlap_records=twice)
+
+
 def test_a_read_says_that_another_member_used_what_lies_before_it(
     kafka_broker: KafkaBroker, kafka_source: Sources
 ) -> None:
