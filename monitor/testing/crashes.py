@@ -112,6 +112,9 @@ class _CrashingStore(Store):
         config: str | None = None,
     ) -> int:
         self._ahead = set(_STEPS.values()) if reports else set()
+        if reports:  # before the transaction: once it is committed, the file may have them at any moment
+            self._crash.written.clear()
+            self._crash.told.clear()
         newest = super().commit(changes, reports, written, config)
         if reports:
             self._crash.reached(CrashPoint.COMMITTED)
@@ -155,9 +158,6 @@ class _FileSinks(ListSinks):
 
     def reports(self, reports: Sequence[WindowReport]) -> None:
         super().reports(reports)
-        if self._crash is not None and reports:
-            self._crash.written.clear()
-            self._crash.told.clear()
         self._follower.wake()
         if self._crash is not None and reports and self._crash.point is CrashPoint.WRITTEN_NOT_TOLD:
             self._crash.written.wait(_WAIT_SECONDS)

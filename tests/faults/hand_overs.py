@@ -138,15 +138,19 @@ class Agents:
         Of the topic, which is made.
     driver : {"kafka-python", "confluent"}
     count : int
+    options : int
+        More of the Kafka client's.
     """
 
-    def __init__(self, folder: Path, broker: KafkaBroker, name: str, driver: Driver, count: int = 2) -> None:
+    def __init__(
+        self, folder: Path, broker: KafkaBroker, name: str, driver: Driver, count: int = 2, **options: int
+    ) -> None:
         broker.create_topic(name, PARTITIONS)
         self.names = NAMES[:count]
         self._broker = broker
         self.topic = Topic(broker.address, name, {f"{name}-{i}": [] for i in range(PARTITIONS)})
         self.folders = {each: folder / each for each in self.names}
-        self.config = self.topic.config("own", CHECKPOINT_SECONDS, driver, session_timeout_ms=2000)
+        self.config = self.topic.config("own", CHECKPOINT_SECONDS, driver, **options)
         del self.config["sources"][0]["options"]["group_instance_id"]  # a member that stops is to leave
         self.group = self.config["sources"][0]["group"]
         self.daemons: dict[str, DaemonProcess] = {}
@@ -170,7 +174,10 @@ class Agents:
 
     def launch(self, name: str) -> DaemonProcess:
         """Start a daemon."""
-        self.daemons[name] = daemon = DaemonProcess(self.folders[name], self.config)
+        # Members are given partitions in the order of their names: each comes back to those that it had.
+        [source] = self.config["sources"]
+        named = source | {"options": source["options"] | {"client_id": name}}
+        self.daemons[name] = daemon = DaemonProcess(self.folders[name], self.config | {"sources": [named]})
         return daemon
 
     def stop(self, name: str) -> None:
@@ -278,7 +285,7 @@ def kill_owners(
     AssertionError
         An answer is lost, or what is in two windows is not what was counted.
     """
-    with Agents(folder, broker, name, driver) as agents:
+    with Agents(folder, broker, name, driver, session_timeout_ms=4000) as agents:
         with pouring(agents.topic, seed):
             for each in agents.names:
                 agents.start(each)

@@ -65,6 +65,7 @@ def test_what_a_killed_daemon_held_is_used_once_by_another_of_its_group_that_is_
             daemon.until(lambda daemon=daemon: "Running" in daemon.log, "it runs")  # type: ignore[misc]
             time.sleep(random.Random(seed).uniform(0.5, 1.5))
     with DaemonProcess(folders["heir"], config) as daemon:
+        daemon.until(lambda: "Running" in daemon.log, "it runs, and a signal ends it in order")
         daemon.until(all_used, "all is used and acknowledged")
         assert daemon.end()[0] == 0
     with DaemonProcess(

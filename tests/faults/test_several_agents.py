@@ -36,7 +36,9 @@ def moving(agents: Agents, since: Counts) -> bool:
 def test_of_three_agents_one_is_killed_and_every_answer_is_in_one_window_or_counted(
     kafka_broker: KafkaBroker, kafka_driver: Driver, tmp_path: Path
 ) -> None:
-    with Agents(tmp_path, kafka_broker, "three-agents", kafka_driver, count=3) as agents:
+    with Agents(
+        tmp_path, kafka_broker, "three-agents", kafka_driver, count=3, session_timeout_ms=4000
+    ) as agents:
         for each in agents.names:
             agents.launch(each)
         for daemon in agents.daemons.values():

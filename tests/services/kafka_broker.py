@@ -321,8 +321,11 @@ class KafkaBroker:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             # A broker killed with -9 is let back in only when its old session has ended: 9 s by default.
-            "broker.session.timeout.ms": "2000",
+            # Much less, and on a busy machine one that lives is shut out.
+            "broker.session.timeout.ms": "5000",
             "broker.heartbeat.interval.ms": "500",
+            # The controller writes a record twice a second by default, to show that it lives.
+            "metadata.max.idle.interval.ms": "10000",
             # Tests shorten a member's session, so that a killed one is missed soon.
             "group.min.session.timeout.ms": "1000",
         }
