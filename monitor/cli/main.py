@@ -18,7 +18,7 @@ import typer
 
 from monitor import __version__
 from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
-from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices
+from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices, postpone_collector
 from monitor.export.rules.render import Format
 from monitor.export.rules.settings import RUNBOOKS, SELECTOR
 
@@ -328,6 +328,7 @@ def demo(
 
 def main() -> None:
     """Entry point: errors that a user can correct become a sentence and an exit code."""
+    postpone_collector()
     one_thread_for_matrices()
     one_heap()
     try:

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import scipy
 
 from monitor.base.records import Floats
 from monitor.base.registry import COMPARISON_ESTIMATORS, Classes
@@ -26,7 +25,7 @@ from monitor.stats.calibration import CALIBRATORS
 from monitor.stats.calibration.base import Calibration, confidence_of
 from monitor.stats.estimate.cbpe_sem import labelled_row_sd
 from monitor.stats.estimate.classification import CLASSIFICATION_METRICS
-from monitor.stats.estimate.poisson_binomial import trim
+from monitor.stats.estimate.poisson_binomial import TrimmedPmf, trimmed_pmf_many
 
 _CODE: Classes[Any] = Classes(COMPARISON_ESTIMATORS)
 
@@ -133,9 +132,10 @@ class ComparisonEstimators:
         if tag not in COMPARISON_ESTIMATORS or "accuracy" not in evaluation.estimates:
             return evaluation
         result = self._estimate(tag, "accuracy", evaluation)
-        row_sd, counts = dict(evaluation.row_sd), None
+        row_sd = dict(evaluation.row_sd)
+        counts: TrimmedPmf | None = None
         if isinstance(result, Estimate):
-            counts = trim(scipy.stats.binom.pmf(np.arange(result.n + 1), result.n, result.value))
+            [counts] = trimmed_pmf_many(np.full((1, result.n), result.value))
             if _CODE[tag].is_share:
                 row_sd["accuracy"] = math.sqrt(result.value * (1.0 - result.value))
         estimates = {**evaluation.estimates, "accuracy": result}

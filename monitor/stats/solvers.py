@@ -1,8 +1,12 @@
-"""Solvers of `scipy.optimize` that every start needs, without its import (a sixth of the start)."""
+"""What every start needs of `scipy.optimize`, `scipy.fft` and `scipy.signal`, without their import.
+
+The first took a sixth of the start, the last as long as all of it, when the first window needed it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,3 +105,42 @@ def _least_squares(a: Floats, b: Floats, free: NDArray[np.bool_]) -> Floats:
     x = np.zeros(len(free))
     x[free] = np.linalg.lstsq(a[:, free], b, rcond=None)[0]
     return x
+
+
+@lru_cache(maxsize=1024)
+def fast_length(least: int) -> int:
+    """The smallest product of powers of 2, 3 and 5 from `least` on: transforms of that length are fast.
+
+    That of `scipy.fft.next_fast_len(least, real=True)`.
+
+    Parameters
+    ----------
+    least : int
+        1 or more.
+    """
+    best = 1 << (least - 1).bit_length()
+    five = 1
+    while five < best:
+        odd = five
+        while odd < best:
+            best = min(best, odd << (-(-least // odd) - 1).bit_length())
+            odd *= 3
+        five *= 5
+    return best
+
+
+def convolve(a: Floats, b: Floats) -> Floats:
+    """The whole convolution of two vectors, by transforms, as `scipy.signal.fftconvolve`.
+
+    Parameters
+    ----------
+    a, b : (m,), (n,) float64
+
+    Returns
+    -------
+    (m + n - 1,) float64
+    """
+    length = len(a) + len(b) - 1
+    size = fast_length(length)
+    product: Floats = np.fft.irfft(np.fft.rfft(a, size) * np.fft.rfft(b, size), size)[:length]
+    return product

@@ -11,10 +11,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from monitor.base.records import Floats, Ints
+from monitor.stats.solvers import fast_length
 
 GROUP = 8  # polynomials multiplied before the transform: measured, 4 is slower and 16 no faster
 BLOCK = 1024  # rows of a long window in one transform: beyond it, another folding is faster
@@ -37,7 +37,7 @@ def _half_width(variance: float) -> int:
 
 def _roots(variance: float, n: int) -> int:
     """The number of roots of unity that determine the distribution of n trials with at most this variance."""
-    return int(scipy.fft.next_fast_len(min(2 * _half_width(variance) + 1, n + 1), real=True))
+    return fast_length(min(2 * _half_width(variance) + 1, n + 1))
 
 
 @lru_cache(maxsize=64)

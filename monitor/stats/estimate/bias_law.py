@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy
 
 from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf
+from monitor.stats.solvers import convolve
 
 FARTHEST = 3.2
 """Logits; at this bias a model with confidences of 90 % is right in 27 %."""
@@ -148,7 +148,7 @@ def biased(pmf: TrimmedPmf, confidence: Floats, law: BiasLaw, times: float = 1.0
     """
     shift = times * on_lattice(expected_shift(confidence, NODES))
     low, mass = _on_counts(shift, law.mass)
-    found = np.maximum(scipy.signal.fftconvolve(pmf.mass, mass), 0.0)
+    found = np.maximum(convolve(pmf.mass, mass), 0.0)
     counts = np.clip(np.arange(len(found)) + pmf.offset + low, 0, pmf.n)
     folded = np.bincount(counts - counts[0], found)
     return TrimmedPmf(int(counts[0]), folded / folded.sum(), pmf.n)

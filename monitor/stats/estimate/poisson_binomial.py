@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from monitor.base.records import Floats, Ints
 from monitor.stats.estimate._convolution import fold_many
+from monitor.stats.solvers import convolve
 
 NEGLIGIBLE = 1e-15
 """Mass that `trim` drops on each side: about the rounding errors of a whole window."""
@@ -90,8 +90,8 @@ class TrimmedPmf:
     def convolve(self, other: TrimmedPmf) -> TrimmedPmf:
         """The distribution of both windows' successes together, for independent windows."""
         direct = len(self.mass) * len(other.mass) <= _DIRECT
-        convolve = np.convolve if direct else scipy.signal.fftconvolve
-        return _trimmed(self.offset + other.offset, convolve(self.mass, other.mass), self.n + other.n)
+        by = np.convolve if direct else convolve
+        return _trimmed(self.offset + other.offset, by(self.mass, other.mass), self.n + other.n)
 
     def quantile(self, q: float) -> int:
         """The smallest of the kept counts whose CDF reaches q, 0 to 1."""

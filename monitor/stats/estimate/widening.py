@@ -10,6 +10,7 @@ import scipy
 
 from monitor.base.records import Floats
 from monitor.stats.estimate.poisson_binomial import TrimmedPmf, checked_level
+from monitor.stats.solvers import fast_length
 
 _DEVIATIONS = 8.0  # of the normal that are computed: beyond it 1e-15 is left
 
@@ -30,7 +31,7 @@ def widened(pmf: TrimmedPmf, variance: float) -> TrimmedPmf:
         return pmf
     reach = math.ceil(_DEVIATIONS * math.sqrt(variance)) + 1
     length = len(pmf.mass) + 2 * reach
-    size = scipy.fft.next_fast_len(length, real=True)
+    size = fast_length(length)
     padded = np.zeros(size)
     padded[reach : reach + len(pmf.mass)] = pmf.mass
     spectrum = np.fft.rfft(padded)

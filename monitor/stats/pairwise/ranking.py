@@ -80,7 +80,7 @@ def simultaneous_intervals(
     if method == "bonferroni":
         reach = float(scipy.special.ndtri(1 - out / (2 * len(center))))
     else:
-        reach = float(np.sqrt(scipy.stats.chi2.ppf(level, len(center))))
+        reach = float(np.sqrt(2 * scipy.special.gammaincinv(len(center) / 2, level)))
     half = reach * np.sqrt(np.maximum(np.diagonal(spread), 0.0))  # rounding may leave -1e-20 for no variance
     return np.stack([center - half, center + half], axis=1)
 
@@ -152,7 +152,7 @@ def simultaneous_ranks(
     if method != "chi_square":
         return rank_intervals(simultaneous_intervals(value, covariance, level, method))
     center, spread = _checked(value, covariance)
-    reach = float(np.sqrt(scipy.stats.chi2.ppf(checked_level(level), len(center))))
+    reach = float(np.sqrt(2 * scipy.special.gammaincinv(len(center) / 2, checked_level(level))))
     own = np.diagonal(spread)
     apart = np.maximum(own[:, None] + own[None, :] - 2 * spread, 0.0)  # rounding may leave -1e-20
     return _ranks(center[:, None] - center[None, :] > reach * np.sqrt(apart))

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import binom
 
 from monitor import ATC, DoCFeat, Estimate, Unknown, average_confidence, cbpe_sem, classification_details
+from monitor.stats.estimate._reference import binomial_estimate
 from tests.fidelity.simulated import ORIGINAL, SHIFTED, confidences, outcomes
 from tests.nearly import nearly
 
@@ -29,6 +30,17 @@ def test_the_reference_itself_is_estimated_exactly(estimator: type[ATC] | type[D
     assert found.n == N
     ends = binom.ppf([0.025, 0.975], N, correct.mean()) / N
     assert (found.lower, found.upper) == pytest.approx(tuple(ends))
+
+
+@pytest.mark.parametrize("n", [1, 2, 50, 500, 20_000])
+def test_the_quantiles_are_those_of_scipys_binomial(n: int) -> None:
+    for value in (0.0, 1e-9, 0.1, 0.5, 0.8317, 1.0 - 1e-9, 1.0):
+        for level in (0.5, 0.9, 0.95, 0.999):
+            found = binomial_estimate(value, n, level)
+            assert isinstance(found, Estimate)
+            low, high = binom.ppf([(1 - level) / 2, (1 + level) / 2], n, value) / n
+            ends = min(low, value), max(high, value)
+            assert (found.lower, found.upper) == pytest.approx(ends, rel=0, abs=1e-12)
 
 
 def test_doc_is_average_confidence_less_the_bias_of_the_reference() -> None:
