@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -58,11 +58,17 @@ NEEDS = {
 """Marker by marker, the fixtures that bring it: who uses one need not write the marker."""
 
 
+PROGRAMS = {*NEEDS, "process"} - {"shared_data"}
+"""Markers of tests that start programs or need services."""
+
 LONGEST = ("spark", "kafka", "prometheus", "browser", "process", "redis")
 """Markers, in the order in which the files that have them are tested; what has none comes last."""
 
 STARTERS = (subprocess, Authority, DaemonProcess, RefitWorker, command)
 """Who has one of these in a module starts programs; tests that do so in another way are marked `process`."""
+FIGURES = Path(__file__).with_name("fidelity")
+"""The tests of this folder are the short forms of its commands: simulations."""
+
 _running: pytest.Item | None = None
 
 
@@ -70,7 +76,7 @@ def _keep_unit_tests_alone(event: str, details: tuple[Any, ...]) -> None:
     if event not in ("subprocess.Popen", "os.fork", "os.posix_spawn") or _running is None:
         return
     asks_for_cores = event == "subprocess.Popen" and details[0] == "lscpu"  # scikit-learn, as it trains
-    if _running.get_closest_marker("unit") and not asks_for_cores:
+    if not _has_any(_running, PROGRAMS) and not asks_for_cores:
         pytest.fail(f"{_running.nodeid} starts a program: mark it with pytest.mark.process")
 
 
@@ -98,7 +104,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = vars(item.module) if isinstance(item, pytest.Function) else _of_doctest(item)
         if any(value is starter for value in names.values() for starter in STARTERS):
             item.add_marker("process")
-        if not any(item.get_closest_marker(marker) for marker in {*NEEDS, "process"} - {"shared_data"}):
+        if FIGURES in item.path.parents:
+            item.add_marker("simulation")
+        if not _has_any(item, {*PROGRAMS, "simulation"}):
             item.add_marker("unit")
         if _talks_to_processes(item):
             # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
@@ -113,6 +121,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place[item.path])
 
 
+def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
+    return any(item.get_closest_marker(marker) for marker in markers)
+
+
 def _of_doctest(item: pytest.Item) -> Mapping[str, object]:
     """The names that the examples of a docstring begin with: those of its module."""
     names: Mapping[str, object] = getattr(getattr(item, "dtest", None), "globs", {})
@@ -123,7 +135,7 @@ def _talks_to_processes(item: pytest.Item) -> bool:
     """Whether a test waits for other programs: its module takes something of tests.services."""
     module = getattr(item, "module", None)
     taken = (getattr(value, "__module__", None) or "" for value in vars(module).values()) if module else ()
-    return any(item.get_closest_marker(marker) for marker in NEEDS.keys() - {"shared_data"}) or any(
+    return _has_any(item, NEEDS.keys() - {"shared_data"}) or any(
         str(name).startswith("tests.services") for name in taken
     )
 

@@ -39,6 +39,7 @@ def in_control(seed: int, rows: int) -> list[Record]:
     ]
 
 
+@pytest.mark.simulation
 def test_a_budget_of_false_alarms_is_kept_over_models_groups_and_metrics(tmp_path: Path) -> None:
     """86,400 s / 30 s are 2,880 answers a day and model: 2 × 57.6 × 7 windows a week, groups and metrics
     twice each, 3,225.6 together; 64.512 a week leave each chart an ARL0 of 50.

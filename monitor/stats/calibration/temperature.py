@@ -80,7 +80,7 @@ class TemperatureCalibrator(Calibrator):
 
 
 def _fit_sharpness(rows: FitRows) -> float:
-    logs = log_scores(rows.scores)
+    logs = np.asfortranarray(log_scores(rows.scores))  # sums over few classes take a third of the time
     every = np.arange(len(logs))
     own = logs[every, rows.labels]
 

@@ -51,6 +51,7 @@ def test_a_window_closes_after_so_many_comparisons_and_says_how_the_models_stand
     assert view.standing == last.standing
 
 
+@pytest.mark.simulation
 def test_coefficients_lie_in_their_intervals_as_often_as_they_say() -> None:
     # 120 streams of 300 comparisons, half of them decided by humans, and a judge who favours model_a: three
     # binomial errors at 95 % are 6 points.

@@ -255,6 +255,7 @@ def trial(seed: int, unanswered: float) -> tuple[list[float], list[bool]]:
     return errors, held
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("unanswered", [0.0, 0.3])
 def test_through_the_engine_the_estimate_has_no_bias_and_its_interval_holds(unanswered: float) -> None:
     """150 trials of 60 draws out of 400, two models each; with 0.3 of the labels that never come.
@@ -268,6 +269,7 @@ def test_through_the_engine_the_estimate_has_no_bias_and_its_interval_holds(unan
     assert (np.array(held).mean(axis=0) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / TRIALS)).all()
 
 
+@pytest.mark.simulation
 def test_estimators_that_know_of_no_draws_are_right_by_the_probability_beside() -> None:
     """300 trials of 60 draws: the mean error may be four of its standard errors off."""
     errors, unweighted = [], []

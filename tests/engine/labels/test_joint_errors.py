@@ -51,6 +51,7 @@ def simulated(rng: np.random.Generator, shared: float, rows: int, labelled: int)
     return np.stack([1 - chance, chance], axis=2), np.where(np.arange(rows) < labelled, truth, -1)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     ("make", "trials", "labelled"),
     [

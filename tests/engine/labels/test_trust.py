@@ -82,6 +82,7 @@ def test_no_bet_gains_on_average_while_the_shift_is_excused(b, c):
             assert p * hit + (1 - p) * miss == pytest.approx(1)
 
 
+@pytest.mark.simulation
 def test_an_estimate_that_is_right_to_its_excused_edge_loses_trust_in_five_percent_of_lives_at_most():
     """400 lives of 3,000 labels; at a rate of exactly 5 % more than 29 have a chance of 1 %."""
     assert binom.sf(29, 400, 0.05) < 0.02

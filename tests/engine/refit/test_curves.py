@@ -80,6 +80,7 @@ def test_where_models_grow_overconfident_a_third_of_the_error_goes_and_more(clas
     assert new < 0.67 * old
 
 
+@pytest.mark.simulation
 def test_where_nothing_has_changed_little_is_lost_and_the_reference_often_stays() -> None:
     """8 streams: a correction by 300 labels alone would be off by 2.4 points (one standard error)."""
     gaps, kept = [], 0

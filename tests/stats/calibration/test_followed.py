@@ -54,6 +54,7 @@ def test_what_has_changed_is_found(shift: float, stretch: float) -> None:
     assert np.mean(new) < 0.67 * np.mean(old)
 
 
+@pytest.mark.simulation
 def test_without_change_the_reference_is_believed_more_and_more() -> None:
     """8 streams each: the mean chance of no change rises with the labels."""
     means = [np.mean([followed(*labels(n, seed=seed)).still for seed in range(8)]) for n in (0, 200, 2000)]

@@ -51,6 +51,7 @@ def window_errors(method: str, labels: int, drift: float) -> tuple[Floats, Float
     return before, after, weight
 
 
+@pytest.mark.simulation
 @every_method
 def test_after_drift_the_window_accuracy_is_nearer_and_the_reference_counts_for_little(method: str) -> None:
     """500 labels; accuracy fell by some six points. The mean error must fall by half at least."""
@@ -60,6 +61,7 @@ def test_after_drift_the_window_accuracy_is_nearer_and_the_reference_counts_for_
     assert np.median(weight) * REFERENCE <= 500
 
 
+@pytest.mark.simulation
 @every_method
 def test_without_drift_it_costs_little(method: str) -> None:
     """The labels' own share of right answers would be off by 1.5 points on average at 500. The refit is
@@ -70,6 +72,7 @@ def test_without_drift_it_costs_little(method: str) -> None:
     assert (weight * REFERENCE >= 500).mean() > 0.5
 
 
+@pytest.mark.simulation
 def test_more_labels_follow_more_closely() -> None:
     few, many = (window_errors("platt", n, drift=0.5)[1].mean() for n in (100, 2000))
     assert many < few / 2

@@ -99,6 +99,7 @@ def test_the_rates_of_the_rules_of_order_are_the_exact_ones() -> None:
     assert run_length(3, None) == pytest.approx(2 * (1 / math.cos(1) + math.tan(1)) - 4 + 2, rel=1e-9)
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("width", [2.4, 3.0])
 def test_all_of_nelsons_rules_alarm_a_little_less_often_than_stated(width: float) -> None:
     # 3,000 runs until their first alarm; stated is up to 5 % too many, beside four standard errors

@@ -151,6 +151,7 @@ def values_of_drawn_labels(width: int) -> dict[str, Floats]:
     return {metric: np.array([one[metric].mean() for one in each]) for metric in each[0]}
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("metric", CLASSIFICATION_METRICS)
 def test_value_and_interval_agree_with_drawn_labels(metric: str, width: int) -> None:
@@ -166,6 +167,7 @@ def test_value_and_interval_agree_with_drawn_labels(metric: str, width: int) -> 
     )
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("width", [2, 3])
 def test_row_sd_is_the_spread_of_the_estimate_over_windows(width: int) -> None:
     population, acted = rows(20_000, width, seed=9)

@@ -216,6 +216,7 @@ def test_the_drawn_curves_are_the_posterior_on_a_grid() -> None:
         assert found == pytest.approx(mean, abs=0.2 * spread + 1e-3)
 
 
+@pytest.mark.simulation
 def test_bayesian_calibration_covers_where_its_family_holds() -> None:
     """100 trials of 50 labels and 500 rows, curves from the prior; the truth is that of 20,000 other rows.
 

@@ -55,6 +55,7 @@ def half_width(found: PredictionPowered) -> float:
     return float(high - low) / 2
 
 
+@pytest.mark.simulation
 def test_the_interval_needs_the_square_root_that_equation_5_lacks() -> None:
     # A calibrated annotator, sure of four rows in five: V = 0.308². As printed, ±zV/√n of an error of √V/√n
     # covers 2Φ(z√V) − 1 = 0.454. 1,000 trials: three binomial errors are 2.1 points at 0.95, 4.7 at 0.44.
@@ -82,6 +83,7 @@ def shifted(seed: int) -> tuple[Floats, Floats, Floats, Floats]:
     return drawn[kept], rng.random(2000), 1 / density[kept], right.astype(float)
 
 
+@pytest.mark.simulation
 def test_weights_stand_on_both_terms_not_on_phi_alone_as_in_7() -> None:
     # The annotator says 0.3 + 0.6x: 0.6 of all rows, 0.514 of the labelled ones. That difference, 8.6 points,
     # is what (7) is off as printed. 400 trials: three binomial errors at 0.95 are 3.3 points.
@@ -184,6 +186,7 @@ def toy(seed: int, n: int, picked: bool = False) -> tuple[Floats, np.ndarray, np
     return scores, labels, truth, 1 / probability
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("picked", [False, True])
 @pytest.mark.parametrize("annotator", ["self", "mean"])
 def test_autoeval_holds_what_it_says_with_few_labels(annotator, picked: bool) -> None:
@@ -231,6 +234,7 @@ def test_where_the_annotating_model_did_not_answer_the_mean_of_the_others_does()
     assert isinstance(found[0], Estimate)
 
 
+@pytest.mark.simulation
 def test_few_labels_picked_where_the_annotator_is_unsure_hold_less_and_we_say_so() -> None:
     inside = 0
     for seed in range(400):
@@ -241,6 +245,7 @@ def test_few_labels_picked_where_the_annotator_is_unsure_hold_less_and_we_say_so
     assert 0.85 < inside / 400 < 0.93
 
 
+@pytest.mark.simulation
 def test_rectified_is_right_where_ssme_is_not() -> None:
     """Two copies of one model: SSME takes their agreement for evidence; the rectifier does not care."""
     inside = {"accuracy": 0, "auroc": 0}
