@@ -11,9 +11,20 @@ from monitor.base.source import (
     RawBlock,
     RawDamaged,
     RawMessages,
+    RawPosition,
     RawSkipped,
     RawTable,
     Source,
 )
 
-__all__ = ["EndOfSource", "Raw", "RawBlock", "RawDamaged", "RawMessages", "RawSkipped", "RawTable", "Source"]
+__all__ = [
+    "EndOfSource",
+    "Raw",
+    "RawBlock",
+    "RawDamaged",
+    "RawMessages",
+    "RawPosition",
+    "RawSkipped",
+    "RawTable",
+    "Source",
+]

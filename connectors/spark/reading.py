@@ -17,7 +17,16 @@ from connectors.spark.partitioning import Partition, StreamPartitioner
 from connectors.spark.splits import Split
 from monitor.base.errors import SourceError
 from monitor.base.records import Batch, Chunk
-from monitor.base.source import EndOfSource, Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
+from monitor.base.source import (
+    EndOfSource,
+    Raw,
+    RawBlock,
+    RawDamaged,
+    RawMessages,
+    RawPosition,
+    RawSkipped,
+    RawTable,
+)
 from monitor.config.layouts import layouts
 
 _BLOCKS_AT_ONCE = 4  # MiB of lines, or tables of 8,192 rows: of a thousand models each share has some rows
@@ -71,7 +80,7 @@ def _read(source: FileSource, split: Split) -> Iterator[list[Raw]]:
     try:
         while True:
             for raw in source.read(0.0):
-                assert not isinstance(raw, RawMessages)  # a file has lines or rows
+                assert not isinstance(raw, RawMessages | RawPosition)  # a file has lines or rows
                 if raw.start < split.start:
                     raise SourceError(f"{split.path}: it has become shorter while it was read; run it again")
                 cut, ended = _until(raw, split.stop)

@@ -39,17 +39,20 @@ class RawBlock:
     labels : bool
         Whether they were sent as labels: then one that says nothing of an answer is a label, whatever it
         lacks.
+    position : object, optional
+        Position after the last line; the byte behind it where left out.
     """
 
     data: bytes
     partition: str
     start: int
     labels: bool = False
+    position: Any = None
 
     @property
-    def after(self) -> int:
+    def after(self) -> Any:
         """Position after the last line."""
-        return self.start + len(self.data)
+        return self.start + len(self.data) if self.position is None else self.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +126,20 @@ class RawSkipped:
     partition : str
     start : int
         Byte offset of the line.
+    position : object, optional
+        Position after the line; the byte behind it where left out.
     """
 
     head: bytes
     size: int
     partition: str
     start: int
+    position: Any = None
 
     @property
-    def after(self) -> int:
+    def after(self) -> Any:
         """Position after the line."""
-        return self.start + self.size
+        return self.start + self.size if self.position is None else self.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,22 @@ class RawDamaged:
         return self.start
 
 
-Raw = RawBlock | RawMessages | RawTable | RawSkipped | RawDamaged
+@dataclass(frozen=True, slots=True)
+class RawPosition:
+    """A position alone, without a record.
+
+    Parameters
+    ----------
+    partition : str
+    after : object
+        Where reading goes on; None where the partition has ended, so that nobody keeps its position.
+    """
+
+    partition: str
+    after: Any
+
+
+Raw = RawBlock | RawMessages | RawTable | RawSkipped | RawDamaged | RawPosition
 
 
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
@@ -176,7 +197,8 @@ class SourceCounts:
     Parameters
     ----------
     gap_records : int
-        Deleted by the feed's retention before they were read.
+        Deleted by the feed's retention before they were read; for files 1 for each gap, as its length is not
+        known.
     taken_over_records : int
         Used by another member of the group, between our own position and where reading went on.
     overlap_records : int

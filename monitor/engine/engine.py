@@ -414,7 +414,10 @@ class Engine:
         return sum(join.outcomes.total() + join.waiting for join in joins) + self._labels_rejected.total()
 
     def _account(self, chunk: Chunk) -> None:
-        self._positions.setdefault(chunk.source, {}).update(chunk.positions)
+        held = self._positions.setdefault(chunk.source, {})
+        held.update(chunk.positions)
+        for ended in [name for name, after in chunk.positions.items() if after is None]:
+            del held[ended]
         self._received[chunk.source] += chunk.answers
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
         self._labels_received[chunk.source] += chunk.labels_received + along

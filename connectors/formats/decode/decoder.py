@@ -31,7 +31,7 @@ from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, TaskLayout
-from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawSkipped, RawTable
+from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
 
 
 class Decoder:
@@ -169,6 +169,8 @@ class Decoder:
             return _unread(raw, *too_large(raw.size, self.max_line_bytes))
         if isinstance(raw, RawDamaged):
             return _unread(raw, RejectReason.MALFORMED, f"$: {raw.why}")
+        if isinstance(raw, RawPosition):
+            return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [])
         return read_table(self._wire.table(raw) if isinstance(self._wire, MappedWire) else raw)
 
     def _hint_of(
