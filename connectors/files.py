@@ -7,23 +7,26 @@ the file is compressed, and a row number in a table.
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
+from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
 from connectors.formats.files.line_cutter import LineCutter
-from connectors.formats.files.readers import FileReader, Following, Piped, Plain, Table, open_pipe
+from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
 from connectors.formats.files.tables import read_csv, read_parquet
 from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import PIPE_NOT_LOOKED_AT
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
-from monitor.base.source import EndOfSource, Raw, RawBlock, RawDamaged, RawTable, Source
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawDamaged, RawTable, Source, SourceCounts
 
 _SAMPLE_SECONDS = 1.0
 _FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
@@ -57,6 +60,11 @@ def is_pipe(path: Path) -> bool:
     return path.is_fifo() or path.is_char_device()
 
 
+def is_pattern(path: str | Path) -> bool:
+    """Whether a path names files by a pattern; a file that has such a name is only itself."""
+    return glob.has_magic(str(path)) and not os.path.lexists(path)
+
+
 def _first(raws: Iterable[Raw], left: int) -> Iterator[Raw]:
     """The first records of what was read."""
     for raw in raws:
@@ -75,17 +83,20 @@ def _first(raws: Iterable[Raw], left: int) -> Iterator[Raw]:
             yield raw
 
 
-class FileSource(Source[int]):
-    """A file of records.
+class FileSource(Source[Any]):
+    """A file of records, or with `follow` all files of a pattern, each a partition.
 
-    With `follow` the source goes on as a plain NDJSON file grows, and through both ways of rotating it.
-    Renamed and created anew: the old file is read to its end before the new one is begun. Copied and
-    truncated: it is begun again once it is shorter than what was read. A last line is left until its
-    newline comes. Without `follow` it is taken as it is, and then there is nothing more.
+    With `follow` the source goes on as a plain NDJSON file grows, and through both ways of rotating it,
+    renaming and copying, also where the agent was down or busy meanwhile. Its position keeps what the
+    file is known by: device and inode, and digests of the first KiB and of the last bytes before the
+    position. At the start, and at each look, the place is found again in the file or in a rotated file
+    beside it (``p.log.1``, ``p.log-20260131``, ``p-20260131.log``, each with ``.gz``). That is read to its
+    end, then the rotated ones after it in the order of their last change, then the new file. What cannot be
+    found counts in `counts.gap_records`, 1 for each gap, as its length is not known. A last line is left
+    until its newline comes. Without `follow` a file is taken as it is, and then there is nothing more.
 
-    A file that was rotated while nobody was reading is taken for a new one if it is shorter than the
-    position, or if no line ends there. Its predecessor's unread end is then not looked for; and a file
-    cut and grown past the position between two reads cannot be told from one that only grew.
+    Of a pattern, new files are taken up within a second; one that has gone for `late_seconds` is let go,
+    with its position. Names of rotated files are none of their own if the file that they were is known.
 
     A named pipe is read as plain NDJSON, from whoever writes first until the last writer has closed it.
     What went through it cannot be read again: positions mean nothing there.
@@ -93,7 +104,7 @@ class FileSource(Source[int]):
     Parameters
     ----------
     path : str or Path
-        It is also the partition.
+        It is also the partition. With `follow` a pattern as the shell's may stand for several files.
     follow : bool, default False
     name : str, optional
         The file's name if absent.
@@ -105,6 +116,8 @@ class FileSource(Source[int]):
     missing_seconds : float, default 3.0
         A followed file that has been away for so long, without a new one under its name, is an error of
         `read`, again and again until it is there; what is still added to the old one is read all the same.
+    late_seconds : float, default 300.0
+        A file that was left is looked at for so long: its writer may not have noticed.
     mapped : collection of str
         The columns of a table that a mapping reads; those under our names where empty.
 
@@ -132,6 +145,11 @@ class FileSource(Source[int]):
         path = Path(settings.path)
         if is_pipe(path):
             return PIPE_NOT_LOOKED_AT
+        several = matching(str(path), _FOLLOWED_NOT) if settings.follow and is_pattern(path) else []
+        if several:
+            files = [settings.model_copy(update={"path": each}) for each in several[:records]]
+            found = [cls.sample(each, max(1, records // len(files))) for each in files]
+            return [raw for raws in found if isinstance(raws, list) for raw in raws]
         if settings.follow and why_not_a_file(path):
             return "not there yet; it is waited for"
         file = cls(path, mapped=columns_of(wire_of(settings)))
@@ -154,6 +172,7 @@ class FileSource(Source[int]):
         max_line_bytes: int = MAX_LINE_BYTES,
         settle_seconds: float = 1.0,
         missing_seconds: float = 3.0,
+        late_seconds: float = LATE_SECONDS,
         mapped: Collection[str] = (),
     ) -> None:
         self.path = Path(path)
@@ -163,12 +182,14 @@ class FileSource(Source[int]):
         self.max_line_bytes = max_line_bytes
         self.settle_seconds = settle_seconds
         self.missing_seconds = missing_seconds
+        self.late_seconds = late_seconds
         self.mapped = mapped
         self._reader: FileReader | None = None
         self._damage: DamagedFileError | None = None
+        self._gaps = 0
 
-    def open(self, positions: Mapping[str, int]) -> None:
-        """Get ready to read from the position of this file, or from its start.
+    def open(self, positions: Mapping[str, Any]) -> None:
+        """Get ready to read from the position of each file, or from its start.
 
         Raises
         ------
@@ -178,13 +199,12 @@ class FileSource(Source[int]):
             The format needs an optional package.
         """
         self._damage = None
-        start = positions.get(self.partition, 0)
         kind = self.path.suffix.lower()
         if self.follow and kind in _FOLLOWED_NOT:
             raise SourceError(f"{self.path}: only plain NDJSON can be followed; leave follow out")
         self._check_place(kind)
         try:
-            self._reader = self._reader_of(kind, start)
+            self._reader = self._followed(positions) if self.follow else self._reader_of(kind, positions)
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
 
@@ -193,6 +213,10 @@ class FileSource(Source[int]):
         absent = not os.path.exists(self.path)  # which never raises, unlike the method
         if problem and absent and self.follow:
             return
+        if problem and is_pattern(self.path):
+            raise SourceError(
+                f"{self.path}: a pattern stands for files only where they are followed; set follow"
+            )
         if problem:
             raise SourceError(f"{problem}, or set follow to wait for it" if absent else problem)
         if is_pipe(self.path) and self.follow:
@@ -205,9 +229,23 @@ class FileSource(Source[int]):
     def _cutter(self, start: int) -> LineCutter:
         return LineCutter(self.partition, start, self.max_line_bytes)
 
-    def _reader_of(self, kind: str, start: int) -> FileReader:
-        if self.follow:
-            return Following(self.path, self._cutter, start, self.settle_seconds, self.missing_seconds)
+    def _followed(self, positions: Mapping[str, Any]) -> Following | FollowingPattern:
+        def following(path: Path, position: Any) -> Following:
+            partition = str(path)
+            seconds = self.settle_seconds, self.missing_seconds, self.late_seconds
+            cutter = partial(LineCutter, partition, max_line_bytes=self.max_line_bytes)
+            return Following(path, partition, cutter, position, *seconds)
+
+        if is_pattern(self.path):
+            return FollowingPattern(self.path, following, positions, self.missing_seconds, _FOLLOWED_NOT)
+        one = following(self.path, positions.get(self.partition))
+        one.begin()
+        return one
+
+    def _reader_of(self, kind: str, positions: Mapping[str, Any]) -> FileReader:
+        start = positions.get(self.partition, 0)
+        if isinstance(start, Mapping):  # it was followed before
+            start = start["at"]
         if is_pipe(self.path):
             return Piped(open_pipe(self.path), self._cutter(0))
         inner = Path(self.path.stem).suffix.lower() if kind in DECOMPRESSORS else kind
@@ -255,6 +293,14 @@ class FileSource(Source[int]):
         """Whether there is a file open. May be asked from any thread."""
         reader = self._reader
         return reader is not None and reader.up
+
+    @property
+    def counts(self) -> SourceCounts | None:
+        """The gaps of followed files; None where the file is not followed."""
+        reader = self._reader
+        if isinstance(reader, Following | FollowingPattern):
+            self._gaps = reader.gaps
+        return SourceCounts(gap_records=self._gaps) if self.follow else None
 
     @property
     def lag(self) -> int | None:

@@ -52,6 +52,8 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
   ([calibration.md](calibration.md)). [ssme.md](ssme.md) explains the metrics of refits.
 * **Redis**: `source_gap` counts entries that were trimmed before the agent read them, `source_overlap`
   entries that the agent claimed from a dead consumer.
+* **Followed files**: `source_gap` counts gaps, of a length that nobody knows: text that was neither in the
+  file nor in a rotated file beside it ([files.md](files.md)).
 * **Kafka**: `source_gap` counts messages that retention deleted before the agent read them.
   `source_taken_over` counts messages between the agent's position and the group's, which another member
   read. `source_overlap` results from a kill -9, because positions are committed every second.

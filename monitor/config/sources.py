@@ -41,9 +41,15 @@ class FileSourceConfig(SourceSection):
     files = ("path",)
 
     kind: Literal["file"] = Field(description="A file.")
-    path: str = Field(min_length=1, description="NDJSON (plain, .gz, .zst), CSV or Parquet.")
+    path: str = Field(
+        min_length=1,
+        description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern such as data.*.log "
+        "may stand for several files.",
+    )
     follow: bool = Field(
-        default=False, description="Wait for more records at the end, also after the file is rotated."
+        default=False,
+        description="Wait for more records at the end, and go on through rotation, also if it happens while "
+        "the agent is down.",
     )
     name: str | None = Field(
         default=None,

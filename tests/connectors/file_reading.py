@@ -9,7 +9,7 @@ import zstandard
 
 from connectors.files import FileSource
 from monitor.base.records import TaskLayout
-from monitor.base.source import EndOfSource, Raw, RawBlock
+from monitor.base.source import EndOfSource, Raw, RawBlock, RawPosition
 
 LAYOUT = TaskLayout("toxicity", ("ok", "toxic"))
 
@@ -46,8 +46,9 @@ def drain(source: FileSource, found: list[Raw]) -> None:
 
 
 def text(raws: list[Raw]) -> bytes:
-    assert all(isinstance(raw, RawBlock) for raw in raws), raws
-    return b"".join(raw.data for raw in raws)
+    """The lines of blocks; positions alone hold none."""
+    assert all(isinstance(raw, RawBlock | RawPosition) for raw in raws), raws
+    return b"".join(raw.data for raw in raws if isinstance(raw, RawBlock))
 
 
 def compressed(kind: str, data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Protocol
 
@@ -41,13 +42,15 @@ def wire_for(config: Config, name: str) -> Wire:
     ----------
     config : Config
     name : str
-        The file, or the partition that it is: a file of the configuration by its path or its name, a topic
+        The file, or the partition that it is: a file of the configuration by its path or its name, or by
+        its pattern, a topic
         or one of its partitions. Any other is read as the sources are, where they are all read alike, and
         else under our names.
     """
     for source in config.sources:
         topic = name.rpartition("-")[0]  # of a partition, topic-3
-        if {name, PurePath(name).name, topic} & set(source.origins):
+        known = {name, PurePath(name).name, topic}
+        if any(fnmatchcase(each, origin) or each == origin for each in known for origin in source.origins):
             return wire_of(source)
     kinds = [source.mapping for source in config.sources]
     return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else PLAIN

@@ -307,7 +307,7 @@ FAMILIES: dict[str, MetricFamily] = {
     ),
     "source_gap_records": MetricFamily(
         "counter",
-        "Records that the source's retention deleted before they were read.",
+        "Records deleted in the source before they were read; for followed files gaps, not records.",
         "records",
         per_series=False,
         value="counts.gap_records",
