@@ -211,6 +211,15 @@ CASES = [
         *(60, 11, 3, 22, 15, 22),
     ),
     Case(
+        "BlindsightRecordsLost",
+        "warning",
+        {"source": "answers"},
+        "Source answers: 4 within an hour. A followed file counts 1 for each gap, of unknown length. The log "
+        "says where.",
+        {f"blindsight_source_gap_records_total{{{FEED}}}": counter(0, 1)},
+        *(60, 4, 0, 90, 20, 90),
+    ),
+    Case(
         "BlindsightRefitFailing",
         "warning",
         {"task": "toxicity"},
