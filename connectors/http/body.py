@@ -43,8 +43,8 @@ class Unpacker:
     def __init__(self, gzipped: bool, most_bytes: int) -> None:
         self._most = most_bytes
         self._gzip = zlib.decompressobj(_GZIP) if gzipped else None
-        self._parts: list[bytes] = []
-        self._taken = self._held = 0
+        self._body = bytearray()  # a list of tiny parts would take many times as much
+        self._taken = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next part.
@@ -66,7 +66,7 @@ class Unpacker:
                 if self._gzip.eof:  # gzip allows members one after another
                     self._gzip = zlib.decompressobj(_GZIP)
                 # One byte more than there is room for: so a bomb is seen without being unpacked.
-                self._hold(self._gzip.decompress(data, self._most - self._held + 1))
+                self._hold(self._gzip.decompress(data, self._most - len(self._body) + 1))
                 data = self._gzip.unconsumed_tail or self._gzip.unused_data
         except zlib.error as error:
             raise BadBodyError(f"the body is not gzip: {error}") from error
@@ -74,7 +74,7 @@ class Unpacker:
     @property
     def size(self) -> int:
         """Bytes held, unpacked."""
-        return self._held
+        return len(self._body)
 
     def finish(self) -> bytes:
         """The whole body, unpacked.
@@ -86,14 +86,12 @@ class Unpacker:
         """
         if self._gzip is not None and not self._gzip.eof:
             raise BadBodyError("the gzip body is incomplete: its end is missing")
-        return b"".join(self._parts)
+        return bytes(self._body)
 
     def _hold(self, data: bytes) -> None:
-        self._held += len(data)
-        if self._held > self._most:
+        if len(self._body) + len(data) > self._most:
             raise TooLargeError(f"more than {self._most} bytes once unpacked")
-        if data:
-            self._parts.append(data)
+        self._body += data
 
 
 def lines_of(body: bytes) -> list[bytes]:

@@ -4,10 +4,14 @@ The source runs in a process of its own, with a thread that reads its spool and 
 the agent does. Clients post 100 rows at a time over connections that stay open, at a set rate (open loop:
 a post's latency counts from when it was due, so that a stall is not hidden by the posts it kept back).
 The last round goes as fast as the same clients can.
+
+``python -m tests.bench.bench_http chunks``: one client posts 20 times a second, alone, and then while others
+send bodies whose chunks hold a byte each, as fast as they are taken, over and over.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -100,6 +104,18 @@ def client(port: int, number: int, every: float, start: float, end: float, times
             due = due + every if every else time.perf_counter()
 
 
+def now_and_then(port: int, seconds: float) -> str:
+    """A post, and the next 50 ms after its answer; a latency counts from the sending."""
+    times, end = Times(), time.perf_counter() + seconds
+    with connect(port) as connection:
+        while time.perf_counter() < end:
+            began = time.perf_counter()
+            times.refused += not post(connection, body(len(times.latencies)))
+            times.latencies.append(time.perf_counter() - began)
+            time.sleep(0.05)
+    return times.line(seconds)
+
+
 def disk(folder: str, seconds: float) -> str:
     """What the disk alone takes: as many appends of a post's bytes, each synced, at the same pace."""
     times, content = Times(), body(0)
@@ -177,5 +193,41 @@ def table(
         yield f"  as fast as it goes:   {load(port, 0.0, seconds / 3)}"
 
 
+@contextmanager
+def tiny_chunks(port: int, connections: int) -> Iterator[None]:
+    """So many connections send bodies in chunks of one byte until this is left; none of them ends."""
+    head = b"POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    ended = threading.Event()
+
+    def send() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError), connect(port) as connection:
+                connection.settimeout(1.0)
+                connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
+                while not ended.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        connection.sendall(b"1\r\n \r\n" * 10_000)
+
+    threads = [threading.Thread(target=send) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def chunks(seconds: float = 20.0, connections: int = 16) -> Iterator[str]:
+    """What others notice of bodies in chunks of one byte."""
+    with tempfile.TemporaryDirectory() as spool, served(spool) as port:
+        yield f"A client that posts {ROWS} rows 20 times a second:"
+        yield f"  alone:                                    {now_and_then(port, seconds / 2)}"
+        with tiny_chunks(port, connections):
+            time.sleep(1.0)
+            yield f"  beside {connections:3} bodies in chunks of one byte: {now_and_then(port, seconds)}"
+
+
 if __name__ == "__main__":
-    run(table, keep=False)
+    run({"posts": table, "chunks": chunks}, keep=False)

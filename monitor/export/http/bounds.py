@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +41,8 @@ class Bounds:
     unsent_bytes: int = 32 << 20
 
 
+_TURN_SECONDS = 0.001  # also threads go on: to one that wants Python meanwhile it is given after 5 ms
+
 SCRAPES = Bounds()
 """Of scrapes and pages, which are over in milliseconds."""
 
@@ -73,7 +76,17 @@ class OpenConnections:
         self._bounds = bounds
         self._waiting: dict[HeldConnection, None] = {}
         self._working: dict[HeldConnection, None] = {}
+        self._turns = asyncio.Lock()
         self.answered = self.cut = 0
+
+    def begin(self) -> None:
+        """A server starts, in a loop of its own."""
+        self._turns = asyncio.Lock()
+
+    async def turn(self) -> None:
+        """Let others go on. Of those who ask for it one goes on at a time, so that many are as one."""
+        async with self._turns:
+            await asyncio.sleep(_TURN_SECONDS)
 
     @property
     def view(self) -> SinkView:

@@ -109,6 +109,7 @@ class HttpServer:
         bound.setblocking(False)
         self._port = bound.getsockname()[1]
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        self._held.begin()
         self._thread = threading.Thread(
             target=self._run, args=(self._loop, bound), name=self._name, daemon=True
         )

@@ -66,6 +66,43 @@ def test_slow_heads_and_slow_bodies_keep_nobody_out(tmp_path: Path, monkeypatch:
         assert len(posted.taken()) == 20
 
 
+def longest_turn(posted: Posted, ended: threading.Event) -> list[float]:
+    """Has the server note the most processor time that its loop takes to go round once."""
+    loop = posted.source._server._loop  # type: ignore[union-attr]
+    assert loop is not None
+    found = [0.0, time.thread_time()]
+
+    def note() -> None:
+        now = time.thread_time()
+        found[:] = [max(found[0], now - found[1]), now]
+        if not ended.is_set():
+            loop.call_soon(note)
+
+    def begin() -> None:
+        found[1] = time.thread_time()  # of the loop's thread
+        note()
+
+    loop.call_soon_threadsafe(begin)
+    return found
+
+
+def test_bodies_in_tiny_chunks_keep_nobody_waiting(tmp_path: Path) -> None:
+    """Each took 20 ms at a time, and all of them one after another, before anybody else was served."""
+    with posting(tmp_path / "spool", read_seconds=600.0) as posted, ExitStack() as stack:
+        sending = [stack.enter_context(posted.connect()) for _ in range(16)]
+        for each in sending:
+            each.sendall(head(transfer_encoding="chunked", connection="close"))
+        ended = threading.Event()
+        longest = longest_turn(posted, ended)
+        data = json.dumps(row(1)).encode() + b" " * 2500
+        for each in sending:
+            each.sendall(b"".join(b"1\r\n%c\r\n" % byte for byte in data) + b"0\r\n\r\n")
+        assert [status_of(rest_of(each)) for each in sending] == [202] * 16
+        ended.set()
+        assert longest[0] < 0.015, "the processor time of one turn, in which nobody else is served"
+        assert len(posted.taken()) == 16
+
+
 def test_an_answer_that_nobody_takes_is_cut(tmp_path: Path) -> None:
     bad = head(content_length="201") + b"[" + b"1," * 99 + b"1]"
     with posting(tmp_path / "spool", read_seconds=0.3) as posted, posted.connect() as hanging:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -60,7 +61,18 @@ def test_a_bomb_is_not_unpacked() -> None:
     unpacker = Unpacker(True, 100_000)
     with pytest.raises(TooLargeError, match="more than 100000 bytes once unpacked"):
         unpacker.feed(bomb)
-    assert unpacker._held <= 100_001
+    assert unpacker.size <= 100_000
+
+
+def test_tiny_parts_take_no_more_than_their_bytes() -> None:
+    unpacker = Unpacker(gzipped=False, most_bytes=200_000)
+    tracemalloc.start()
+    for i in range(100_000):
+        unpacker.feed(b"%02d" % (i % 100))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(unpacker.finish()) == 200_000
+    assert most < 1_000_000, "a list of the parts took 4 MB"
 
 
 @pytest.mark.parametrize(
