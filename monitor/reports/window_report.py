@@ -337,6 +337,19 @@ class WindowLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             untrusted=() if report.trust is None else (TrustLine.of("accuracy", report.trust),),
         )
 
+    @property
+    def series(self) -> tuple[str, str, str]:
+        """Task, model and group."""
+        return self.task, self.model, self.group
+
+    def stretches(self, partition: str) -> list[tuple[int, int]]:
+        """The first and last position of each stretch of a partition that the window used.
+
+        More than one where another member of a consumer group read what lies between.
+        """
+        ends = self.positions[partition]
+        return list(zip(ends[::2], ends[1::2], strict=True))
+
     def read(self) -> WindowReport:
         """The report, as far as the line holds it."""
         return WindowReport(

@@ -12,7 +12,7 @@ import msgspec
 
 from monitor.base.codec import unpack
 from monitor.base.errors import StoreError
-from monitor.reports.window_report import CalibrationLine, WrittenEstimate
+from monitor.reports.window_report import WindowLine
 from monitor.store.schema import APPLICATION_ID, VERSION
 from monitor.store.store import FILE, explained
 
@@ -20,35 +20,7 @@ _BUSY_SECONDS = 10.0
 _TOGETHER = 1000  # lines, of a kilobyte or so each
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A reported window, as far as it can be recomputed; see SPEC section 7 for the whole line."""
-
-    task: str
-    model: str
-    group: str
-    window: int
-    size: int
-    start_time: str
-    end_time: str
-    calibration: CalibrationLine
-    estimates: tuple[WrittenEstimate, ...]
-    positions: dict[str, tuple[int, ...]]
-
-    @property
-    def series(self) -> tuple[str, str, str]:
-        """Task, model and group."""
-        return self.task, self.model, self.group
-
-    def stretches(self, partition: str) -> list[tuple[int, int]]:
-        """The first and last position of each stretch of a partition that the window used.
-
-        More than one where another member of a consumer group read what lies between.
-        """
-        ends = self.positions[partition]
-        return list(zip(ends[::2], ends[1::2], strict=True))
-
-
-_decode = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(WindowLine).decode
 
 
 class StoreHistory:
@@ -84,7 +56,7 @@ class StoreHistory:
                 "that wrote it"
             )
 
-    def windows(self) -> Iterator[Line]:
+    def windows(self) -> Iterator[WindowLine]:
         """Every window of a model in the order in which they closed, each as its highest revision says.
 
         Those of arenas, which are of no model, are left out.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from monitor.base.records import Ints
-from monitor.store.history import Line
+from monitor.reports.window_report import WindowLine
 
 Series = tuple[str, str, str]
 
@@ -37,11 +37,11 @@ class Ranges:
 
     Parameters
     ----------
-    lines : iterable of Line
+    lines : iterable of WindowLine
         In the order of closing.
     """
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[WindowLine]) -> None:
         self._tracks: dict[Series, dict[str, _Track]] = {}
         self._newest: dict[Series, int] = {}
         self._oldest: dict[Series, int] = {}
@@ -58,7 +58,7 @@ class Ranges:
             for partition, t in tracks.items()
         }
 
-    def _note(self, line: Line, partition: str, track: _Track) -> None:
+    def _note(self, line: WindowLine, partition: str, track: _Track) -> None:
         for first, last in line.stretches(partition):
             if track.last and first < track.last[-1]:
                 self.overlapping |= {(line.series, line.window), (line.series, track.window[-1])}

@@ -19,14 +19,13 @@ from monitor.config.root import Task
 from monitor.engine.evaluate import EstimationRequest, Evaluation, calibrate, evaluate
 from monitor.engine.series import SeriesSettings
 from monitor.reports.views import MetricEstimate
-from monitor.reports.window_report import WrittenEstimate, rfc3339, rounded
+from monitor.reports.window_report import WindowLine, WrittenEstimate, rfc3339, rounded
 from monitor.reports.window_view import PREDICTIVE
 from monitor.stats.calibration import calibration_from_snapshot
 from monitor.stats.calibration.base import Calibration
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.count_ratio import MOSTLY_UNDEFINED
 from monitor.stats.estimate.predictive import Predictive
-from monitor.store.history import Line
 
 _BY_LABELS = ("labels", "lower", "upper")
 """Fields of an estimate that do not follow from a window's rows alone where it has the first of them."""
@@ -63,7 +62,7 @@ class Calibrations:
         self._saved = saved
         self._built: dict[tuple[str, str, str], Calibration] = {}
 
-    def why_not(self, line: Line) -> str:
+    def why_not(self, line: WindowLine) -> str:
         """Why a window's calibration is not there; ``""`` where it is."""
         wanted = line.calibration.version
         if not wanted and not _predictive(line):
@@ -77,7 +76,7 @@ class Calibrations:
             return "what its predictive intervals rest on is no longer in the store"
         return ""
 
-    def of(self, line: Line, task: Task) -> Calibration:
+    def of(self, line: WindowLine, task: Task) -> Calibration:
         """The calibration that a window names."""
         if not line.calibration.version:
             return Uncalibrated(max(len(task.classes), 1))
@@ -85,18 +84,18 @@ class Calibrations:
             self._built[line.series] = calibration_from_snapshot(self._saved[line.series]["fit"])
         return self._built[line.series]
 
-    def predictive(self, line: Line) -> Predictive | None:
+    def predictive(self, line: WindowLine) -> Predictive | None:
         """What widens the intervals of a window; None where they are exact."""
         saved = self._saved.get(line.series, {}).get("predictive")
         return restored(saved, Predictive) if saved and _predictive(line) else None
 
 
-def _predictive(line: Line) -> bool:
+def _predictive(line: WindowLine) -> bool:
     return line.calibration.interval == PREDICTIVE
 
 
 def compared(
-    line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None = None
+    line: WindowLine, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None = None
 ) -> list[tuple[str, str, str]]:
     """The fields that differ: name, as reported, as recomputed.
 
@@ -104,7 +103,7 @@ def compared(
 
     Parameters
     ----------
-    line : Line
+    line : WindowLine
     task : Task
     rows : Rows
         Those that the positions name, first uses only.
@@ -128,7 +127,7 @@ def informed(reported: WrittenEstimate) -> bool:
     return reported.labels > 0
 
 
-def _times(line: Line, rows: Rows) -> list[tuple[str, str, str]]:
+def _times(line: WindowLine, rows: Rows) -> list[tuple[str, str, str]]:
     if not len(rows) or np.isnan(rows.time).any():
         return []
     ends = [
@@ -138,7 +137,7 @@ def _times(line: Line, rows: Rows) -> list[tuple[str, str, str]]:
     return [(name, reported, again) for name, reported, again in ends if reported != again]
 
 
-def _positions(line: Line, rows: Rows) -> list[tuple[str, str, str]]:
+def _positions(line: WindowLine, rows: Rows) -> list[tuple[str, str, str]]:
     found = []
     for partition, ends in line.positions.items():
         own = rows.position[rows.partition == partition]
@@ -162,7 +161,12 @@ class _Recomputed:
     """The label-free estimates of the metrics that a line has, computed again."""
 
     def __init__(
-        self, line: Line, task: Task, rows: Rows, calibration: Calibration, predictive: Predictive | None
+        self,
+        line: WindowLine,
+        task: Task,
+        rows: Rows,
+        calibration: Calibration,
+        predictive: Predictive | None,
     ) -> None:
         reported = [each for each in line.estimates if each.estimator == AVERAGE_CONFIDENCE]
         level = next((each.level for each in reported if each.unknown is None), task.level)

@@ -16,7 +16,8 @@ from monitor.cli.verify.ranges import BEFORE, Ranges, Series
 from monitor.cli.verify.recompute import Calibrations, compared, informed
 from monitor.cli.verify.rows import FirstUses, Rows, split
 from monitor.config.root import Task
-from monitor.store.history import Line, StoreHistory
+from monitor.reports.window_report import WindowLine
+from monitor.store.history import StoreHistory
 
 _SHOWN = 10
 
@@ -142,7 +143,7 @@ class Verifier:
             self.findings.not_checkable[OF_ARENAS] = arenas
         return self.findings
 
-    def _check(self, line: Line) -> None:
+    def _check(self, line: WindowLine) -> None:
         found, place = self.findings, (line.series, line.window)
         missing = ""
         for partition in line.positions:
@@ -166,7 +167,7 @@ class Verifier:
         else:
             self._compare(line, task, rows)
 
-    def _why_not(self, line: Line, task: Task | None, place: tuple[Series, int], rows: Rows) -> str:
+    def _why_not(self, line: WindowLine, task: Task | None, place: tuple[Series, int], rows: Rows) -> str:
         if task is None:
             return f"task {line.task} is not in the configuration"
         if place in self._ranges.overlapping:
@@ -177,12 +178,12 @@ class Verifier:
             return "ids among its rows may have been used before, in rows that are missing"
         return self._calibrations.why_not(line)
 
-    def _sharing(self, line: Line) -> list[int]:
+    def _sharing(self, line: WindowLine) -> list[int]:
         """The windows that begin in the middle of a message in which this one was full."""
         shared = [self._ranges.shared(line.series, line.window, name) for name in line.positions]
         return [each[1] for each in shared if each is not None]
 
-    def _compare(self, line: Line, task: Task, rows: Rows) -> None:
+    def _compare(self, line: WindowLine, task: Task, rows: Rows) -> None:
         found = self.findings
         calibration = self._calibrations.of(line, task)
         predictive = self._calibrations.predictive(line)
@@ -202,7 +203,7 @@ class Verifier:
             if len(found.first) < _SHOWN:
                 found.first.append(Difference(line.series, line.window, name, reported, recomputed))
 
-    def _take(self, line: Line) -> Rows:
+    def _take(self, line: WindowLine) -> Rows:
         """The rows of a window: first uses, and of a message that two windows share as many as fit."""
         place = (line.series, line.window)
         width = self._width(line.task)
@@ -222,7 +223,7 @@ class Verifier:
                     self._carried[line.series, shared[1]] = rest
         return rows
 
-    def _readings(self, line: Line, rows: Rows) -> list[Rows]:
+    def _readings(self, line: WindowLine, rows: Rows) -> list[Rows]:
         """The rows that the window may have held.
 
         The newest window of a series may have been full in the middle of a message whose other records are

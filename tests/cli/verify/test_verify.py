@@ -23,10 +23,9 @@ from monitor.cli.verify.recompute import compared
 from monitor.cli.verify.rows import Rows
 from monitor.cli.verifying import told
 from monitor.config.root import Task
-from monitor.reports.window_report import CalibrationLine, WrittenEstimate, rfc3339, rounded
+from monitor.reports.window_report import CalibrationLine, WindowLine, WrittenEstimate, rfc3339, rounded
 from monitor.stats.calibration.none import Uncalibrated
 from monitor.stats.estimate.poisson_binomial import RESOLUTION
-from monitor.store.history import Line
 from tests.daemon import DaemonProcess, command_here, configuration, ndjson, read_windows
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import CLASSES, Record, answers
@@ -258,8 +257,9 @@ def window_of(scores: Floats, estimate: dict[str, Any], level: float) -> list[tu
     """What differs in a window of these scores, one estimate of which was reported so."""
     n, width = scores.shape
     rows = np.arange(n)
-    line = Line(
-        task="t", model="m", group="", window=0, size=n, start_time=rfc3339(0.0), end_time=rfc3339(n - 1.0),
+    line = WindowLine(
+        task="t", model="m", group="", version="", window=0, revision=0, size=n, closed_by="size",
+        start_time=rfc3339(0.0), end_time=rfc3339(n - 1.0), charts=(), objectives=(),
         calibration=CalibrationLine("none", 0),
         estimates=(WrittenEstimate(estimator="average_confidence", **estimate),),
         positions={"in": (0, n - 1)},
