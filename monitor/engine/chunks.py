@@ -81,8 +81,8 @@ def timed(
     parts = np.split(marks, np.cumsum([len(part) for part in records])[:-1]) if records else []
     batches = {b.task: TimedBatch.at(b, mark) for b, mark in zip(chunk.batches, parts, strict=False)}
     labels = {
-        found.task: replace(found, time=np.fmin(found.time, mark))
-        for found, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
+        batch.task: replace(batch, time=np.fmin(batch.time, mark))
+        for batch, mark in zip(chunk.labels, parts[len(chunk.batches) :], strict=True)
     }
     return batches, labels
 
@@ -93,8 +93,8 @@ def _read_clock(chunk: Chunk, records: list[Batch | LabelBatch], clock: EventClo
     if chunk.within is not None:
         if len(chunk.within.clock):
             clock.follow(float(chunk.within.clock[-1]))
-        found: Floats = chunk.within.clock[order]
-        return found
+        reading: Floats = chunk.within.clock[order]
+        return reading
     by_order = np.argsort(order, kind="stable")
     marks = np.empty(len(order))
     marks[by_order] = clock.advance(np.concatenate([np.zeros(0), *(part.time for part in records)])[by_order])
@@ -214,7 +214,7 @@ def first_closing(
     settings : Window
         Of a model that is not known.
     """
-    found = len(arrival)
+    first = len(arrival)
     fresh = CountWindow(settings.size, settings.min_size, settings.max_age_seconds).build()
     for code in by_first_row(batch.model):
         rows = np.flatnonzero(batch.model == code)
@@ -223,8 +223,8 @@ def first_closing(
         other = _another_version(batch.version[rows], batch.versions, current)
         place = min([place, *other[:1].tolist()])
         if place < len(rows):
-            found = min(found, _end_of_record(batch, int(rows[place])))
-    return found
+            first = min(first, _end_of_record(batch, int(rows[place])))
+    return first
 
 
 def _another_version(version: Ints, names: tuple[str, ...], current: str) -> Ints:

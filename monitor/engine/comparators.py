@@ -116,15 +116,15 @@ class ComparisonEstimators:
 
     def of_window(self, evaluation: Evaluation) -> list[MetricEstimate]:
         """What they say of a window: DoC-Feat and ATC of the accuracy, the band of each metric it knows."""
-        found = []
+        estimates = []
         for tag in self._tags:
             metrics = ("accuracy",) if isinstance(_CODE[tag], type) else CLASSIFICATION_METRICS
-            found += [
+            estimates += [
                 MetricEstimate(metric, tag, self._estimate(tag, metric, evaluation))
                 for metric in evaluation.estimates
                 if metric in metrics
             ]
-        return found
+        return estimates
 
     def judged(self, evaluation: Evaluation) -> Evaluation:
         """The evaluation as charts and objectives take it: with the accuracy of `chart.estimator`."""
@@ -178,7 +178,7 @@ def _row_sds(reference: Reference, task: Task) -> dict[str, float]:
         right = float((reference.labels == reference.predicted).mean())
         return {"accuracy": math.sqrt(right * (1.0 - right))}
     positive = task.positive_index if len(task.classes) == 2 else None
-    found = {
+    deviations = {
         metric: labelled_row_sd(
             reference.labels,
             reference.predicted,
@@ -190,4 +190,4 @@ def _row_sds(reference: Reference, task: Task) -> dict[str, float]:
         for metric in task.metrics
         if metric in CLASSIFICATION_METRICS
     }
-    return {metric: sd for metric, sd in found.items() if sd is not None}
+    return {metric: sd for metric, sd in deviations.items() if sd is not None}

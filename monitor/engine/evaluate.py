@@ -161,11 +161,11 @@ def _assemble(
             estimates[metric] = others[metric].result
             row_sd[metric] = others[metric].row_sd or 0.0
             continue
-        found = _error(metric, request, confidence)
-        estimates[metric] = found.result
-        if found.standard_error is not None:
-            errors[metric] = found
-            row_sd[metric] = found.standard_error * math.sqrt(len(confidence))
+        error = _error(metric, request, confidence)
+        estimates[metric] = error.result
+        if error.standard_error is not None:
+            errors[metric] = error
+            row_sd[metric] = error.standard_error * math.sqrt(len(confidence))
     pmf = None if counts is None else counts[1]
     every = Evaluation(estimates, row_sd, pmf, errors, others, confidence, _classes(request, confidence))
     return every if request.predictive is None else _widened(every, request)
@@ -189,37 +189,37 @@ def _standard_deviation(confidence: Floats) -> float:
     return math.sqrt(np.add.reduce(apart * apart) / len(confidence))
 
 
-def _widened(found: Evaluation, request: EstimationRequest) -> Evaluation:
+def _widened(exact: Evaluation, request: EstimationRequest) -> Evaluation:
     """The same with predictive intervals."""
-    model, estimates, exposures = request.predictive, dict(found.estimates), {}
-    if model is None or not len(found.confidence):
-        return replace(found, predictive=model)
-    rows = model.place(found.confidence, request.predicted)
-    for metric, result in found.estimates.items():
-        exposure = _exposure(metric, model, rows, request, found)
+    model, estimates, exposures = request.predictive, dict(exact.estimates), {}
+    if model is None or not len(exact.confidence):
+        return replace(exact, predictive=model)
+    rows = model.place(exact.confidence, request.predicted)
+    for metric, result in exact.estimates.items():
+        exposure = _exposure(metric, model, rows, request, exact)
         if exposure is None or not isinstance(result, Estimate):
             continue
         exposures[metric], variance = exposure, model.variance_of([exposure])
-        if metric == "accuracy" and found.accuracy is not None:
-            estimates[metric] = widened_accuracy(found.accuracy, result.value, variance, result.level)
+        if metric == "accuracy" and exact.accuracy is not None:
+            estimates[metric] = widened_accuracy(exact.accuracy, result.value, variance, result.level)
         else:
             estimates[metric] = widened_result(result, variance, exposure.lean / exposure.weight)
-    return replace(found, estimates=estimates, exposures=exposures, predictive=model)
+    return replace(exact, estimates=estimates, exposures=exposures, predictive=model)
 
 
 def _exposure(
-    metric: str, model: Predictive, rows: Placed, request: EstimationRequest, found: Evaluation
+    metric: str, model: Predictive, rows: Placed, request: EstimationRequest, evaluation: Evaluation
 ) -> Exposure | None:
     """None where the metric is unknown."""
-    if metric in found.others:
-        return metric_exposure(model, rows, found.others[metric])
-    if metric in found.errors and request.calibrated is not None:
+    if metric in evaluation.others:
+        return metric_exposure(model, rows, evaluation.others[metric])
+    if metric in evaluation.errors and request.calibrated is not None:
         column, bins = _judged(metric, request)
         response = None
         if column is not request.predicted:
             even = np.ones(len(column))
             response = by_confidence(request.calibrated, request.predicted, column, even)
-        return error_exposure(model, rows, found.errors[metric], bins, response)
+        return error_exposure(model, rows, evaluation.errors[metric], bins, response)
     return accuracy_exposure(model, rows) if metric == "accuracy" else None
 
 
@@ -233,9 +233,9 @@ def _classes(request: EstimationRequest, confidence: Floats) -> dict[tuple[str, 
     width = request.scores.shape[1]
     if request.average != "per_class" or width < 3:
         return {}
-    found = _details(request, "class")
-    metrics = dict.fromkeys(name.partition("[")[0] for name in found)
-    every = {(metric, k): found[f"{metric}[{k}]"] for metric in metrics for k in range(width)}
+    by_class = _details(request, "class")
+    metrics = dict.fromkeys(name.partition("[")[0] for name in by_class)
+    every = {(metric, k): by_class[f"{metric}[{k}]"] for metric in metrics for k in range(width)}
     model = request.predictive
     if model is None or not len(confidence):
         return {of: each.result for of, each in every.items()}
@@ -243,11 +243,11 @@ def _classes(request: EstimationRequest, confidence: Floats) -> dict[tuple[str, 
     return {of: _of_class(each, model, rows) for of, each in every.items()}
 
 
-def _of_class(found: ClassificationEstimate, model: Predictive, rows: Placed) -> Result:
-    exposure = metric_exposure(model, rows, found)
-    if exposure is None or not isinstance(found.result, Estimate):
-        return found.result
-    return widened_result(found.result, model.variance_of([exposure]))
+def _of_class(estimate: ClassificationEstimate, model: Predictive, rows: Placed) -> Result:
+    exposure = metric_exposure(model, rows, estimate)
+    if exposure is None or not isinstance(estimate.result, Estimate):
+        return estimate.result
+    return widened_result(estimate.result, model.variance_of([exposure]))
 
 
 def _details(request: EstimationRequest, average: Average) -> dict[str, ClassificationEstimate]:
@@ -311,13 +311,13 @@ def widened_accuracy(pmf: TrimmedPmf, value: float, variance: float, level: floa
     return mid_p_estimate(value, widened(pmf, pmf.n**2 * variance), level)
 
 
-def metric_exposure(model: Predictive, rows: Placed, found: ClassificationEstimate) -> Exposure | None:
+def metric_exposure(model: Predictive, rows: Placed, estimate: ClassificationEstimate) -> Exposure | None:
     """Of precision and the like; None where the metric is unknown."""
-    return None if found.slope is None else model.exposure(rows, found.slope, found.weight)
+    return None if estimate.slope is None else model.exposure(rows, estimate.slope, estimate.weight)
 
 
 def error_exposure(
-    model: Predictive, rows: Placed, found: CalibrationErrorEstimate, bins: int, response: Floats | None
+    model: Predictive, rows: Placed, estimate: CalibrationErrorEstimate, bins: int, response: Floats | None
 ) -> Exposure | None:
     """Of a calibration error; None where it is unknown.
 
@@ -325,15 +325,15 @@ def error_exposure(
     ----------
     model : Predictive
     rows : Placed
-    found : CalibrationErrorEstimate
+    estimate : CalibrationErrorEstimate
     bins : int
-        Those of `found`.
+        Those of `estimate`.
     response : (n,) float64 or None
         What each row's confidence moves the chance by that is judged; None where it is the confidence.
     """
-    if found.order is None or found.differences is None:
+    if estimate.order is None or estimate.differences is None:
         return None
-    slope, place, gaps = calibration_error_slope(found.order, found.differences, bins)
+    slope, place, gaps = calibration_error_slope(estimate.order, estimate.differences, bins)
     weight, rows_of_bins = float(len(place)), bin_rows(len(place), bins)
     each = (1.0 / rows_of_bins)[place]
     if response is not None:
@@ -343,7 +343,7 @@ def error_exposure(
     return model.exposure(rows, slope, weight, weight * lean)
 
 
-def widened_result(found: Estimate, variance: float, lean: float = 0.0) -> Estimate:
+def widened_result(estimate: Estimate, variance: float, lean: float = 0.0) -> Estimate:
     """An estimate with a normal variance on top of its interval, and its lower end moved down by `lean`."""
-    lower, upper = widened_interval(found.value, found.lower, found.upper, variance, found.level)
-    return Estimate(found.value, max(lower - lean, 0.0), upper, found.level, found.n)
+    lower, upper = widened_interval(estimate.value, estimate.lower, estimate.upper, variance, estimate.level)
+    return Estimate(estimate.value, max(lower - lean, 0.0), upper, estimate.level, estimate.n)

@@ -96,7 +96,7 @@ class LabelChecks:
         if followed and active.predictive is not None:
             self.bias.calibrated_on(known, active.predictive.components, window)
 
-    def with_labels(self, found: Evaluation, window: ClosedWindow) -> Evaluation:
+    def with_labels(self, evaluation: Evaluation, window: ClosedWindow) -> Evaluation:
         """A window's estimates with the accuracy's interval as the labels so far leave it.
 
         Without labels the calibration's error is centred on none and as wide as the reference left it; labels
@@ -105,20 +105,20 @@ class LabelChecks:
 
         Parameters
         ----------
-        found : Evaluation
+        evaluation : Evaluation
             Without labels; returned as it is before the first one, and where its intervals are exact.
         window : ClosedWindow
             The same.
         """
-        plain, pmf, model = found.estimates.get("accuracy"), found.accuracy, found.predictive
+        plain, pmf, model = evaluation.estimates.get("accuracy"), evaluation.accuracy, evaluation.predictive
         if model is None or pmf is None or not isinstance(plain, Estimate):
-            return found
-        law = self.bias.law(window.number, found.confidence, model, window.predicted)
+            return evaluation
+        law = self.bias.law(window.number, evaluation.confidence, model, window.predicted)
         if law is None:
-            return found
-        informed = mid_p_estimate(plain.value, biased(pmf, found.confidence, law), plain.level)
-        estimates = {**found.estimates, "accuracy": informed}
-        return replace(found, estimates=estimates, labels=self.bias.labelled, bias=law)
+            return evaluation
+        informed = mid_p_estimate(plain.value, biased(pmf, evaluation.confidence, law), plain.level)
+        estimates = {**evaluation.estimates, "accuracy": informed}
+        return replace(evaluation, estimates=estimates, labels=self.bias.labelled, bias=law)
 
     def recalibrated(self, window: int, pending: int, first: bool, epsilon: float | None = None) -> None:
         """A refit brought a calibration while so many rows stood in this open window.

@@ -65,8 +65,8 @@ class Reference:
             method = self.choice().method
         if method not in self._fits:
             self._fits[method] = CALIBRATORS[method]().fit(self.scores, self.predicted, self.labels)
-        found: Calibration = self._fits[method]
-        return found
+        calibration: Calibration = self._fits[method]
+        return calibration
 
     def choice(self) -> Choice:
         """The method that `auto` takes, with the losses by which it does; worked out once.
@@ -78,8 +78,8 @@ class Reference:
         """
         if AutoCalibrator.method not in self._fits:
             self._fits[AutoCalibrator.method] = choose(self.scores, self.predicted, self.labels)
-        found: Choice = self._fits[AutoCalibrator.method]
-        return found
+        choice: Choice = self._fits[AutoCalibrator.method]
+        return choice
 
     def predictive(self, method: str, group: str = "") -> Predictive:
         """The error of later windows under this calibration, of the model or of one group of it.
@@ -97,9 +97,9 @@ class Reference:
         group = group if rows is not None and len(rows) >= FEWEST_ROWS else ""
         key = f"{method}, predictive {group}"
         if key not in self._fits:
-            found = self._folded(method).predictive(self.scores.shape[1], among=rows if group else None)
-            whole = group and found.components is None
-            self._fits[key] = self.predictive(method) if whole else found
+            predictive = self._folded(method).predictive(self.scores.shape[1], among=rows if group else None)
+            whole = group and predictive.components is None
+            self._fits[key] = self.predictive(method) if whole else predictive
         answer: Predictive = self._fits[key]
         return answer
 
@@ -108,8 +108,8 @@ class Reference:
         if key not in self._fits:
             calibrator = CALIBRATORS[method]()
             self._fits[key] = Folded.of(calibrator, self.scores, self.predicted, self.labels)
-        found: Folded = self._fits[key]
-        return found
+        folded: Folded = self._fits[key]
+        return folded
 
     def cross_fitted(self, method: str) -> Floats | None:
         """Its own scores, calibrated by folds contiguous in time, each by a fit on the others; None for none.
@@ -123,19 +123,19 @@ class Reference:
             self._fits[key] = cross_fit_in_time(
                 CALIBRATORS[method](), self.scores, self.predicted, self.labels
             )
-        found: Floats = self._fits[key]
-        return found
+        scores: Floats = self._fits[key]
+        return scores
 
 
 def split_by_model(batch: Batch) -> dict[str, Reference]:
     """A reference file's rows, a model at a time, each in time order."""
-    found = {}
+    references = {}
     for code, name in enumerate(batch.models):
         rows = np.flatnonzero((batch.model == code) & (batch.label >= 0))
         if not len(rows):
             continue
         rows = rows[np.argsort(batch.time[rows], kind="stable")]
-        found[name] = Reference(
+        references[name] = Reference(
             scores=batch.scores[rows],
             predicted=batch.predicted[rows],
             labels=batch.label[rows],
@@ -143,18 +143,18 @@ def split_by_model(batch: Batch) -> dict[str, Reference]:
             version=batch.versions[int(batch.version[rows[-1]])],
             groups=_groups(batch, rows),
         )
-    return found
+    return references
 
 
 def _groups(batch: Batch, rows: Ints) -> dict[str, Ints]:
-    found = {}
+    groups = {}
     for name, (values, column) in batch.groups.items():
         codes = column[rows]
         order = np.argsort(codes, kind="stable")
         cuts = np.searchsorted(codes[order], np.arange(len(values) + 1))
         for code, value in enumerate(values):
-            found[f"{name}={value}"] = order[cuts[code] : cuts[code + 1]]
-    return found
+            groups[f"{name}={value}"] = order[cuts[code] : cuts[code + 1]]
+    return groups
 
 
 def reference_windows(

@@ -167,9 +167,9 @@ class Series:
         windows = reference_windows(
             self.active.view.method, reference, self.settings.group, task, self.settings.positive
         )
-        found = baselines([self._comparisons.judged(window) for window in windows])
+        baseline = baselines([self._comparisons.judged(window) for window in windows])
         try:
-            self._judge.set_baseline(found)
+            self._judge.set_baseline(baseline)
         except ConfigError as error:
             if not self.settings.group:
                 raise
@@ -287,14 +287,14 @@ class Series:
 
     def follow(self, model: Series) -> None:
         """A group takes over the calibration that its model has."""
-        if (found := self.active.following(model.active)) is not self.active:
-            self._take_over(found)
+        if (active := self.active.following(model.active)) is not self.active:
+            self._take_over(active)
 
-    def _take_over(self, found: ActiveCalibration, epsilon: float | None = None) -> None:
+    def _take_over(self, active: ActiveCalibration, epsilon: float | None = None) -> None:
         self.changed = True
         first = self.active.view.method == "none"
-        self.active = found
-        self._comparisons.recalibrated(found.calibration)
+        self.active = active
+        self._comparisons.recalibrated(active.calibration)
         self.checks.recalibrated(self._windows.number, self._windows.pending, first, epsilon)
         if first:
             self._judge.begin_anew()

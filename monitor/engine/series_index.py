@@ -73,7 +73,7 @@ class SeriesIndex:
     def groups(self, batch: Batch, name: str, watched: NDArray[np.bool_]) -> Ints:
         """The series of each row's group by this name, -1 where it has none or beyond the cap."""
         values, column = batch.groups.get(name, ((), np.full(len(batch), -1, dtype=np.int64)))
-        found = np.full(len(batch), -1, dtype=np.int64)
+        numbers = np.full(len(batch), -1, dtype=np.int64)
         rows = np.flatnonzero(watched & (column >= 0))
         pairs = batch.model[rows] * max(len(values), 1) + column[rows]
         series = {
@@ -81,8 +81,8 @@ class SeriesIndex:
             for pair in by_first_row(pairs)
         }
         kinds, place = np.unique(pairs, return_inverse=True)
-        found[rows] = np.array([series[pair] for pair in kinds.tolist()], dtype=np.int64)[place.ravel()]
-        return found
+        numbers[rows] = np.array([series[pair] for pair in kinds.tolist()], dtype=np.int64)[place.ravel()]
+        return numbers
 
     def _drop(self, model: str, group: str) -> None:
         if (model, group) not in self._names:

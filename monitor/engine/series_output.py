@@ -229,7 +229,7 @@ class SeriesOutput:
         """What the last refit said of this model, not of a window of it; nothing of a group."""
         if not self._refits:
             return []
-        known = {(found.estimator, found.metric): found for found in self._fitted}
+        known = {(estimate.estimator, estimate.metric): estimate for estimate in self._fitted}
         none = Unknown(Reason.NOT_FITTED)
         return [
             known.get((tag, metric), MetricEstimate(metric, tag, none))
@@ -242,14 +242,14 @@ class SeriesOutput:
         task = self._task
         if not self._by_labels:
             return []
-        found: dict[str, Callable[[], Result]] = {
+        realised: dict[str, Callable[[], Result]] = {
             REALISED: lambda: self._tally.realised(window, task.level),
             REALISED_COHORT: lambda: self._tally.realised_cohort(task.level),
             REALISED_HORIZON: lambda: self._tally.realised_horizon(task.level),
         }
         return [
             MetricEstimate("accuracy", name, estimate())
-            for name, estimate in found.items()
+            for name, estimate in realised.items()
             if name in self._by_labels
         ]
 
@@ -268,7 +268,8 @@ def _more(e: MetricEstimate) -> list[int]:
 def estimates_from(state: Sequence[SavedEstimate]) -> tuple[MetricEstimate, ...]:
     """The estimates that `plain_estimates` gave."""
     return tuple(
-        MetricEstimate(metric, tag, _result(found), *_of_few(*more)) for metric, tag, found, *more in state
+        MetricEstimate(metric, tag, _result(written), *_of_few(*more))
+        for metric, tag, written, *more in state
     )
 
 
@@ -277,10 +278,10 @@ def _of_few(labels: int = 0, *ends: int) -> tuple[int, *tuple[RankInterval, ...]
     return labels, *(RankInterval(*ends[at : at + 2]) for at in range(0, len(ends), 2))
 
 
-def _result(found: Sequence[Any]) -> Result:
-    if not isinstance(found[0], str):
-        return Estimate(*found)
-    return Unknown(*found) if len(found) == 1 else TooFew(*found)
+def _result(written: Sequence[Any]) -> Result:
+    if not isinstance(written[0], str):
+        return Estimate(*written)
+    return Unknown(*written) if len(written) == 1 else TooFew(*written)
 
 
 def _plain(result: Result) -> list[Any]:

@@ -350,9 +350,9 @@ class TaskEngine:
             return self.recalibrations is not None and self.recalibrations.end(result, self.series)
         published = None if self.refits is None else self.refits.end(result, now)
         for series in self.series:
-            found = (published or {}).get(series.settings.model)
-            if found is not None:
-                series.publish(found)
+            newest = (published or {}).get(series.settings.model)
+            if newest is not None:
+                series.publish(newest)
         return published is not None
 
     def may_close(self, batch: Batch, arrival: Floats, now: float) -> int:

@@ -158,10 +158,10 @@ class TaskRecalibrations:
         return RecalibrationsState(self._number)
 
     def _read(self, snapshot: Mapping[str, Any]) -> Calibration:
-        found, width = calibration_from_snapshot(snapshot), max(len(self._task.classes), 1)
-        if found.width != width:
-            raise ValueError(f"the calibration is for {found.width} classes, the task has {width}")
-        return found
+        calibration, width = calibration_from_snapshot(snapshot), max(len(self._task.classes), 1)
+        if calibration.width != width:
+            raise ValueError(f"the calibration is for {calibration.width} classes, the task has {width}")
+        return calibration
 
     def _rows(self, code: int, series: Sequence[Series]) -> Ints:
         """Rows of the join to be fitted on, in time order."""
@@ -180,8 +180,8 @@ class TaskRecalibrations:
             since = trust.bias.rows if trust is not None and trust.bias is not None else 0
             schedule.first = int(answers["sequence"][live[-max(since, FEWEST_SINCE_CHANGE) :][0]])
         live = live[answers["sequence"][live] >= schedule.first][-NEWEST_LABELS:]
-        found: Ints = live[np.argsort(answers["time"][live], kind="stable")]
-        return found
+        rows: Ints = live[np.argsort(answers["time"][live], kind="stable")]
+        return rows
 
     def _job(self, series: Series, rows: Ints) -> RecalibrationJob:
         answers, schedule = self._answers, series.recalibration

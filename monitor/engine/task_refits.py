@@ -195,9 +195,9 @@ class TaskRefits:
         """Which of the rows were drawn one after another, of the round to estimate from."""
         known = np.flatnonzero(rows.labels >= 0)
         of_known = self.draws.newest(rows.ids[known], rows.times[known])
-        found = Round.none(len(rows))
-        found.number[known], found.probability[known] = of_known.number, of_known.probability
-        return replace(found, pool=of_known.pool)
+        drawn = Round.none(len(rows))
+        drawn.number[known], drawn.probability[known] = of_known.number, of_known.probability
+        return replace(drawn, pool=of_known.pool)
 
     def end(self, result: RefitResult, now: float) -> dict[str, Published] | None:
         """Take the answer to the refit under way; what it brought, by model.
@@ -211,17 +211,17 @@ class TaskRefits:
             return None
         self.schedule.end()
         job, self._asked = self._asked, None
-        refused, found, view = result.refused, {}, self._view
+        refused, published, view = result.refused, {}, self._view
         if refused is None:
             try:
-                found, view = self._published(result, job), self._after(result, now)
+                published, view = self._published(result, job), self._after(result, now)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 refused = f"what the fit brought cannot be read: {error}"
         if refused is not None:
             self._view = replace(self._view, failures=self._view.failures + 1, refused=refused)
             return {}
         self._view = view
-        return found
+        return published
 
     def view(self) -> RefitView:
         """What the outside may see."""
@@ -265,7 +265,7 @@ class TaskRefits:
         ValueError, KeyError, TypeError, IndexError
             A calibration is none.
         """
-        found = {}
+        published = {}
         for model, fit in result.models.items():
             calibration = None if fit.calibration is None else calibration_from_snapshot(fit.calibration)
             if calibration is not None and calibration.width != len(self._task.classes):
@@ -274,8 +274,10 @@ class TaskRefits:
                     f"{len(self._task.classes)}"
                 )
             rows = None if job is None or calibration is None else _labelled_rows(job, model)
-            found[model] = Published(tuple(e.read() for e in fit.estimates), calibration, result.time, rows)
-        return found
+            published[model] = Published(
+                tuple(e.read() for e in fit.estimates), calibration, result.time, rows
+            )
+        return published
 
 
 def _labelled_rows(job: RefitJob, model: str) -> RestsOn | None:

@@ -75,8 +75,8 @@ def covered(confidence: Floats, right: Ints, level: float) -> NDArray[np.bool_]:
     """
     n = confidence.shape[1]
     counts = np.rint(average_confidence_many(confidence, level)[:, 1:] * n)  # back from shares, exactly
-    found: NDArray[np.bool_] = (counts[:, 0] <= right) & (right <= counts[:, 1])
-    return found
+    inside: NDArray[np.bool_] = (counts[:, 0] <= right) & (right <= counts[:, 1])
+    return inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,8 @@ class IntervalAuditLogic:
         self._judge_batches()
         if not self._covered:
             return None
-        found = len(self._covered)
-        return Coverage(sum(self._covered) / found, found * BATCH_ROWS, self._level)
+        batches = len(self._covered)
+        return Coverage(sum(self._covered) / batches, batches * BATCH_ROWS, self._level)
 
     def snapshot(self) -> AuditState:
         """The outcomes of the newest batches, and the rows of the open one."""

@@ -193,7 +193,7 @@ class Answers:
     def kept(self, scored: int) -> dict[str, NDArray[Any]]:
         """The columns of `answer_columns`, without a label yet."""
         n = len(self.key)
-        found: dict[str, NDArray[Any]] = {
+        columns: dict[str, NDArray[Any]] = {
             "predicted": self.predicted,
             "label": np.full(n, NO_LABEL),
             "confidence": self.confidence,
@@ -203,7 +203,7 @@ class Answers:
             "series": self.series,
             "window": self.window,
         }
-        return found | {"id": self.key, "scores": self.scores} if scored else found
+        return columns | {"id": self.key, "scores": self.scores} if scored else columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +247,8 @@ class Horizon:
 
         In steps, so that looking through all labels once a step finds exactly these.
         """
-        found: NDArray[np.bool_] = self.mark(clock) > self.mark(label_time + self.seconds)
-        return found
+        late: NDArray[np.bool_] = self.mark(clock) > self.mark(label_time + self.seconds)
+        return late
 
     def mark(self, time: Floats | float) -> Any:
         """The last step up to this time."""

@@ -138,10 +138,10 @@ class Draws:
         chosen = rounds[np.lexsort((first, many >= FEWEST_DRAWS))[-1]]
         own = np.flatnonzero(self.ring["round"][kept] == chosen)
         own = own[np.unique(self.ring["number"][kept[own]], return_index=True)[1]]  # the first of a number
-        found = Round.none(len(ids))
-        found.number[at[own]] = self.ring["number"][kept[own]]
-        found.probability[at[own]] = self.ring["probability"][kept[own]]
-        return Round(found.number, found.probability, int(self.ring["pool"][kept[own[0]]]))
+        newest = Round.none(len(ids))
+        newest.number[at[own]] = self.ring["number"][kept[own]]
+        newest.probability[at[own]] = self.ring["probability"][kept[own]]
+        return Round(newest.number, newest.probability, int(self.ring["pool"][kept[own[0]]]))
 
     def wipe(self, ids: Keys) -> None:
         """Let go of what is known of these ids for good."""

@@ -254,10 +254,10 @@ class LabelJoinLogic:
         rows = self._answers.add(keys, answers.kept(self._scored))
         if not len(self._labels):
             return Matches.none()
-        found = [self._labels.find(answers.key)]
+        hits = [self._labels.find(answers.key)]
         if self._named:
-            found.append(self._labels.find(keys))
-        label, answer = np.concatenate(found), np.tile(rows, len(found))
+            hits.append(self._labels.find(keys))
+        label, answer = np.concatenate(hits), np.tile(rows, len(hits))
         hit = np.flatnonzero((label >= 0) & (answer >= 0))
         row = label[hit]
         names = [name for name in LABEL_COLUMNS if name != "settled"]
@@ -349,13 +349,13 @@ class LabelJoinLogic:
     def _find_answers(self, labels: Labels, which: Ints, everyone: Ints) -> tuple[Ints, Ints]:
         """Pairs of (answer's row, label): a label that names no model reaches every model's answer."""
         model = labels.model[which]
-        found = [self._hits(labels, which[model >= 0], model[model >= 0])]
+        hits = [self._hits(labels, which[model >= 0], model[model >= 0])]
         general = which[model < 0]
         step = max(1, _PAIRS_AT_ONCE // max(len(everyone), 1))
         for start in range(0, len(general), step):
             some = general[start : start + step]
-            found.append(self._hits(labels, np.repeat(some, len(everyone)), np.tile(everyone, len(some))))
-        answers, label = zip(*found, strict=True)
+            hits.append(self._hits(labels, np.repeat(some, len(everyone)), np.tile(everyone, len(some))))
+        answers, label = zip(*hits, strict=True)
         return np.concatenate(answers), np.concatenate(label)
 
     def _hits(self, labels: Labels, label: Ints, model: Ints) -> tuple[Ints, Ints]:

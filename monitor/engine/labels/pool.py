@@ -97,11 +97,11 @@ class ScorePoolSettings:
 
         Each model has columns of its own, so that a model that joins or leaves the list leaves the others'.
         """
-        found: dict[str, DTypeLike] = {"label": np.int32, "weight": np.float64, "time": np.float64}
+        columns: dict[str, DTypeLike] = {"label": np.int32, "weight": np.float64, "time": np.float64}
         for model in self.models:
-            found[f"acted/{model}"] = np.int32
-            found[f"scores/{model}"] = np.dtype((np.float32, self.classes))
-        return found
+            columns[f"acted/{model}"] = np.int32
+            columns[f"scores/{model}"] = np.dtype((np.float32, self.classes))
+        return columns
 
     def build(self, answers: BoundedTable, resume: RingState | None = None) -> ScorePool:
         """The pool over a join's answers, from the start or from where a snapshot left it."""
@@ -236,15 +236,15 @@ class ScorePool:
         ids = self._answers["id"][rows]
         of_request = np.full(len(rows), -1, dtype=np.int64)
         for code in self._codes[::-1]:
-            found = self._answers.find(answer_keys(ids, np.full(len(ids), code)))
-            of_request = np.where(found >= 0, found, of_request)
+            answers = self._answers.find(answer_keys(ids, np.full(len(ids), code)))
+            of_request = np.where(answers >= 0, answers, of_request)
         wanted = (ids != NO_ID) & np.isin(self._answers["series"][rows, 0], series) & (of_request == rows)
         wanted &= self.labelled.find(ids) < 0
         return ids[wanted], float(wanted.mean())
 
     def _newest_unlabelled(self, series: Ints) -> Keys:
         """The ids of the newest answers that no labelled row has, from old to new."""
-        found = np.zeros(0, dtype=np.uint64)
+        newest = np.zeros(0, dtype=np.uint64)
         live = self._answers.live()
         for stop in range(len(live), 0, -_BLOCK):
             rows = live[max(stop - _BLOCK, 0) : stop][::-1]
@@ -252,12 +252,12 @@ class ScorePool:
             wanted = (ids != NO_ID) & np.isin(self._answers["series"][rows, 0], series)
             ids = ids[wanted]
             ids = ids[self.labelled.find(ids) < 0]
-            every = np.concatenate([found, ids])
+            every = np.concatenate([newest, ids])
             _, first = np.unique(every, return_index=True)
-            found = every[np.sort(first)][: self._settings.max_rows]
-            if len(found) == self._settings.max_rows:
+            newest = every[np.sort(first)][: self._settings.max_rows]
+            if len(newest) == self._settings.max_rows:
                 break
-        return found[::-1]
+        return newest[::-1]
 
     def _pushes_out_its_own(self, ids: Keys) -> bool:
         """Whether these labels need so much room that a row goes which one of them is about."""

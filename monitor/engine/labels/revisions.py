@@ -147,7 +147,7 @@ class RevisionsLogic:
 
         `closed_at` is the sequence of the record that closed it.
         """
-        if not any(found.estimator == REALISED for found in report.estimates):
+        if not any(estimate.estimator == REALISED for estimate in report.estimates):
             return []
         self.changed = True
         cell = series, report.window
@@ -161,12 +161,12 @@ class RevisionsLogic:
         while len(own) > 1 and (len(own) > self._settings.keep_each or self._is_over(series, report)):
             gone.append((series, own[0]))
             own.popleft()
-        found = self._let_go(gone)
+        reports = self._let_go(gone)
         while len(self._kept) > self._settings.keep:
             oldest = next(iter(self._kept))
             self._of_series[oldest[0]].popleft()
-            found += self._let_go([oldest])
-        return found
+            reports += self._let_go([oldest])
+        return reports
 
     def _labelled(self, series: int, window: int) -> int:
         """How many rows of a window are labelled so far."""
@@ -181,26 +181,26 @@ class RevisionsLogic:
 
         The matches are those that come next: to be given once, before any of them is counted.
         """
-        found: list[Crossing] = []
+        crossings: list[Crossing] = []
         for cell in cells:
             sequence = cells.newly_labelled(cell)
             kept = self._kept.get(cell)
             if kept is not None:
-                found += (Crossing(place, *cell) for place in self._due_at(kept, cell, sequence))
+                crossings += (Crossing(place, *cell) for place in self._due_at(kept, cell, sequence))
             elif sequence and cell[1] <= self._newest.get(cell[0], -1):
                 self.missed += len(sequence)
                 self.changed = True
-        return sorted(found)
+        return sorted(crossings)
 
     def _due_at(self, kept: _Kept, cell: Cell, sequence: list[int]) -> list[int]:
         """The sequences at which the counts, all rows of one sequence taken together, reach what is due."""
         before = self._labelled(*cell)
-        due, found = kept.due, []
+        due, places = kept.due, []
         while (row := max(due - before - 1, 0)) < len(sequence):
             place = sequence[row]
-            found.append(place)
+            places.append(place)
             due = 2 * (before + bisect_right(sequence, place))
-        return found
+        return places
 
     def revise(self, series: int, window: int) -> WindowReport | None:
         """The next line of a window, as things stand; None where it would say what its last one says."""
@@ -229,19 +229,19 @@ class RevisionsLogic:
 
         With each the sequence of the record that closed its window; −1 where that was before a restart.
         """
-        found = [(kept.closed_at, self.revise(*key)) for key, kept in list(self._kept.items())]
-        return [(closed_at, report) for closed_at, report in found if report is not None]
+        revised = [(kept.closed_at, self.revise(*key)) for key, kept in list(self._kept.items())]
+        return [(closed_at, report) for closed_at, report in revised if report is not None]
 
     def _let_go(self, keys: Iterable[Cell]) -> list[WindowReport]:
         """Forget windows; return their last lines."""
-        found = []
+        reports = []
         for key in keys:
             report = self.revise(*key)
             if report is not None:
-                found.append(report)
+                reports.append(report)
             del self._kept[key]
             self._reports.pop(key, None)
-        return found
+        return reports
 
     def counts(self) -> RevisionsState:
         """The snapshot without its lines: they are in the reports, by series, window and revision."""

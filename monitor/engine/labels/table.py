@@ -130,24 +130,24 @@ class BoundedTable:
 
     def find(self, keys: Keys) -> Ints:
         """Ring row of each key, -1 where there is none."""
-        found = np.full(len(keys), -1, dtype=np.int64)
+        rows = np.full(len(keys), -1, dtype=np.int64)
         if not self._added:
-            return found
-        self._look_up(self._table, keys, np.flatnonzero(keys), found)
+            return rows
+        self._look_up(self._table, keys, np.flatnonzero(keys), rows)
         if self._moving is not None:
-            missing = np.flatnonzero((found < 0) & (keys != 0))
-            self._look_up(self._moving.table, keys, missing, found)
-        return found
+            missing = np.flatnonzero((rows < 0) & (keys != 0))
+            self._look_up(self._moving.table, keys, missing, rows)
+        return rows
 
-    def _look_up(self, table: NDArray[np.int32], keys: Keys, active: Ints, found: Ints) -> None:
-        """Write into `found` the rows of the keys at the places `active`, as far as the table knows them."""
+    def _look_up(self, table: NDArray[np.int32], keys: Keys, active: Ints, rows: Ints) -> None:
+        """Write into `rows` the rows of the keys at the places `active`, as far as the table knows them."""
         mask = np.uint64(len(table) - 1)
         place = (keys[active] & mask).astype(np.int64)
         while len(active):
             entry = table[place]
             row = entry.astype(np.int64) - 1
             hit = (self._keys[row] == keys[active]) & (entry != _EMPTY)
-            found[active[hit]] = row[hit]
+            rows[active[hit]] = row[hit]
             going = (entry != _EMPTY) & ~hit
             active = active[going]
             place = (place[going] + 1) & np.int64(mask)

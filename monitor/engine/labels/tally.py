@@ -134,8 +134,8 @@ class Tally:
 
     def windows(self) -> dict[int, WeightedCounts]:
         """Those of every window kept that has any, by its number."""
-        found = np.flatnonzero(self._column(0)) + self._start
-        return {window: self.sums(window) for window in found.tolist()}
+        labelled = np.flatnonzero(self._column(0)) + self._start
+        return {window: self.sums(window) for window in labelled.tolist()}
 
     def realised(self, window: int, level: float) -> Result:
         """Accuracy over the labelled rows of a window, with its interval: Wilson's where none is weighted."""
@@ -144,10 +144,10 @@ class Tally:
     def realised_cohort(self, level: float, fewest: int = FEWEST_IN_COHORT) -> Result:
         """Accuracy over the newest labelled rows of closed windows, whole windows, at least so many rows."""
         first = self._cohort(fewest)
-        found = self._sum(first, self._last(self.closed))
-        if 0 < found.n < fewest:
-            return TooFew(Reason.TOO_FEW_LABELS, found.n)
-        return hajek(found, level)
+        cohort = self._sum(first, self._last(self.closed))
+        if 0 < cohort.n < fewest:
+            return TooFew(Reason.TOO_FEW_LABELS, cohort.n)
+        return hajek(cohort, level)
 
     def realised_horizon(self, level: float) -> Result:
         """Accuracy over the labelled rows of all closed windows that ended within the horizon."""
@@ -285,8 +285,8 @@ class Cells:
         first = np.flatnonzero(np.diff(code, prepend=-1))
         edges = [*first.tolist(), len(code)]
         self._spans: dict[Cell, tuple[int, int]] = {
-            (found >> _WINDOW_BITS, found & _NEWEST_WINDOW): span
-            for found, span in zip(code[first].tolist(), pairwise(edges), strict=True)
+            (cell >> _WINDOW_BITS, cell & _NEWEST_WINDOW): span
+            for cell, span in zip(code[first].tolist(), pairwise(edges), strict=True)
         }
         self._sequence: list[int] = matches.sequence[order].tolist()
         self._labelled: list[int] = matches.labelled[order].tolist()

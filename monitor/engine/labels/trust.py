@@ -274,9 +274,9 @@ class TrustLogic:
         if not self._seen and self.trusted:
             return None
         if self._last is None:
-            found = None if self.trusted or not len(self._right) else self._bias()
+            bias = None if self.trusted or not len(self._right) else self._bias()
             self._last = Trust(
-                self.trusted, self.evidence, self._seen, found, on_probation=self._regained is not None
+                self.trusted, self.evidence, self._seen, bias, on_probation=self._regained is not None
             )
         return self._last
 
@@ -387,8 +387,8 @@ def _ratios(confidence: Floats, right: NDArray[np.bool_], shifts: Sequence[tuple
     above = np.array([math.exp(high) for _, high in shifts])
     sure, missed = confidence[:, None], 1.0 - confidence[:, None]
     wrong = (sure * below + missed) / (sure * above + missed)
-    found: Floats = np.where(right[:, None], wrong * (above / below), wrong)
-    return found
+    ratios: Floats = np.where(right[:, None], wrong * (above / below), wrong)
+    return ratios
 
 
 def _along(value: float, factors: Floats) -> Floats:
@@ -399,6 +399,6 @@ def _along(value: float, factors: Floats) -> Floats:
     return path
 
 
-def _first(found: NDArray[np.bool_], otherwise: int) -> int:
+def _first(reached: NDArray[np.bool_], otherwise: int) -> int:
     """How many entries up to and with the first that is true."""
-    return int(found.argmax()) + 1 if found.any() else otherwise
+    return int(reached.argmax()) + 1 if reached.any() else otherwise

@@ -49,21 +49,21 @@ def calibrations(job: RefitJob, fit: SSME) -> list[dict[str, Any] | None]:
         for m, reference in enumerate(given)
         if reference is not None and answered[m]
     }
-    found = [None if one is None else dict(one.snapshot()) for one in new]
+    snapshots = [None if one is None else dict(one.snapshot()) for one in new]
     if not old:
-        return found
+        return snapshots
     followed, rows = _followed(job, old)
     for place, (m, reference) in enumerate(old.items()):
         one = new[m]
         share = 0.0 if one is None else _share(job, m, one, followed, rows)
         if one is None or (1.0 - share) * followed.still > STAYS:
-            found[m] = dict(given[m] or {})
+            snapshots[m] = dict(given[m] or {})
             continue
         first = place * len(reference.curves)
         moved = [followed.curve(curve, first + k) for k, curve in enumerate(reference.curves)]
         mixed = tuple(_mixed(a, b, share) for a, b in zip(moved, one.curves, strict=True))
-        found[m] = dict(SSMECalibration(reference.width, mixed).snapshot())
-    return found
+        snapshots[m] = dict(SSMECalibration(reference.width, mixed).snapshot())
+    return snapshots
 
 
 def _followed(job: RefitJob, old: Mapping[int, IsotonicCalibration]) -> tuple[FollowedCurves, Ints]:

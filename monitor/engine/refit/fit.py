@@ -173,11 +173,11 @@ def _own_weights(job: RefitJob) -> Floats | str | None:
         return _weights(job)
     if labelled < FEWEST_EFFECTIVE:
         return Reason.TOO_FEW_LABELS
-    found = chance_weights(job.scores, job.labels)
-    apart = imbalance(job.scores, job.labels, found)
-    if effective_number(found[known]) < FEWEST_EFFECTIVE or apart > LARGEST_IMBALANCE:
+    weights = chance_weights(job.scores, job.labels)
+    apart = imbalance(job.scores, job.labels, weights)
+    if effective_number(weights[known]) < FEWEST_EFFECTIVE or apart > LARGEST_IMBALANCE:
         return Reason.LABELS_UNLIKE
-    return found
+    return weights
 
 
 def _unfit(fit: LabelEstimator) -> str | None:
@@ -199,10 +199,10 @@ def _widening(job: RefitJob, chief: LabelEstimator) -> float:
     labelled = job.labels >= 0
     stratum = strata(job.scores, labelled)
     for at in range(len(job.models)):
-        found, own = _estimate(chief, "accuracy", at, job.level), job.predicted[:, at] >= 0
-        if isinstance(found, Estimate) and own.any():
+        estimate, own = _estimate(chief, "accuracy", at, job.level), job.predicted[:, at] >= 0
+        if isinstance(estimate, Estimate) and own.any():
             chance = chief.posterior[own, job.predicted[own, at]]
-            rows, half = int(own.sum()), (found.upper - found.lower) / 2
+            rows, half = int(own.sum()), (estimate.upper - estimate.lower) / 2
             pool = round(rows * job.pool_rows / len(job.labels))
             sampling = sampling_variance(stratum[own], labelled[own], chance, pool)
             worst = max(worst, widening(sampling, rows, pool, chance, half, z))
@@ -217,15 +217,17 @@ def _estimates(
     job: RefitJob, fits: dict[str, LabelEstimator | str], tags: Sequence[str]
 ) -> list[tuple[MetricEstimate, ...]]:
     """By model, what every estimator says of every metric."""
-    found: list[list[MetricEstimate]] = [[] for _ in job.models]
+    by_model: list[list[MetricEstimate]] = [[] for _ in job.models]
     for metric in job.metrics:
         for tag in tags:
             of_models = [_estimate(fits[tag], metric, at, job.level) for at in range(len(job.models))]
             ranks = _ranks(fits[tag], metric, of_models)
             for at, result in enumerate(of_models):
                 rank, chi_square = ranks.get(at, (None, None))
-                found[at].append(MetricEstimate(metric, tag, result, rank=rank, rank_chi_square=chi_square))
-    return [tuple(estimates) for estimates in found]
+                by_model[at].append(
+                    MetricEstimate(metric, tag, result, rank=rank, rank_chi_square=chi_square)
+                )
+    return [tuple(estimates) for estimates in by_model]
 
 
 def _ranks(
@@ -242,16 +244,16 @@ def _ranks(
         return {}
     level = 1 - (1 - RANK_LEVEL) / len(known)
     wide = {at: _estimate(fit, metric, at, level) for at in known}
-    found = {at: e for at, e in wide.items() if isinstance(e, Estimate)}
+    estimates = {at: e for at, e in wide.items() if isinstance(e, Estimate)}
     sign = -1.0 if metric in SMALLER_IS_BETTER else 1.0
-    ranks = rank_intervals([sorted((sign * e.lower, sign * e.upper)) for e in found.values()])
+    ranks = rank_intervals([sorted((sign * e.lower, sign * e.upper)) for e in estimates.values()])
     covariance = fit.covariance(metric)
     if covariance is None:
-        return {at: (rank, None) for at, rank in zip(found, ranks, strict=True)}
-    value = [sign * e.value for e in found.values()]
-    own = covariance[np.ix_(list(found), list(found))]
+        return {at: (rank, None) for at, rank in zip(estimates, ranks, strict=True)}
+    value = [sign * e.value for e in estimates.values()]
+    own = covariance[np.ix_(list(estimates), list(estimates))]
     chi_square = simultaneous_ranks(value, own, RANK_LEVEL, "chi_square")
-    return dict(zip(found, zip(ranks, chi_square, strict=True), strict=True))
+    return dict(zip(estimates, zip(ranks, chi_square, strict=True), strict=True))
 
 
 def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> Result:
@@ -260,10 +262,10 @@ def _estimate(fit: LabelEstimator | str, metric: str, at: int, level: float) -> 
     if isinstance(fit, str):
         return Unknown(FAILED if fit.startswith(FAILED) else fit)
     try:
-        found = fit.estimate(metric, at, level=level)
-        if isinstance(found, Estimate) and fit.contradicted(at):
+        estimate = fit.estimate(metric, at, level=level)
+        if isinstance(estimate, Estimate) and fit.contradicted(at):
             return Unknown(Reason.CONTRADICTED)
-        return found
+        return estimate
     except MemoryError:
         raise
     except Exception:

@@ -145,7 +145,7 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     try:
         in_force = calibration_from_snapshot(job.in_force)
         _refuse_too_little(job, in_force)
-        found = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)]())
+        refit = refitted(job.reference, job.labelled, CALIBRATORS[_method(job)]())
     except ValueError as error:
         return job.refused(str(error))
     except MemoryError:
@@ -153,17 +153,17 @@ def recalibrate(job: RecalibrationJob) -> RecalibrationResult:
     except Exception as error:
         log.exception("tasks.%s: recalibration %d of %s failed.", job.task, job.number, job.model)
         return job.refused(f"the fit failed ({type(error).__name__}: {error})")
-    gain = _gain(job, in_force, found)
+    gain = _gain(job, in_force, refit)
     taken = gain > _needed(job, in_force)
     return RecalibrationResult(
         job.task,
         job.model,
         job.number,
         job.sequence,
-        calibration=dict(found.calibration.snapshot()) if taken else None,
+        calibration=dict(refit.calibration.snapshot()) if taken else None,
         gain=gain,
-        weight=found.weight,
-        epsilon=_epsilon(job, found),
+        weight=refit.weight,
+        epsilon=_epsilon(job, refit),
         time=float(job.labelled.time[-1]),
         rows=len(job.labelled.labels),
     )
@@ -197,18 +197,18 @@ def _needed(job: RecalibrationJob, in_force: Calibration) -> float:
     return math.log(max(int(job.fresh.sum()), 2)) if job.trusted else 0.0
 
 
-def _gain(job: RecalibrationJob, in_force: Calibration, found: Refitted) -> float:
+def _gain(job: RecalibrationJob, in_force: Calibration, refit: Refitted) -> float:
     """Nats by which the rows that neither has seen favour the new one."""
     rows, weights = job.labelled, job.labelled.weights / job.labelled.weights.mean()
     old = log_loss(in_force.apply(rows.scores), rows.labels, 1 / (len(rows.labels) + 2.0))
-    return float((weights * (old - found.held_out))[job.fresh].sum())
+    return float((weights * (old - refit.held_out))[job.fresh].sum())
 
 
-def _epsilon(job: RecalibrationJob, found: Refitted) -> float:
+def _epsilon(job: RecalibrationJob, refit: Refitted) -> float:
     parts: list[tuple[LabelledRows, Floats]] = [
         (job.labelled, job.labelled.weights / job.labelled.weights.mean())
     ]
     if job.reference is not None:
-        parts.append((job.reference, found.weight * job.reference.weights))
-    confidence = [confidence_of(found.calibration.apply(rows.scores), rows.predicted) for rows, _ in parts]
+        parts.append((job.reference, refit.weight * job.reference.weights))
+    confidence = [confidence_of(refit.calibration.apply(rows.scores), rows.predicted) for rows, _ in parts]
     return epsilon_of(np.concatenate(confidence), np.concatenate([weights for _, weights in parts]))
