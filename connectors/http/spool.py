@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from connectors.http.segment import FRAME_BYTES, SpoolSegment, measure, name_of, pack, segments_in
 from connectors.http.spool_reader import SpoolLines, SpoolReader
-from monitor.base.errors import BlindsightError, SourceError
+from monitor.base.errors import BlindsightError, InUseError, SourceError
 from monitor.base.files import sync_folder
 
 _EVERY_SECONDS = 1.0
@@ -262,7 +262,7 @@ class Spool:
         try:
             fcntl.flock(self._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SourceError(
+            raise InUseError(
                 f"The spool {self.folder} is used by another process; stop it, or give each its own folder"
             ) from None
 

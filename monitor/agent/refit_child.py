@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import BinaryIO
 
 from msgspec.structs import replace
@@ -54,7 +55,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not stand between two frames
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's to hear: it closes the pipe
-    os.nice(NICENESS)
+    with suppress(PermissionError):  # a seccomp filter, as that of our unit for systemd, may forbid it
+        os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, jobs), daemon=True).start()
     while True:

@@ -6,6 +6,7 @@
     ├── SourceError        a feed cannot be opened or read                               (exit code 1 or 2)
     ├── SinkError          a report or picture cannot be written                         (exit code 1 or 2)
     ├── StoreError         the durable state cannot be opened, read or written           (exit code 1 or 2)
+    ├── InUseError         another process has a port or folder, and may let it go       (exit code 1)
     ├── ClusterError       what computes elsewhere (Spark) cannot be had, or gave up      (exit code 1)
     └── RequestError       a request to the agent was refused, or not answered           (exit code 1)
 
@@ -57,6 +58,13 @@ class SinkError(BlindsightError):
 
 class StoreError(BlindsightError):
     """The durable state cannot be opened, read or written."""
+
+
+class InUseError(SourceError, SinkError, StoreError):
+    """Another process has the port or the folder that the configuration names.
+
+    To start again later can help, as it cannot with a wrong configuration: systemd does so (exit code 1).
+    """
 
 
 class ClusterError(BlindsightError):

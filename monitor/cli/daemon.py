@@ -16,7 +16,7 @@ from connectors.build import build_inputs
 from monitor.agent.agent import Agent
 from monitor.agent.refit_process import ProcessLimits, RefitWorker
 from monitor.agent.refits import Refitter
-from monitor.base.errors import BlindsightError, ConfigError, SinkError, SourceError
+from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkError, SourceError
 from monitor.cli.check.calibrations import interval_sentences
 from monitor.cli.check.check import unmatched_models
 from monitor.cli.journal import Journal, JournalSinks
@@ -119,7 +119,9 @@ class Daemon:
         Raises
         ------
         ConfigError
-            Something that the configuration names cannot be had: a port, a file, a feed.
+            Something that the configuration names cannot be had: a file, a feed, a port that needs rights.
+        InUseError
+            Another process has a port or a folder.
         """
         with ExitStack() as stack:
             if self._state is not None:
@@ -136,6 +138,8 @@ class Daemon:
                 for pusher in self._pushers:
                     stack.callback(pusher.stop)
                     pusher.start()
+            except InUseError:
+                raise
             except (SourceError, SinkError) as error:
                 raise ConfigError(str(error)) from error
             stack.callback(self._drain)

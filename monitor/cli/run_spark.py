@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monitor.base.errors import ConfigError, StoreError
+from monitor.base.errors import ConfigError, InUseError
 from monitor.cli.daemon import signals
 from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import Outputs, refuse_nowhere
@@ -214,8 +214,8 @@ def _locked(folder: Path) -> FolderLock:
         return FolderLock(folder)
     except OSError as error:
         raise ConfigError(f"--checkpoint: {cannot_write(str(folder), error)}") from error
-    except StoreError as error:
-        raise ConfigError(
+    except InUseError as error:
+        raise InUseError(
             f"--checkpoint: {folder} is in use by another driver; stop it, or give this driver another folder"
         ) from error
 

@@ -15,7 +15,7 @@ from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
 from monitor.agent.requests import Handler, RequestFolder, RequestHandler
 from monitor.agent.resume import resume, tasks_as_json
-from monitor.base.errors import ConfigError, StoreError
+from monitor.base.errors import ConfigError, InUseError, StoreError
 from monitor.config.file import load_config
 from monitor.config.root import Config
 from monitor.engine.engine import Engine, EngineSettings
@@ -66,10 +66,14 @@ def open_state(config: Config, settings: EngineSettings) -> State:
     ------
     ConfigError
         The store cannot be used, and why.
+    InUseError
+        Another agent has it.
     """
     assert config.store is not None
     try:
         store = Store(Path(config.store.path), config.store.keep_reports)
+    except InUseError:
+        raise
     except StoreError as error:
         raise ConfigError(str(error)) from error
     try:

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from monitor.base.errors import StoreError
+from monitor.base.errors import InUseError
 
 
 class FolderLock:
@@ -14,7 +14,7 @@ class FolderLock:
 
     Raises
     ------
-    StoreError
+    InUseError
         Another process holds it; the sentence names its process id.
     """
 
@@ -26,7 +26,7 @@ class FolderLock:
         except OSError as error:
             holder = os.read(self._file, 20).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
-            raise StoreError(
+            raise InUseError(
                 f"store.path: {folder} is in use by another agent (process {holder}); stop it, or give "
                 "this agent another path"
             ) from error

@@ -17,6 +17,7 @@ import pytest
 
 from monitor import __version__
 from monitor.cli.main import main
+from monitor.store.lock import FolderLock
 from tests.daemon import ROOT, command, configuration, ndjson, write_configuration
 from tests.services.process import PATIENCE_SECONDS
 from tests.streams import answers
@@ -120,10 +121,22 @@ def test_a_port_in_use(run: Run, folder: Path) -> None:
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         assert run(export={"listen": listen}) == (
-            2,
+            1,
             f"blindsight: export.listen: cannot listen on {listen}: the port is in use; "
             "stop the program that has it, or take another port (0 takes a free one)\n",
         )
+
+
+def test_a_store_in_use_is_no_wrong_configuration(run: Run, folder: Path) -> None:
+    """systemd tries an agent again that ends with 1, and not one that ends with 2."""
+    (folder / "state").mkdir()
+    lock = FolderLock(folder / "state")
+    try:
+        code, text = run(store={"path": "state"})
+    finally:
+        lock.release()
+    assert code == 1
+    assert f"state is in use by another agent (process {os.getpid()}); stop it, or give this agent" in text
 
 
 def test_a_reports_folder_that_is_not_there(run: Run, folder: Path) -> None:

@@ -9,11 +9,15 @@ import shutil
 import subprocess
 import sys
 import venv
+from contextlib import suppress
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
 
+from tests.agent.test_refit_daemon import append, config, until_refitted, workers
 from tests.daemon import DaemonProcess, configuration
+from tests.deploy.confined import allowed, setting
 from tests.services.process import PATIENCE_SECONDS, in_ci
 
 ROOT = Path(__file__).parents[2]
@@ -156,6 +160,40 @@ def test_systemd_reads_the_unit_and_finds_it_well_confined(tmp_path: Path) -> No
     words = [program, "security", "--offline=true", "--threshold=20", str(unit(tmp_path))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process had at once."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def test_the_daemon_refits_under_the_units_filter_and_within_its_memory(tmp_path: Path) -> None:
+    """Its filter forbids to change priorities, which the worker of the refits does elsewhere."""
+    if shutil.which("systemd-analyze") is None or find_library("seccomp") is None:
+        pytest.skip("systemd-analyze or libseccomp.so.2 is missing: both come with systemd")
+    assert {"setpriority", "nice"} & allowed(UNIT) == set(), "what is tested here is still forbidden"
+    append(tmp_path, 0, 400)
+    words = [sys.executable, "-m", "tests.deploy.confined", str(UNIT), sys.executable, "-m", "monitor.cli"]
+    words += ["run", str(tmp_path / "config.yaml")]
+    try:
+        with DaemonProcess(tmp_path, config(tmp_path), program=words) as daemon:
+            until_refitted(daemon, 400)
+            pids = [daemon.process.pid, *workers(daemon)]
+            for pid in pids:
+                assert "Seccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+            peaks = [peak_bytes(pid) for pid in pids]
+            assert daemon.metrics().value("refit_failures_total", task="t") == 0
+            assert daemon.end()[0] == 0
+    finally:
+        with suppress(OSError):  # there is one where this user may make one
+            (Path("/sys/fs/cgroup/memory") / f"blindsight-{daemon.process.pid}").rmdir()
+    [bound] = setting(UNIT, "MemoryMax")
+    print(json.dumps({"MemoryMax": bound, "peak_bytes": peaks}), re.findall("memory bound: .*", daemon.log))
+    assert bound == "2G"
+    assert len(peaks) == 2
+    assert sum(peaks) < 2 << 30
 
 
 def test_the_units_commands_are_commands_of_ours() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable
 
-from monitor.base.errors import BlindsightError, SinkError
+from monitor.base.errors import BlindsightError, InUseError, SinkError
 from monitor.export.http.bounds import SCRAPES, Bounds, OpenConnections
 from monitor.export.http.connection import Connection
 from monitor.export.http.listening import bind, cannot_listen, parse_listen
@@ -100,12 +101,14 @@ class HttpServer:
         Raises
         ------
         BlindsightError
-            As `failure` says: the address cannot be had; the sentence says why and what to do.
+            As `failure` says: the address cannot be had; the sentence says why and what to do. `InUseError`
+            where another process has it.
         """
         try:
             bound = bind(self._host, self._port)
         except OSError as error:
-            raise self._failure(cannot_listen(self._listen, error, self._key)) from error
+            kind = InUseError if error.errno == errno.EADDRINUSE else self._failure
+            raise kind(cannot_listen(self._listen, error, self._key)) from error
         bound.setblocking(False)
         self._port = bound.getsockname()[1]
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
