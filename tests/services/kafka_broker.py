@@ -180,6 +180,20 @@ class KafkaBroker:
         finally:
             admin.close()
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until the broker tells of none."""
+        admin = KafkaAdminClient(bootstrap_servers=self.address)
+        try:
+            admin.delete_topics([name])
+            wait_until(lambda: name not in admin.list_topics(), f"topic {name} is gone")
+        finally:
+            admin.close()
+
+    def recreate_topic(self, name: str, partitions: int = 1) -> None:
+        """Delete a topic and make it again: another log under its name."""
+        self.delete_topic(name)
+        self.create_topic(name, partitions)
+
     def add_partitions(self, name: str, count: int) -> None:
         """Let a topic grow to so many partitions, and wait until they have leaders."""
         admin = KafkaAdminClient(bootstrap_servers=self.address)

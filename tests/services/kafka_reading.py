@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from connectors.kafka import KafkaSource
+from monitor.base.codec import pack, unpack
 from monitor.base.source import RawMessages
 from monitor.config.root import KafkaSourceConfig as KafkaSettings
 from tests.services.process import PATIENCE_SECONDS
@@ -55,6 +56,11 @@ class Reader:
         Open.
     absorb : bool
         Whether to report what was read as absorbed at once.
+
+    Attributes
+    ----------
+    positions : dict of str to object
+        The newest of each partition, as a store would have them.
     """
 
     def __init__(self, source: KafkaSource, absorb: bool = True) -> None:
@@ -62,6 +68,7 @@ class Reader:
         self.absorb = absorb
         self.offsets: dict[str, list[int]] = defaultdict(list)
         self.values: dict[str, list[bytes]] = defaultdict(list)
+        self.positions: dict[str, Any] = {}
 
     @property
     def count(self) -> int:
@@ -76,8 +83,9 @@ class Reader:
             assert len(raw.values) == len(raw.offsets)
             self.offsets[raw.partition].extend(raw.offsets)
             self.values[raw.partition].extend(raw.values)
+            self.positions = unpack(pack({**self.positions, raw.partition: raw.after}))
             if self.absorb:
-                self.source.acknowledge({raw.partition: raw.offsets[-1] + 1})
+                self.source.acknowledge({raw.partition: raw.after})
         return self.count - before
 
     def until(self, count: int, seconds: float = PATIENCE_SECONDS) -> None:
@@ -108,11 +116,11 @@ class Worker(threading.Thread):
     ----------
     source : KafkaSource
         Not open yet.
-    positions : mapping of str to int
+    positions : mapping of str to object
         What a store would know.
     """
 
-    def __init__(self, source: KafkaSource, positions: Mapping[str, int] | None = None) -> None:
+    def __init__(self, source: KafkaSource, positions: Mapping[str, Any] | None = None) -> None:
         super().__init__(daemon=True)
         self.source = source
         self.positions = positions or {}

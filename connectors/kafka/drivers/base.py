@@ -132,6 +132,13 @@ class Driver(ABC):
         """Numbers of a topic's partitions; empty where the brokers have told of none."""
 
     @abstractmethod
+    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
+        """Ask the brokers for the ids of topics: one that was created again has another.
+
+        A topic that does not exist is left out; so are all of brokers before 2.8, which have no ids.
+        """
+
+    @abstractmethod
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected; where we have none, any broker."""
 

@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import KafkaError as NativeError
+from confluent_kafka.admin import AdminClient
 from kafka import errors as kafka_errors
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
@@ -74,6 +76,9 @@ class NativeDriver(Driver):
         self._polled_at = 0.0
         self._arrived: Callable[[Mapping[str, int]], None] = lambda positions: None
         self._commit_error: Exception | None = None
+        self._asking: AdminClient | None = None
+        # It meets no trouble that the consumer does not meet and tell.
+        self._asks_by = {**options, "log_level": 0, "statistics.interval.ms": 0}
         callbacks = {"error_cb": self._erred, "stats_cb": self._feed.hear, "on_commit": self._committed}
         with raised():
             # What it logs belongs beside what kafka-python logs; unasked, it writes to standard error.
@@ -141,6 +146,20 @@ class NativeDriver(Driver):
     def partitions_of(self, topic: str) -> set[int]:
         """Numbers of a topic's partitions."""
         return self._partitions.get(topic, set())
+
+    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
+        """Ask the brokers for the ids of topics, by a client of its own: consumers of the library cannot."""
+        self._asking = self._asking or AdminClient(self._asks_by)
+        with raised():
+            asked = self._asking.describe_topics(TopicCollection([*topics]), request_timeout=timeout_seconds)
+        found = {}
+        for topic, answer in asked.items():
+            try:
+                with raised():
+                    found[topic] = answer.result(timeout_seconds + 1).topic_id
+            except UnknownTopicOrPartitionError:
+                continue
+        return {topic: str(uuid) for topic, each in found.items() if (uuid := uuid_of(each)).int}
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected, as librdkafka said a moment ago."""
@@ -229,6 +248,7 @@ class NativeDriver(Driver):
     def close(self, timeout_seconds: float) -> None:
         """Leave the group without committing."""
         # librdkafka may wait for a broker that is away longer than whoever stops us has time for.
+        self._asking = None
         closing = threading.Thread(target=self._consumer.close, name="kafka-close", daemon=True)
         closing.start()
         closing.join(timeout_seconds)
@@ -386,6 +406,19 @@ class NativeDriver(Driver):
             self._commit_error = translated(error)
         else:
             self._arrived({name_at(each): each.offset for each in places if each.error is None})
+
+
+def uuid_of(topic_id: Any) -> UUID:
+    """An id of librdkafka as kafka-python has it.
+
+    Examples
+    --------
+    >>> from confluent_kafka import Uuid
+    >>> uuid_of(Uuid(1, -1))
+    UUID('00000000-0000-0001-ffff-ffffffffffff')
+    """
+    bits = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
+    return UUID(bytes=b"".join(each.to_bytes(8, "big", signed=True) for each in bits))
 
 
 def name_at(place: TopicPartition) -> str:

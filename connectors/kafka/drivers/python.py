@@ -11,6 +11,7 @@ from typing import Any
 from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.errors import CorruptRecordError, KafkaError, LogTruncationError, OffsetOutOfRangeError
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.metadata import MetadataRequest
 
 from connectors.kafka.drivers.base import (
     CommittedPosition,
@@ -106,6 +107,22 @@ class PythonDriver(Driver):
         # Without a subscription its metadata holds no topic that it was not asked for.
         knows = self._consumer if self._rebalances is None else self._connection.client.cluster
         return set(knows.partitions_for_topic(topic) or ())
+
+    def topic_ids(self, topics: Collection[str], timeout_seconds: float) -> dict[str, str]:
+        """Ask the brokers for the ids of topics."""
+        client = self._connection.client
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+
+        async def ask() -> Any:
+            return await client._manager.wait_for(client._manager.send(request), 1000 * timeout_seconds)
+
+        found = client._net.run(ask).topics
+        return {each.name: str(each.topic_id) for each in found if not each.error_code and each.topic_id}
 
     def connected(self) -> bool:
         """Whether the brokers that lead our partitions are connected."""

@@ -1,10 +1,47 @@
-"""Where each partition stands: handed out, absorbed, committed. The only part that several threads touch."""
+"""Where each partition stands: handed out, absorbed, committed. The only part that several threads touch.
+
+A position that leaves names its log, by the id of the topic: offsets of a topic that was deleted and created
+again say nothing of the new one. A whole number is one of an older version, or of brokers without such ids.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Stored = int | Mapping[str, Any]
+"""A position as the agent keeps it: an offset, or the fields of `LogPosition`."""
+
+
+class LogPosition(NamedTuple):
+    """A position in one log.
+
+    Parameters
+    ----------
+    at : int
+        Offset after the last record.
+    log : str
+        Id of the topic; empty where unknown.
+    end : int
+        The end of the log as far as it was known; 0 where unknown.
+    """
+
+    at: int
+    log: str = ""
+    end: int = 0
+
+
+def log_position(stored: Stored) -> LogPosition:
+    """A position that the agent has kept.
+
+    Examples
+    --------
+    >>> log_position(40), log_position({"at": 40, "log": "x", "end": 50})
+    (LogPosition(at=40, log='', end=0), LogPosition(at=40, log='x', end=50))
+    """
+    return LogPosition(stored) if isinstance(stored, int) else LogPosition(**stored)
 
 
 @dataclass(slots=True)
@@ -12,6 +49,7 @@ class _Place:
     """One partition, as positions after the last record.
 
     `first` and `read` bound what was handed out since reading (re)started there; both None before.
+    `log` is the id of the topic that they count in, and `end` that log's end as far as it is known.
     """
 
     resume: int | None = None
@@ -19,6 +57,8 @@ class _Place:
     read: int | None = None
     absorbed: int | None = None
     committed: int | None = None
+    log: str = ""
+    end: int = 0
 
 
 class PositionLedger:
@@ -32,6 +72,7 @@ class PositionLedger:
     >>> ledger.resume("clicks-0"), ledger.resume("clicks-1")
     (40, None)
     >>> ledger.handed_out("clicks-0", first=40, after=60)
+    60
     >>> ledger.outstanding(["clicks-0"])
     True
     >>> ledger.absorb({"clicks-0": 50})
@@ -39,9 +80,10 @@ class PositionLedger:
     {'clicks-0': 50}
     """
 
-    def __init__(self, positions: Mapping[str, int]) -> None:
+    def __init__(self, positions: Mapping[str, Stored]) -> None:
         self._lock = threading.Lock()
-        self._places = {name: _Place(resume=position) for name, position in positions.items()}
+        known = {name: log_position(stored) for name, stored in positions.items()}
+        self._places = {name: _Place(resume=at, log=log, end=end) for name, (at, log, end) in known.items()}
 
     def resume(self, name: str) -> int | None:
         """Where reading of a partition goes on: after what was handed out, else the opening position."""
@@ -57,41 +99,64 @@ class PositionLedger:
             place = self._places.get(name)
             return place is not None and place.read is not None and place.read == place.committed
 
-    def handed_out(self, name: str, first: int, after: int) -> None:
-        """Records from `first` up to, not including, `after` went to the agent."""
+    def known(self, name: str) -> LogPosition:
+        """As `resume`, with what is known of the log; position 0 where none is."""
+        with self._lock:
+            place = self._places.get(name, _Place())
+            at = place.read if place.read is not None else place.resume
+            return LogPosition(at or 0, place.log, place.end)
+
+    def told(self, name: str, log: str, end: int = 0) -> None:
+        """Hear the id of the log in which a partition is read, and perhaps its end."""
+        with self._lock:
+            place = self._places.setdefault(name, _Place())
+            place.log = log or place.log
+            if place.read is not None and place.read != place.first:  # else no fetch has told it of this log
+                place.end = max(end, place.end)
+
+    def handed_out(self, name: str, first: int, after: int) -> Stored:
+        """Records from `first` up to, not including, `after` went to the agent; the position behind them."""
         with self._lock:
             place = self._places.setdefault(name, _Place())
             if place.read is None or first < place.read:
                 # The first read, or the topic was made anew: older positions say nothing of this log.
                 place.first, place.absorbed, place.committed = first, None, None
             place.read = after
+            if not place.log:
+                return after
+            return LogPosition(after, place.log, max(place.end, after))._asdict()
 
     def overtaken(self, name: str, position: int) -> None:
         """Another member of the group has taken this partition further, up to `position`."""
         with self._lock:
-            self._places[name] = _Place(position, position, position, position, position)
+            old = self._places.get(name, _Place())
+            self._places[name] = _Place(
+                position, position, position, position, position, log=old.log, end=old.end
+            )
 
-    def begun(self, name: str, position: int) -> None:
-        """Reading begins here, as nobody had read the partition or its log has changed.
+    def begun(self, name: str, position: int, log: str = "") -> None:
+        """Reading begins here, as nobody had read the partition, or its log has changed: to that one.
 
         The group is to hear it with the next commit: whoever gets the partition before a record came would
         else look for a beginning of its own, which at `latest` is another one, or count a gap again.
         """
         with self._lock:
-            self._places[name] = _Place(position, position, position, position)
+            old = self._places.get(name, _Place())
+            end = old.end if log in ("", old.log) else 0
+            self._places[name] = _Place(position, position, position, position, log=log or old.log, end=end)
 
-    def absorb(self, positions: Mapping[str, int]) -> None:
+    def absorb(self, positions: Mapping[str, Stored]) -> None:
         """Everything before these positions has been used.
 
         A position outside of what was handed out is left aside: a store also names partitions that
-        another member of the group has taken further in the meantime.
+        another member of the group has taken further in the meantime, and logs that are gone.
         """
         with self._lock:
-            for name, position in positions.items():
-                place = self._places.get(name)
+            for name, stored in positions.items():
+                place, (position, log, _) = self._places.get(name), log_position(stored)
                 if place is None or place.first is None or place.read is None:
                     continue
-                if place.first <= position <= place.read:
+                if log in ("", place.log) and place.first <= position <= place.read:
                     place.absorbed = position
 
     def outstanding(self, names: Iterable[str]) -> bool:

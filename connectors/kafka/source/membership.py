@@ -115,6 +115,11 @@ class Membership:
             else:
                 self._next_try = time.monotonic() + RETRY_SECONDS
 
+    def check(self) -> None:
+        """See whether the topics are still the same: see `Placement.check`."""
+        if self.joined:
+            self._placement.check(self._driver, self._topics, self._driver.assigned() - self._unplaced)
+
     def drain(self) -> None:
         """Wait until what was read is absorbed, before the consumer is made anew."""
         names = self._driver.assigned()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
 
 from connectors.kafka.drivers.base import CommittedPosition, Driver, End, PositionGoneError, partition_of
+from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
 from monitor.base.source import SourceCounts
 
@@ -28,18 +30,27 @@ ASK_SECONDS = 2.0
 MAX_OWNERS = 100
 """How many owners of a partition, one after another, a commit names; Kafka takes notes of 4,096 bytes."""
 
-_BEGAN = re.compile(r"began=(\d+(?:,\d+)*)")
+CHECK_SECONDS = 1.0
+"""How often the brokers are asked whether the topics are still the same."""
+
+_NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=(\S+))?")
 
 
 def _began(told: CommittedPosition | None) -> tuple[int, ...]:
     """Where the owners that led to this commit began, the last one's at the end; empty where not known."""
-    found = _BEGAN.fullmatch(told.note) if told is not None else None
+    found = _NOTE.fullmatch(told.note) if told is not None else None
     return tuple(map(int, found[1].split(","))) if found else ()
 
 
 def _used_twice(own: int, began: tuple[int, ...]) -> int:
     """What a successor of ours used again: it began at what we had committed, before our own position."""
     return own - max((position for position in began if position <= own), default=own)
+
+
+def _log(told: CommittedPosition) -> str:
+    """The id of the topic whose position this is, if that is known."""
+    found = _NOTE.fullmatch(told.note)
+    return (found[2] or "") if found else ""
 
 
 class Placement:
@@ -49,6 +60,10 @@ class Placement:
     far as each went on from the commit of the one before (``began=400,900``). So an owner that comes back
     after a crash knows which records its successor had used again, also if that one has handed the
     partition on since: those from where the successor began up to its own position.
+
+    Positions name the id of their topic. One that was deleted and created again has another id, and is read
+    from its start, whatever `start` says. Between two looks at the ids, records of the new log may be taken
+    for the old one's: then they are read twice, and none is skipped.
 
     Belongs to the reading thread; `counts` and `marks` may be used from any.
 
@@ -68,6 +83,8 @@ class Placement:
         self._start = start
         self._known: dict[str, set[int]] = {}
         self._began: dict[str, tuple[int, ...]] = {}
+        self._ids: dict[str, str] = {}
+        self._next_check = 0.0
         self._after_others: set[str] = set()
         self._gap = self._taken_over = self._overlap = 0
 
@@ -83,17 +100,49 @@ class Placement:
         return False
 
     def marks(self, positions: Mapping[str, int]) -> dict[str, CommittedPosition]:
-        """Positions as they are committed: each says where reading of its partition began."""
-        return {
-            name: CommittedPosition(position, f"began={','.join(map(str, began))}" if began else "")
-            for name, position in positions.items()
-            for began in [self._began.get(name, ())]
-        }
+        """Positions as they are committed: each says where reading of its partition began, and its log."""
+        return {name: CommittedPosition(position, self._note(name)) for name, position in positions.items()}
 
-    def meet(self, driver: Driver, topics: Iterable[str]) -> None:
-        """Keep which partitions there are when the topics are first read: all others are new ones."""
+    def _note(self, name: str) -> str:
+        began, log = self._began.get(name, ()), self._ledger.known(name).log
+        return f"began={','.join(map(str, began))}{' log=' if log else ''}{log}" if began else ""
+
+    def meet(self, driver: Driver, topics: Sequence[str]) -> None:
+        """Keep which topics and partitions there are when they are first read: all others are new ones.
+
+        Raises
+        ------
+        KafkaTimeoutError
+            The brokers did not name the topics' ids in time; to be tried again.
+        """
+        self._ids |= driver.topic_ids(topics, ASK_SECONDS)
         for topic in topics:
             self._known.setdefault(topic, driver.partitions_of(topic))
+
+    def check(self, driver: Driver, topics: Sequence[str], placed: Collection[str]) -> None:
+        """See, once a second, whether the partitions are still those of the same topics.
+
+        Raises
+        ------
+        NoOffsetForPartitionError
+            One is not, and `start` is none.
+        """
+        if time.monotonic() < self._next_check:
+            return
+        # Seen before the brokers are asked: then an end is one of the log that they name.
+        ends = {name: driver.highwater(name) for name in placed}
+        try:
+            self._ids |= driver.topic_ids(topics, CHECK_SECONDS)
+        except Exception as error:
+            if not passes(error):
+                raise
+        else:
+            for name, end in ends.items():
+                if self._is_other(name):
+                    self._go_on_in(driver, name)
+                else:
+                    self._ledger.told(name, self._id(name), end or 0)
+        self._next_check = time.monotonic() + CHECK_SECONDS
 
     def place(self, driver: Driver, name: str) -> bool:
         """Set a newly assigned partition to the larger of our own position and the group's.
@@ -113,12 +162,20 @@ class Placement:
         """
         own = self._ledger.resume(name)
         told = driver.told(name, ASK_SECONDS)
+        current = self._id(name)
+        stale = told is not None and bool(current) and _log(told) not in ("", current)
+        if self._is_other(name) or (own is None and stale):
+            followed = told is not None and _log(told) == current
+            self._go_on_in(driver, name, told.position if told is not None and followed else 0)
+            return True
+        told = None if stale else told
         position = self._larger(name, own, told)
         if position is None:
             position = self._beginning(driver, name)
             if position is None:
                 return False
             self._ledger.begun(name, position)
+        self._ledger.told(name, current)
         self._go(driver, name, position)
         if told is not None and (own is None or own < told.position):
             self._began[name] = (*_began(told), position)[-MAX_OWNERS:]
@@ -144,9 +201,13 @@ class Placement:
         """
         if self._start == "none":
             raise error
+        self._ids |= driver.topic_ids({partition_of(name).topic for name in error.places}, ASK_SECONDS)
         for name, divergence in error.places.items():
             at = driver.position(name) if name in driver.assigned() else None
             if at is None:
+                continue
+            if self._is_other(name):
+                self._go_on_in(driver, name)
                 continue
             first = driver.ends([name], "earliest", ASK_SECONDS)[name]
             if at < first:
@@ -203,6 +264,32 @@ class Placement:
         except KafkaTimeoutError:
             # A leader that is away must not keep the other partitions waiting for an exception's way up.
             return None
+
+    def _id(self, name: str) -> str:
+        return self._ids.get(partition_of(name).topic, "")
+
+    def _is_other(self, name: str) -> bool:
+        """Whether our position is one of a topic that has been deleted and created again."""
+        ours, current = self._ledger.known(name).log, self._id(name)
+        return bool(ours and current) and ours != current
+
+    def _go_on_in(self, driver: Driver, name: str, position: int = 0) -> None:
+        """Read the log of a topic that was created again: from its start, or where the group stands in it."""
+        if self._start == "none":
+            raise NoOffsetForPartitionError(partition_of(name))
+        old = self._ledger.known(name)
+        lost = max(old.end - old.at, 0)
+        self._gap += lost
+        log.warning(
+            "source %s: topic %s, partition %d: the topic was deleted and created again; reading continues "
+            "at %d; of the old topic, %d records are lost, as far as its end was known",
+            self._source,
+            *partition_of(name),
+            position,
+            lost,
+        )
+        self._ledger.begun(name, position, self._id(name))
+        self._go(driver, name, position)
 
     def _fell_behind(self, name: str, at: int, first: int) -> None:
         self._gap += first - at

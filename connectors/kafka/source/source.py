@@ -14,7 +14,7 @@ from connectors.kafka.drivers.choice import checked_options, make_driver
 from connectors.kafka.drivers.errors import explain, passes
 from connectors.kafka.drivers.options import check_files
 from connectors.kafka.source.health import Health
-from connectors.kafka.source.ledger import PositionLedger
+from connectors.kafka.source.ledger import PositionLedger, Stored
 from connectors.kafka.source.membership import Membership
 from connectors.kafka.source.placement import Placement
 from monitor.base.errors import ConfigError
@@ -38,7 +38,7 @@ MOMENT_SECONDS = 1.0
 """Longest time between two reads that counts as reading: a process that stood still proves nothing."""
 
 
-class KafkaSource(Source[int]):
+class KafkaSource(Source[Stored]):
     """Reads topics in a consumer group, from positions of its own.
 
     Each record is handed out once to this source: it goes on at the larger of the position that
@@ -52,6 +52,10 @@ class KafkaSource(Source[int]):
     in the log and counts them (`counts.gap_records`). `auto_offset_reset` only says where a partition
     begins that nobody has read; one that is added to a topic while it is read begins at its start,
     found within `metadata_max_age_ms` (30 s).
+
+    A topic that was deleted and created again is another log, known by the topic's id: it is read from its
+    start, which is logged, and what of the old one was not read is counted as a gap, as far as its end was
+    known. Between two looks at the ids, a second, records of the new log may be handed out twice.
 
     A partition that delivers nothing for `stall_seconds` while its lag grows makes the source not `up`,
     with the reason in `trouble`, until it moves: the consumer is made anew and goes on where it was.
@@ -129,7 +133,7 @@ class KafkaSource(Source[int]):
         """Records that retention took, that others used, that may be used twice; consumers made anew."""
         return self._placement.counts(self._rebuilds)
 
-    def open(self, positions: Mapping[str, int]) -> None:
+    def open(self, positions: Mapping[str, Stored]) -> None:
         """Get ready to read, from these positions (by ``topic-partition``) or the group's.
 
         Waits up to two seconds for a broker; one that comes later is found by `read`.
@@ -184,7 +188,7 @@ class KafkaSource(Source[int]):
         self._observe()
         self._told_at = time.monotonic()
 
-    def acknowledge(self, positions: Mapping[str, int]) -> None:
+    def acknowledge(self, positions: Mapping[str, Stored]) -> None:
         """Hear that everything before these positions is used, for `read` to commit. Thread-safe."""
         self._ledger.absorb(positions)
 
@@ -228,6 +232,7 @@ class KafkaSource(Source[int]):
             timeout_seconds = min(timeout_seconds, JOIN_SLICE_SECONDS)
         try:
             membership.place()
+            membership.check()
             membership.commit_if_due()
             if idle:
                 driver.idle()
@@ -263,9 +268,9 @@ class KafkaSource(Source[int]):
             name, offsets = part.partition, part.offsets
             if part.unreadable:
                 self._say_unreadable(part)
-            self._ledger.handed_out(name, offsets[0], offsets[-1] + 1)
+            after = self._ledger.handed_out(name, offsets[0], offsets[-1] + 1)
             others = self._placement.after_others(name)
-            found.append(RawMessages(values, name, offsets, others, part.headers))
+            found.append(RawMessages(values, name, offsets, others, part.headers, after))
             count += len(values)
             size += sum(map(len, values))
         if count:
