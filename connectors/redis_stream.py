@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any
 
@@ -25,9 +27,14 @@ _ERRORS = (exceptions.RedisError, OSError)
 _PASSING = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError, OSError)
 _AWAY = "source %s: %s; trying again"
 _GAP = "source %s: %d entries were deleted before they were read; keep more (MAXLEN), or read faster"
-_ENDS = "source %s: the stream ends at %s, before our %s: it was made anew, or has lost entries"
+_ENDS = "source %s: the stream ends at %s, before our %s: it has lost entries, as after a failover"
+_ANEW = (
+    "source %s: the stream was deleted and created again; it is read from its start; of the old one, "
+    "%d entries are lost, as far as its end was known"
+)
 Entry = tuple[bytes, dict[bytes, bytes] | None]  # an id and fields, none where it was deleted
 Position = dict[str, Any]
+Mark = list[Any]
 
 
 def connected(settings: RedisSourceConfig) -> Any:
@@ -50,6 +57,11 @@ def messages(settings: RedisSourceConfig, entries: Sequence[Entry], after: Any =
     return RawMessages(values, settings.stream, places, headers=beside if events else None, after=after)
 
 
+def _mark(entry: Entry) -> Mark:
+    """What an entry is known by again: its id, and a checksum of its fields."""
+    return [entry[0], zlib.crc32(b"\0".join(part for pair in (entry[1] or {}).items() for part in pair))]
+
+
 def _order(entry: bytes) -> tuple[int, ...]:
     return tuple(map(int, entry.split(b"-")))
 
@@ -68,6 +80,11 @@ class RedisStream(Source[Position]):
         self._client: Any = None
         self._saved: Position | None = None
         self._read, self._history, self._drift, self._most = b"", b"", 0, MOST_ENTRIES
+        # What tells our stream from another under its key: a name of ours, how many entries it had had at
+        # the last read, and up to our position; the entry at our position, and its first.
+        self._log, self._added, self._passed_by = token_hex(8), 0, 0
+        self._last: Mark | None = None
+        self._first: Mark | None = None
         self._in_flight: deque[bytes] = deque()
         self._claimed: list[bytes] = []  # by a second consumer of ours, +claims: they come in no order
         self._said_away, self._said_name, self._pause = False, False, FIRST_PAUSE
@@ -77,6 +94,9 @@ class RedisStream(Source[Position]):
         if (position := positions.get(self._stream)) is not None:
             self._saved, self._name, self._claimed = position, position["consumer"], position["claimed"]
             self._read, self._drift = position["after"], position["drift"]
+            self._log = position.get("log", self._log)  # older versions kept none of these
+            self._added, self._passed_by = position.get("added", 0), position.get("passed", 0)
+            self._last, self._first = position.get("last"), position.get("first")
         self._try(self._settle)
 
     def read(self, timeout_seconds: float) -> list[Raw]:
@@ -98,7 +118,9 @@ class RedisStream(Source[Position]):
         return [messages(settings, entries[::-1])] if entries else []
 
     def acknowledge(self, positions: Mapping[str, Position]) -> None:
-        self._saved = positions.get(self._stream, self._saved)
+        position = positions.get(self._stream)
+        if position is not None and position.get("log", self._log) == self._log:
+            self._saved = position
 
     def close(self) -> None:
         if self._client is not None:
@@ -134,6 +156,13 @@ class RedisStream(Source[Position]):
 
     def _begin(self) -> None:
         """Have a group, at our position, or at the end of the stream that `start` names."""
+        info = self._info()
+        lost = bool(info) and self._read > b"" and _order(self._read) > _order(info["last-generated-id"])
+        if self._is_other(info):
+            self._start_anew()
+        elif lost:
+            log.warning(_ENDS, self.name, info["last-generated-id"].decode(), self._read.decode())
+            self._read = info["last-generated-id"]
         at = self._read or {"earliest": b"0", "latest": b"$"}[self._settings.start]
         try:
             self._client.xgroup_create(self._stream, self._group, at, mkstream=True)
@@ -141,16 +170,49 @@ class RedisStream(Source[Position]):
         except exceptions.ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
-        info = self._client.xinfo_stream(self._stream)
-        if "entries-added" not in info:
-            raise exceptions.InvalidResponse("this server is older than version 7, which is needed")
-        last = info["last-generated-id"]
-        if self._read and _order(self._read) > _order(last):
-            log.warning(_ENDS, self.name, last.decode(), self._read.decode())
-            self._client.xgroup_setid(self._stream, self._group, last)
-            self._read = last
+            if lost and self._read != _START:
+                self._client.xgroup_setid(self._stream, self._group, self._read)
         self._read = self._read or self._passed(self._client.xinfo_groups(self._stream))[0]
         self._history, self._in_flight = _START, deque()
+
+    def _info(self) -> dict[str, Any]:
+        """What the server tells of the stream; nothing where there is none."""
+        try:
+            info: dict[str, Any] = self._client.xinfo_stream(self._stream)
+        except exceptions.ResponseError as error:
+            if "no such key" not in str(error):
+                raise
+            return {}
+        if "entries-added" not in info:
+            raise exceptions.InvalidResponse("this server is older than version 7, which is needed")
+        return info
+
+    def _is_other(self, info: Mapping[str, Any]) -> bool:
+        """Whether the stream is not that of our position, but one created after that was deleted."""
+        read = self._read
+        if not info or read in (b"", _START):
+            return not info and read not in (b"", _START)
+        if _order(read) > _order(info["last-generated-id"]) or info["entries-added"] < self._added:
+            return not self._holds(self._first)  # else it is ours, and has lost its end
+        first = info["first-entry"]
+        if first is None or _order(first[0]) > _order(read):
+            return bool(info["entries-added"] < self._passed_by + info["length"])
+        if self._client.xrange(self._stream, read, read):
+            return self._last is not None and not self._holds(self._last)
+        return _order(info["max-deleted-entry-id"]) < _order(read)  # nobody deleted it
+
+    def _holds(self, mark: Mark | None) -> bool:
+        return mark is not None and mark in map(_mark, self._client.xrange(self._stream, mark[0], mark[0]))
+
+    def _start_anew(self) -> None:
+        """Forget the old stream, and count what we know that it held behind our position."""
+        lost = max(self._added - self._passed_by, 0)
+        log.warning(_ANEW, self.name, lost)
+        counts = self.counts
+        self.counts = replace(counts, gap_records=counts.gap_records + lost)
+        self._read, self._drift, self._claimed, self._log = _START, 0, [], token_hex(8)
+        self._added, self._passed_by, self._last, self._first = 0, 0, None, None
+        self._saved = self._saved and self._after()
 
     def _settle(self) -> None:
         """Acknowledge what is used and saved, and show the group that our consumers live."""
@@ -204,6 +266,9 @@ class RedisStream(Source[Position]):
         pipe.xreadgroup(self._group, self._name, {self._stream: ">"}, count=self._most)
         info, before, reply, after = pipe.xinfo_groups(self._stream).execute()
         given: list[Entry] = reply[0][1] if reply else []
+        if info["entries-added"] < self._added:
+            self._begin()  # what was given comes again as what it was given before
+            return None
         (start, was), (_, now) = self._passed(before), self._passed(after)
         added, missed, passed = info["entries-added"], 0, (now or 0) + self._drift
         if given and given[0][0] == info["first-entry"][0]:
@@ -212,6 +277,8 @@ class RedisStream(Source[Position]):
         passed = added if len(given) < self._most else passed
         self._drift = passed - now if now is not None else self._drift  # it is None after an XDEL
         self.lag = max(min(added - passed, info["length"]), 0)
+        if given:
+            self._added, self._passed_by, self._first = added, passed, _mark(info["first-entry"])
         return self._hand_out(given, missed)
 
     def _hand_out(self, given: list[Entry], missed: int = 0, claimed: bool = False) -> RawMessages | None:
@@ -222,7 +289,8 @@ class RedisStream(Source[Position]):
         else:
             new = [each for each in given if _order(each[0]) > _order(self._read)]
             self._in_flight.extend(entry for entry, _ in given)
-            self._read = new[-1][0] if new else self._read
+            if new:
+                self._read, self._last = new[-1][0], _mark(new[-1])
         here = [each for each in new if each[1]]
         missed = max(missed, 0) + len(new) - len(here)
         if missed:
@@ -236,7 +304,14 @@ class RedisStream(Source[Position]):
         return raw
 
     def _after(self) -> Position:
-        return {"after": self._read, "drift": self._drift, "consumer": self._name, "claimed": self._claimed}
+        position = {
+            "after": self._read,
+            "drift": self._drift,
+            "consumer": self._name,
+            "claimed": self._claimed,
+        }
+        known = {"added": self._added, "passed": self._passed_by, "last": self._last, "first": self._first}
+        return {**position, **known, "log": self._log}
 
     def _given(self, consumer: str, after: bytes, count: int) -> list[Entry]:
         reply = self._client.xreadgroup(self._group, consumer, {self._stream: after}, count=count)

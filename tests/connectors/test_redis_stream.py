@@ -488,19 +488,128 @@ def test_what_the_group_gives_again_is_left_out(redis_server: RedisServer, strea
     assert pending(redis_server, stream) == 0
 
 
-def test_a_stream_that_was_made_anew_is_read_from_its_start(
+def add(server: RedisServer, stream: str, first: int, values: list[bytes]) -> None:
+    """Add entries with ids of the sender's own, which rise from `first`-1."""
+    with server.client() as client, client.pipeline(transaction=False) as pipe:
+        for i, value in enumerate(values, first):
+            pipe.xadd(stream, {"value": value}, id=f"{i}-1")
+        pipe.execute()
+
+
+def anew(stream: str, lost: int) -> str:
+    return (
+        f"source {stream}: the stream was deleted and created again; it is read from its start; of the old "
+        f"one, {lost} entries are lost, as far as its end was known"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 20, 80])
+@pytest.mark.parametrize("running", [False, True])
+def test_a_stream_that_was_created_again_is_read_from_its_start(
+    redis_server: RedisServer,
+    stream: str,
+    new: New,
+    caplog: pytest.LogCaptureFixture,
+    size: int,
+    running: bool,
+) -> None:
+    add(redis_server, stream, 1, numbers(0, 50))
+    reader = Reader(new())
+    reader.until(50)
+    reader.save()
+    if not running:
+        reader.source.close()
+    with redis_server.client() as client:
+        client.delete(stream)
+    add(redis_server, stream, 1, numbers(50, 50 + size))
+    again = reader if running else Reader(new(reader.position))
+    assert again.until(50 * running + size)[-size:] == numbers(50, 50 + size)
+    assert again.source.counts == SourceCounts()
+    assert caplog.text.count(anew(stream, 0)) == 1
+    again.source.acknowledge({stream: {**reader.position[stream], "log": "old", "after": b"999-1"}})
+    again.source.keep_alive()
+    assert pending(redis_server, stream) == size, "a position of the old stream acknowledges nothing"
+    again.save()
+    again.source.read(0.0)
+    assert pending(redis_server, stream) == 0
+    add(redis_server, stream, 500, [b"more"])
+    assert Reader(new(again.position)).until(1) == [b"more"]
+    assert caplog.text.count(anew(stream, 0)) == 1
+
+
+def test_what_was_not_read_of_the_old_stream_is_counted(
+    redis_server: RedisServer, stream: str, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_stream, "MOST_ENTRIES", 30)
+    fill(redis_server, stream, *range(100))
+    reader = Reader(new())
+    reader.once()
+    reader.source.close()
+    with redis_server.client() as client:
+        client.delete(stream)
+    fill(redis_server, stream, *range(100, 160))
+    again = Reader(new(reader.position))
+    assert again.until(60) == numbers(100, 160)
+    assert again.source.counts == SourceCounts(gap_records=70)
+
+
+def test_a_stream_whose_group_another_member_made_again_goes_on_where_that_one_stands(
+    redis_server: RedisServer, stream: str, new: New
+) -> None:
+    add(redis_server, stream, 1, numbers(0, 50))
+    back = Reader(new())
+    back.until(50)
+    back.source.close()
+    with redis_server.client() as client:
+        client.delete(stream)
+    add(redis_server, stream, 1, numbers(50, 130))
+    other = Reader(new())
+    other.until(80)
+    add(redis_server, stream, 81, numbers(130, 140))
+    assert Reader(new(back.position)).until(10) == numbers(130, 140)
+
+
+def test_a_stream_that_only_lost_its_end_is_not_read_again(
     redis_server: RedisServer, stream: str, new: New, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """As after a failover to a replica that had not heard of the last entries."""
+    add(redis_server, stream, 1, numbers(0, 10))
+    reader = Reader(new())
+    reader.until(10)
+    reader.source.close()
     with redis_server.client() as client:
-        client.xadd(stream, {"value": "old"}, id="9-1")
-        reader = Reader(new())
-        reader.until(1)
         client.delete(stream)
-        wait_until(lambda: reader.once() == 0 and "made anew" in caplog.text, "it is said")
-        client.xadd(stream, {"value": "new"}, id="1-1")
-    assert reader.until(2) == [b"old", b"new"]
-    text = f"source {stream}: the stream ends at 0-0, before our 9-1: it was made anew, or has lost entries"
-    assert text in caplog.text
+    add(redis_server, stream, 1, numbers(0, 8))
+    again = Reader(new(reader.position))
+    assert again.once() == 0
+    add(redis_server, stream, 9, [b"new"])
+    assert again.until(1) == [b"new"]
+    text = "the stream ends at 8-1, before our 10-1: it has lost entries, as after a failover"
+    assert f"source {stream}: {text}" in caplog.text
+
+
+@pytest.mark.parametrize("step", ["trimmed", "deleted", "emptied", "older"])
+def test_a_stream_that_lost_the_entry_at_our_position_is_the_same(
+    redis_server: RedisServer, stream: str, new: New, caplog: pytest.LogCaptureFixture, step: str
+) -> None:
+    add(redis_server, stream, 1, numbers(0, 50))
+    reader = Reader(new())
+    reader.until(50)
+    reader.source.close()
+    position = reader.position[stream]
+    add(redis_server, stream, 51, numbers(50, 60))
+    with redis_server.client() as client:
+        if step == "deleted":
+            client.xdel(stream, "50-1")
+        elif step == "older":
+            position = {key: position[key] for key in ("after", "drift", "consumer", "claimed")}
+        else:
+            client.xtrim(stream, maxlen=10 if step == "trimmed" else 0, approximate=False)
+    add(redis_server, stream, 61, [b"last"])
+    again = Reader(new({stream: position}))
+    assert again.until(1 if step == "emptied" else 11)[-1] == b"last"
+    assert "created again" not in caplog.text
+    assert again.source.counts.gap_records == (10 if step == "emptied" else 0)
 
 
 def test_while_nothing_can_be_saved_no_more_is_read_than_memory_is_meant_for(
