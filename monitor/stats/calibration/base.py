@@ -104,7 +104,7 @@ def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floa
     for name, column in (("predicted", predicted), ("labels", labels)):
         if column.shape != (n,):
             raise ValueError(
-                f"{name} must have the shape ({n},), one entry a row of scores, got {column.shape}"
+                f"{name} must have the shape ({n},), one entry for each row of scores, got {column.shape}"
             )
     if n == 0:
         raise ValueError("the reference has no labelled rows, so no calibration can be fitted on it")
@@ -124,7 +124,7 @@ def check_fit_input(scores: Floats, predicted: Ints, labels: Ints, weights: Floa
 def _check_weights(weights: Floats, n: int) -> None:
     if weights.shape != (n,):
         raise ValueError(
-            f"weights must have the shape ({n},), one entry a row of scores, got {weights.shape}"
+            f"weights must have the shape ({n},), one entry for each row of scores, got {weights.shape}"
         )
     if not ((weights >= 0.0) & (weights < np.inf)).all():
         at = int(np.flatnonzero(~((weights >= 0.0) & (weights < np.inf)))[0])

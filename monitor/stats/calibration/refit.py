@@ -148,7 +148,9 @@ def _check(name: str, rows: LabelledRows) -> None:
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     if rows.time.shape != rows.labels.shape or (np.diff(rows.time) < 0).any():
-        raise ValueError(f"{name}: time must have one entry a row and must not fall; sort the rows by time")
+        raise ValueError(
+            f"{name}: time must have one entry for each row and must not fall; sort the rows by time"
+        )
 
 
 def _candidates(reference: LabelledRows | None, labelled: LabelledRows) -> list[float]:

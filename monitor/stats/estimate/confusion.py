@@ -17,11 +17,11 @@ def checked_rows(scores: ArrayLike, predicted: ArrayLike, name: str = "scores") 
     chances = checked_probabilities(scores, 2, name)
     n, width = chances.shape
     if width < 1:
-        raise ValueError(f"{name} must have one column a class, got the shape {chances.shape}")
+        raise ValueError(f"{name} must have one column for each class, got the shape {chances.shape}")
     acted = np.asarray(predicted)
     if acted.shape != (n,):
         raise ValueError(
-            f"predicted must have the shape ({n},), one entry a row of {name}, got {acted.shape}"
+            f"predicted must have the shape ({n},), one entry for each row of {name}, got {acted.shape}"
         )
     if n and acted.dtype.kind not in "iu":
         raise ValueError(f"predicted must be class indices, whole numbers, got the type {acted.dtype}")
@@ -67,7 +67,7 @@ def expected_confusion(scores: ArrayLike, predicted: ArrayLike) -> Floats:
     chances, acted = checked_rows(scores, predicted)
     if chances.shape[1] < 2:
         raise ValueError(
-            "scores must have at least two columns, one a class, got 1; "
+            "scores must have at least two columns, one for each class, got 1; "
             "a confidence alone has no confusion matrix: see failure_prediction"
         )
     confusion = np.zeros((chances.shape[1],) * 2)

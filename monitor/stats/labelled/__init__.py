@@ -1,4 +1,4 @@
-"""Estimators of model quality that use labels: one module each, listed in `monitor.base.registry`."""
+"""Estimators of model quality that use labels. Each is a module, listed in `monitor.base.registry`."""
 
 from __future__ import annotations
 

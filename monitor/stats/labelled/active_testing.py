@@ -1,4 +1,4 @@
-"""Active testing: label the rows that tell most, and weigh them so that the estimate stays unbiased."""
+"""Active testing: label the most informative rows, and weight them so that the estimate stays unbiased."""
 
 from __future__ import annotations
 
@@ -15,29 +15,24 @@ from monitor.stats.labelled.inputs import Bools, LabelledScores, mean_of_models
 def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | None = None) -> Floats:
     """Weights of labelled rows, in the order of their draws, that make Σvφ/M unbiased for the pool's mean.
 
-    v_m = 1 + (N − M)/(N − m) · (1/((N − m + 1) q_m) − 1): the levelled unbiased risk estimator (LURE).
-    They are all 1 for uniform draws.
+    v_m = 1 + (N − M)/(N − m) · (1/((N − m + 1) q_m) − 1): the levelled unbiased risk estimator (LURE). They
+    are all 1 for uniform draws. Raises a ValueError for an argument out of range.
 
     Parameters
     ----------
     draw_probabilities : (M,) array of float
-        q_m: the chance, at the draw m, with which that row was taken out of those left. Above 0, up to 1;
-        every row of the pool must have had a chance.
+        q_m: the probability, at draw m, of this row among those left. Above 0, up to 1; every row of the pool
+        must have had a probability above 0.
     rows : int
         N, rows of the pool before the first draw, at least M.
     numbers : (M,) array of int, optional
-        m of each, rising from 1; without gaps where left out. With gaps M is the largest: the weights are
-        those that these draws have among all that were made.
-
-    Raises
-    ------
-    ValueError
-        A probability, a number or the number of rows is not allowed.
+        m of each, rising from 1; by default without gaps. With gaps M is the largest: the weights are those
+        of these draws among all.
 
     References
     ----------
-    J. Kossen, S. Farquhar, Y. Gal, T. Rainforth, *Active Testing: Sample-Efficient Model Evaluation*,
-    ICML 2021, equation (7); S. Farquhar, Y. Gal, T. Rainforth, ICLR 2021, theorem 3.
+    J. Kossen, S. Farquhar, Y. Gal, T. Rainforth, *Active Testing: Sample-Efficient Model Evaluation*, ICML
+    2021, equation (7); S. Farquhar, Y. Gal, T. Rainforth, ICLR 2021, theorem 3.
 
     Examples
     --------
@@ -46,7 +41,7 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | 
     """
     q = np.asarray(draw_probabilities, dtype=np.float64)
     if q.ndim != 1 or not ((q > 0) & (q <= 1)).all():
-        raise ValueError("draw_probabilities must be a list of numbers above 0 and up to 1, one a draw")
+        raise ValueError("draw_probabilities must be numbers above 0 and up to 1, one for each draw")
     m = np.arange(1, len(q) + 1) if numbers is None else np.asarray(numbers)
     if m.shape != q.shape or (np.diff(m, prepend=0) < 1).any():
         raise ValueError(
@@ -62,21 +57,16 @@ def lure_weights(draw_probabilities: ArrayLike, rows: int, numbers: ArrayLike | 
 
 
 def expected_error(posterior: ArrayLike, predicted: ArrayLike, *, uniform: float = 0.1) -> Floats:
-    """Chances of each row to be drawn next: in proportion to the expected error under a surrogate (2021).
+    """(n,) probabilities of the next draw, proportional to the expected error under a surrogate (2021).
 
     Parameters
     ----------
     posterior : (n, K) array of float
         The surrogate's class probabilities.
     predicted : (n,) array of int
-        Class that the model acted on.
+        The model's class.
     uniform : float
-        Share spread evenly over the rows, so that none that the surrogate is sure of is never drawn.
-
-    Returns
-    -------
-    (n,) float64
-        Sums to 1.
+        Share spread evenly over the rows, so that rows certain for the surrogate are drawn too.
 
     Examples
     --------
@@ -100,23 +90,22 @@ def _mixed(score: Floats, uniform: float) -> Floats:
 class ActiveTesting(LabelEstimator):
     """Accuracy from labels drawn one after another, each with its own probability (LURE).
 
-    It needs `acquisition`, the number of each draw, and `weights`, 1 over the chance with which the row
-    was taken out of those left then. Unbiased where those chances are right and none was 0. The weighted mean
-    is that of the errors, as in the paper, and the accuracy what is left: rows that are drawn where errors
-    are expected scatter far less so than as a mean over the right ones, whose weights would vary for nothing.
-    A subgroup's accuracy is the ratio of its weighted sums. So is that of all rows where draws are missing
-    below the last one: rows whose label never comes are a subgroup that nothing is known of, and the ratio is
-    the accuracy of the others, as long as whether a label comes does not hang on the answer being right.
-    The interval is Wilson's at the number of labels that the scatter of vφ amounts to; it misleads where few
-    draws carry most of the weight.
+    It needs `acquisition`, the number of each draw, and `weights`, 1 over the row's probability among those
+    left at its draw. It is unbiased if these probabilities are right and above 0. As in the paper, the
+    accuracy is 1 minus the weighted mean error: draws go where errors are expected, so the mean error
+    scatters far less than a mean over right rows. A subgroup's accuracy is the ratio of its weighted sums.
+    The same ratio serves all rows if draws below the last one have no label. It is then the accuracy of the
+    labelled part, as long as the arrival of a label does not depend on whether the answer is right. The
+    interval is Wilson's at the effective number of labels, from the scatter of vφ; it misleads if few draws
+    have most of the weight.
 
     Parameters
     ----------
     seed, positive
-        As in `LabelEstimator`; nothing here is random.
+        As in `LabelEstimator`; this estimator is not random.
     pool : int, optional
-        N, rows before the first draw; those fitted on where left out. With it, the rows drawn may be fitted
-        on alone.
+        N, rows before the first draw; by default those of the fit. With it, a fit on the drawn rows alone is
+        possible.
 
     References
     ----------
@@ -163,7 +152,7 @@ class ActiveTesting(LabelEstimator):
 
     @property
     def effective_labels(self) -> float:
-        """Labels drawn uniformly that would weigh as much: (Σv)² / Σv² (L. Kish)."""
+        """The number of uniformly drawn labels with the same information: (Σv)² / Σv² (L. Kish)."""
         square = float(self._weight @ self._weight)
         return float(self._weight.sum()) ** 2 / square if square > 0 else 0.0
 
@@ -186,7 +175,7 @@ class ActiveTesting(LabelEstimator):
 
 
 def _effective(weight: Floats, wrong: Floats) -> float:
-    """Labels of equal weight whose mean varies as that of vφ does, one right and one wrong more."""
+    """Labels of equal weight whose mean varies like vφ, with one more right and one more wrong row."""
     middle = weight.mean()
     scattered = np.r_[weight * wrong, middle, 0.0]
     share = np.clip(scattered.mean(), 1e-9, 1.0 - 1.0 / (len(wrong) + 2))

@@ -1,4 +1,4 @@
-"""AutoEval: the models annotate the rows that nobody labelled, and the labels correct the annotation."""
+"""AutoEval: the models annotate the unlabelled rows, and the labels correct the annotation."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Annotator = Literal["self", "mean"]
 class AutoEval(LabelEstimator):
     """Accuracy by PPI++ (Boyeau et al.); the model itself, or another annotator, predicts the missing labels.
 
-    Unbiased whatever the annotator is worth, as long as the labelled rows are a random sample of the rows,
-    or `weights` say with what chance each was picked. A good annotator narrows the interval, a bad one
-    leaves it as the labels alone give it. The paper defines means of a φ(prediction, label); of the named
-    metrics only accuracy is one. Other φ: `monitor.stats.labelled.ppi`. The interval is Wilson's at the
-    effective number of labels (`powered_share`); the paper's own normal one holds too little with few. With
-    a few dozen labels that were mostly picked where the annotator is unsure it holds less than it says too
-    (90.5 % instead of 95 % with 40): a sure error has a small chance to be among them, and a large weight.
+    It is unbiased with any annotator, as long as the labelled rows are a random sample, or `weights` have the
+    inverse of each row's probability. A good annotator narrows the interval; a bad one leaves the interval of
+    the labels alone. The paper defines means of a φ(prediction, label); of the named metrics only accuracy is
+    one. For other φ see `monitor.stats.labelled.ppi`. The interval is Wilson's at the effective number of
+    labels (`powered_share`); the paper's normal interval covers too little with few labels. With a few dozen
+    labels, mostly picked from uncertain rows, ours covers too little as well (90.5 % instead of 95 % with
+    40): a confident error is rarely among them, and has a large weight.
 
     Parameters
     ----------
     annotator : {"self", "mean"}, int or (n, K) array of float
-        Whose class probabilities stand for the labels: each model's own, the models' mean, those of one
-        model by its column, or given apart, a row for each row of the scores.
+        The class probabilities in place of labels: each model's own, the models' mean, one model's by its
+        column, or an array with a row for each row of the scores.
     lam : float, optional
-        Trust in the annotator, from 0 to 1; 1 is plain PPI. Tuned for least variance if absent.
+        Trust in the annotator, from 0 to 1; 1 is plain PPI. By default tuned for least variance.
 
     Raises
     ------
@@ -92,7 +92,7 @@ class AutoEval(LabelEstimator):
         if given.shape != (data.rows, data.classes) or not np.isfinite(given).all():
             raise ValueError(
                 f"annotator must hold finite class probabilities of the shape {(data.rows, data.classes)}, "
-                f"one row for each of the scores, got {given.shape}"
+                f"like the scores, got {given.shape}"
             )
         found: Floats = given[data.row_order]
         return found

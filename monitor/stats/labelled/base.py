@@ -2,7 +2,7 @@
 
 Two families:
 
-* `LabelEstimator`: the subclass answers a metric for given rows itself (labelled only, rectifiers);
+* `LabelEstimator`: the subclass estimates a metric of given rows (labelled only, rectifiers);
 * `monitor.stats.labelled.posterior.PosteriorEstimator`: the subclass gives class probabilities of
   every row, and draws of them; every metric and its interval follow.
 """
@@ -37,15 +37,15 @@ class Fitted:
     Parameters
     ----------
     posterior : (n, K) float64
-        Class probabilities of every row, labelled rows on their label.
+        Class probabilities of every row; 1 for the class of a labelled row.
     converged : bool
-        Whether the fit stopped because it was done; True for a method without iterations.
+        Whether the fit converged; True for a method without iterations.
     iterations : int
-        How many it took; 0 for a method without iterations.
+        Iterations; 0 for a method without any.
     refused : str or None
-        Why the fit is not fit to publish: every estimate is then `Unknown` with this reason.
+        The reason why the fit is unusable: every estimate is then `Unknown` with this reason.
     flags : tuple of str
-        What the reader should know of a fit that is published ("no labels").
+        Warnings about a usable fit ("no labels").
     details : mapping of str to float
         Numbers of the method itself, such as a bandwidth.
     """
@@ -61,17 +61,17 @@ class Fitted:
 class LabelEstimator(ABC):
     """An estimator of model quality from many scores and few labels.
 
-    A subclass gives `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` where it defines only some.
-    It sees rows and models in the order of `LabelledScores`, never in the caller's.
+    A subclass gives `tag`, `_fit`, `_estimate`, `_predict`, and `metrics` if it defines only some. It gets
+    rows and models in the order of `LabelledScores`, never in the caller's.
 
     Parameters
     ----------
     seed : int
-        Of everything random: the same input and seed give the same numbers, whatever the order of the
-        rows and of the models.
+        Seed of everything random: the same input and seed give the same numbers, in any order of the rows and
+        of the models.
     positive : int, optional
-        Of two classes, the one that precision, recall, F1, specificity, AUROC, average precision and
-        `class_ece` are about; the last if absent. With more classes those are means over the classes.
+        The class of precision, recall, F1, specificity, AUROC, average precision and `class_ece` for two
+        classes; by default the last. With more classes these are means over the classes.
 
     Attributes
     ----------
@@ -80,9 +80,9 @@ class LabelEstimator(ABC):
     metrics : frozenset of str
         The metrics that it defines; the others are `Unknown`.
     two_classes_only : bool
-        Whether its paper defines it for two classes alone; a fit to more is refused as `not defined`.
+        Whether its paper defines it for two classes only; a fit to more is refused as `not defined`.
     needs : frozenset of str
-        Keywords of `fit` without which it is refused.
+        Required keywords of `fit`.
     """
 
     tag: ClassVar[str]
@@ -107,26 +107,26 @@ class LabelEstimator(ABC):
         weights: ArrayLike | None = None,
         acquisition: ArrayLike | None = None,
     ) -> Self:
-        """Learn from all rows; an earlier fit is forgotten. The arrays are copied and never changed.
+        """Learn from all rows, instead of an earlier fit. The arrays are copied and never changed.
 
         Parameters
         ----------
         scores : (n, M, K) array of float
-            Class probabilities of M models; NaN for all classes where a model has no answer.
+            Class probabilities of M models; NaN for all classes if a model has no answer.
         labels : (n,) array of int
-            True class, −1 where not known.
+            True class; −1 if unknown.
         predicted : (n, M) array of int, optional
-            Class acted on, where it is not the argmax of the scores.
+            The models' classes; by default the argmax of the scores.
         weights : (n,) array of float, optional
-            1 / the probability with which a row was picked for labelling, where that was not the same
-            for all; not read on unlabelled rows.
+            1 / the probability of labelling the row, if it was not the same for all; ignored on unlabelled
+            rows.
         acquisition : (n,) array of int, optional
             Number of the draw that labelled the row, −1 = unlabelled.
 
         Raises
         ------
         ValueError
-            An argument has a shape or a value that is not allowed; see `checked_input`.
+            An argument has a wrong shape or value; see `checked_input`.
         """
         data = checked_input(scores, labels, predicted, weights, acquisition)
         if self.positive is not None and not 0 <= self.positive < data.classes:
@@ -150,67 +150,43 @@ class LabelEstimator(ABC):
         model : int
             Column of the scores, from 0.
         where : (n,) array of bool, optional
-            The rows of a subgroup. The fit stays that of all rows.
+            The rows of a subgroup. The fit is still on all rows.
         level : float
             Level of the interval, above 0 and below 1.
 
         Returns
         -------
         Estimate or Unknown
-            From 0 to 1. Unknown where the metric is not defined for this estimator or these rows, or
-            the fit is not fit to publish; the reason says which.
+            From 0 to 1. Unknown with the reason if the estimator or these rows do not define the metric, or
+            the fit is unusable.
 
         Raises
         ------
         ValueError
-            The metric's name, the model, the mask or the level is not allowed.
+            The metric, the model, the mask or the level is wrong.
         RuntimeError
-            Nothing was fitted yet.
+            `fit` was not called yet.
         """
         checked_level(level)
         asked = self._asked(metric, model, where)
         return asked if isinstance(asked, Unknown) else self._estimate(metric, *asked, level)
 
     def contradicted(self, model: int = 0) -> bool:
-        """Whether labels contradict what the fit assumes of a model, so that it should not be published.
+        """Whether labels contradict the fit's assumptions about a model, so that it should not be published.
 
-        The agent's refits give `Unknown` in their place. Only `spe` looks for it today; False is no proof.
-
-        Parameters
-        ----------
-        model : int
-            Column of the scores, from 0.
-
-        Raises
-        ------
-        ValueError
-            There is no such model, or it is missing in every row.
-        RuntimeError
-            Nothing was fitted yet.
+        The agent's refits then give `Unknown`. Only `spe` checks this today; False is no proof. `model` is a
+        column of the scores, from 0; raises a ValueError if there is none or it is missing in every row, and
+        a RuntimeError before `fit`.
         """
         self._model(model)
         return False
 
     def covariance(self, metric: str) -> Floats | None:
-        """How the errors of all models' estimates of a metric over all rows go together.
+        """(M, M) covariance of the errors of all models' estimates of a metric over all rows.
 
-        Parameters
-        ----------
-        metric : str
-            One of `METRICS`.
-
-        Returns
-        -------
-        (M, M) float64 or None
-            NaN for a model whose metric is unknown; None where the estimator does not know it, which only
-            those do whose error is that of labels: `autoeval`, `rectified` and `labelled`, of accuracy.
-
-        Raises
-        ------
-        ValueError
-            The metric's name is not allowed.
-        RuntimeError
-            Nothing was fitted yet.
+        It is NaN for a model whose metric is unknown. It is None if the estimator does not know it: only
+        `autoeval`, `rectified` and `labelled` do, for accuracy, as their error is the labels'. Raises a
+        ValueError for an unknown metric, and a RuntimeError before `fit`.
         """
         data, fitted = self._done()
         _checked_metric(metric)
@@ -221,43 +197,37 @@ class LabelEstimator(ABC):
         return found[np.ix_(place, place)]
 
     def predict(self, scores: ArrayLike) -> Floats:
-        """Class probabilities of new rows under the fit.
+        """(m, K) class probabilities of new rows under the fit; each row sums to 1.
 
         Parameters
         ----------
         scores : (m, M, K) array of float
             As in `fit`, models in the same order.
 
-        Returns
-        -------
-        (m, K) float64
-            Each row sums to 1.
-
         Raises
         ------
         ValueError
-            The scores have another number of models or classes than those fitted on, or bad values.
+            The scores have another number of models or classes than in `fit`, or bad values.
         RuntimeError
-            Nothing was fitted yet, or the fit was refused.
+            `fit` was not called yet, or the fit was refused.
         """
         data, fitted = self._done()
         if fitted.refused is not None:
-            raise RuntimeError(f"the fit was refused ({fitted.refused}), so nothing can be predicted from it")
+            raise RuntimeError(f"the fit was refused ({fitted.refused}), so it cannot predict")
         table = checked_scores(scores, data.models, data.classes)
         return self._predict(table[:, data.model_order])
 
     @property
     def posterior(self) -> Floats:
-        """(n, K) class probabilities of the rows fitted on, in the caller's order.
-
-        Labelled rows are on their label.
+        """(n, K) class probabilities of the fit's rows, in the caller's order; 1 for the class of a labelled
+        row.
         """
         data, fitted = self._done()
         return data.there(fitted.posterior)
 
     @property
     def converged(self) -> bool:
-        """Whether the fit stopped because it was done."""
+        """Whether the fit converged."""
         return self._done()[1].converged
 
     @property
@@ -267,17 +237,17 @@ class LabelEstimator(ABC):
 
     @property
     def refused(self) -> str | None:
-        """Why the fit is not fit to publish; None where it is."""
+        """The reason why the fit is unusable; None if it is usable."""
         return self._done()[1].refused
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What the reader should know of the fit, such as "no labels"."""
+        """Warnings about the fit, such as "no labels"."""
         return self._done()[1].flags
 
     @property
     def details(self) -> Mapping[str, float]:
-        """Numbers of the method itself, such as a bandwidth."""
+        """Numbers of the method, such as a bandwidth."""
         return self._done()[1].details
 
     @property
@@ -289,7 +259,7 @@ class LabelEstimator(ABC):
 
     @property
     def effective_labels(self) -> float:
-        """Labels taken at random with equal chances that would weigh as much: (Σw)² / Σw² (L. Kish)."""
+        """The number of uniformly drawn labels with the same information: (Σw)² / Σw² (L. Kish)."""
         data, _ = self._done()
         if data.weights is None:
             return float(data.labelled.sum())
@@ -301,7 +271,7 @@ class LabelEstimator(ABC):
 
     @abstractmethod
     def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
-        """Answer for the rows of `_rows(model, where)`, at least one; everything in the fit's order."""
+        """The metric of the rows of `_rows(model, where)`, at least one; everything in the fit's order."""
 
     @abstractmethod
     def _predict(self, scores: Floats) -> Floats:
@@ -312,9 +282,9 @@ class LabelEstimator(ABC):
         return None
 
     def _unfit(self, data: LabelledScores) -> Fitted | None:
-        """The refused fit to rows from which nothing can be learnt."""
+        """The refused fit to rows that teach nothing."""
         if not data.present.any():
-            # Whatever labels there are, they are of no model's answer.
+            # The labels belong to no model's answer.
             reason = Reason.NO_ROWS
         elif self.two_classes_only and data.classes > 2:
             reason = Reason.NOT_DEFINED
@@ -323,11 +293,11 @@ class LabelEstimator(ABC):
         return Fitted(data.clamp(data.mean_of_models()), converged=False, refused=reason)
 
     def _forget(self) -> None:
-        """Drop what was remembered of an earlier fit, before a new one."""
+        """Drop the results of an earlier fit, before a new one."""
         return
 
     def _asked(self, metric: str, model: int, where: ArrayLike | None) -> tuple[int, Bools] | Unknown:
-        """Model and mask in the fit's order, or why the metric is unknown."""
+        """Model and mask in the fit's order, or the reason why the metric is unknown."""
         _, fitted = self._done()
         _checked_metric(metric)
         at, mask = self._model(model), self._where(where)
@@ -345,9 +315,7 @@ class LabelEstimator(ABC):
 
     def _done(self) -> tuple[LabelledScores, Fitted]:
         if self._data is None or self._fitted is None:
-            raise RuntimeError(
-                f"{type(self).__name__} has nothing to answer from: call fit(scores, labels) first"
-            )
+            raise RuntimeError(f"{type(self).__name__} has no fit yet: call fit(scores, labels) first")
         return self._data, self._fitted
 
     def _positive(self) -> int:
@@ -369,7 +337,7 @@ class LabelEstimator(ABC):
         mask = np.asarray(where)
         if mask.dtype != np.bool_ or mask.shape != (data.rows,):
             raise ValueError(
-                f"where must be a mask of {data.rows} booleans, one a row fitted on, got an array of "
+                f"where must be a mask of {data.rows} booleans, one for each row of the fit, got an array of "
                 f"{mask.dtype} of the shape {mask.shape}"
             )
         return mask[data.row_order]

@@ -15,11 +15,11 @@ from monitor.stats.labelled.inputs import Bools, LabelledScores, effective_weigh
 from monitor.stats.labelled.posterior import PosteriorEstimator
 
 CLIP = 0.01
-"""Scores are clipped to [CLIP, 1 − CLIP], as by the paper's authors."""
+"""Scores are clipped to [CLIP, 1 − CLIP], as in the authors' code."""
 
 PRIOR = (np.hypot(0.4, 0.15), np.hypot(0.4, 0.15), np.hypot(2.0, 0.75))
-"""Standard deviations of ln a, ln b and c. The authors' are 0.4, 0.4 and 2 for the mean of the groups, and
-a half-normal of 0.15, 0.15 and 0.75 around it for a group; with one group both add up."""
+"""Standard deviations of ln a, ln b and c. The authors' are 0.4, 0.4 and 2 for the mean of the groups, with a
+half-normal of 0.15, 0.15 and 0.75 for a group around it; for one group both add up."""
 
 _PROPOSALS = 2000
 _DRAWS = 100
@@ -29,7 +29,7 @@ _BLOCK = 1 << 21  # entries of a (draws, rows) table computed at once
 
 
 class _Curve(PosteriorEstimator):
-    """One classifier: the draws of its calibration curve, as a posterior of its rows."""
+    """The draws of one classifier's calibration curve, as a posterior of its rows."""
 
     tag = "bayesian_calibration"
     draws: ClassVar[int] = _DRAWS
@@ -65,19 +65,17 @@ class BayesianCalibration(LabelEstimator):
 
         logit P(y = 1 | s) = a ln s − b ln(1 − s) + c,   ln a, ln b ~ N(0, 0.43²),   c ~ N(0, 2.1²)
 
-    The posterior given the labelled rows is drawn by importance sampling from a Student-t around its mode
-    (the authors use MCMC, to the same distribution); a metric is the median over `_DRAWS` curves. The
-    authors' hierarchy over groups of people is left out: one curve a model serves all its subgroups.
+    Importance sampling from a Student-t around the mode draws the posterior given the labelled rows (the
+    authors use MCMC for the same distribution). A metric is the median over `_DRAWS` curves. The authors'
+    hierarchy over groups of people is left out: one curve for each model serves all its subgroups.
 
-    It assumes that the curve of that family exists, in which a and b above 0 keep the order of the scores,
-    and that a = b = 1, c = 0 (calibrated as it is) is the likeliest before any label. It uses one
-    model's scores alone, so it knows nothing of what the others say, and with few labels stays near the
-    model's own word: too high for an overconfident model. The interval carries the curve's posterior and
-    the sampling of the rows; it covers where the family holds.
+    It assumes a curve of this family, in which a and b above 0 keep the order of the scores. It assumes that
+    a = b = 1, c = 0 (a calibrated model) is the likeliest before any label. It uses one model's scores only,
+    and with few labels stays near the model's own confidence: too high for an overconfident model. The
+    interval contains the curve's posterior and the sampling of the rows; it covers if the family is right.
 
-    Without labels the estimate is that of the prior, flagged "no labels". More than two classes are
-    `not defined`. `posterior` and `predict` give the mean over the models, each from its own curve.
-    `weights` count in the likelihood.
+    Without labels the prior gives the estimate, flagged "no labels". More than two classes are `not defined`.
+    `posterior` and `predict` give the mean over the models' own curves. `weights` count in the likelihood.
 
     References
     ----------
@@ -91,7 +89,7 @@ class BayesianCalibration(LabelEstimator):
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(0.8, 1.2, 1000)
     >>> truth = (rng.random(1000) < p).astype(int)
-    >>> bold = p**3 / (p**3 + (1 - p) ** 3)  # claims more than it knows
+    >>> bold = p**3 / (p**3 + (1 - p) ** 3)  # overconfident
     >>> scores = np.stack([1 - bold, bold], axis=1)[:, None]
     >>> fit = BayesianCalibration().fit(scores, np.where(np.arange(1000) < 200, truth, -1))
     >>> claimed, right = np.maximum(bold, 1 - bold).mean(), ((bold > 0.5) == truth).mean()
@@ -139,13 +137,13 @@ def _features(scores: Floats) -> Floats:
 
 
 def _log_odds(features: Floats, parameters: Floats) -> Floats:
-    """(n,) under one curve (ln a, ln b, c)."""
+    """(n,) log-odds under one curve (ln a, ln b, c)."""
     line: Floats = features @ np.exp(parameters[:2]) + parameters[2]
     return line
 
 
 def _log_posterior(features: Floats, sign: Floats, weight: Floats, parameters: Floats) -> Floats:
-    """(draws,) of parameters (draws, 3); `sign` is +1 for the second class, −1 for the first."""
+    """(draws,) log posterior of parameters (draws, 3); `sign` is +1 for the second class, else −1."""
     prior = -0.5 * ((parameters / PRIOR) ** 2).sum(axis=1)
     together = max(1, _BLOCK // max(1, len(features)))
     parts = []

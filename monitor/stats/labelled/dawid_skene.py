@@ -1,4 +1,4 @@
-"""Dawid and Skene: the models as annotators, each with a confusion matrix, the truth as what they hide."""
+"""Dawid and Skene: models as annotators, each with a confusion matrix; the truth is latent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from monitor.stats.labelled.inputs import LabelledScores, votes
 from monitor.stats.labelled.posterior import PosteriorEstimator
 
 TOLERANCE = 1e-5
-"""Sum of all changes of the class shares, and of the confusion matrices, at which EM stops."""
+"""EM stops when the class shares and the confusion matrices change by less in total."""
 
 ITERATIONS = 100
 """Most iterations of EM."""
@@ -28,21 +28,15 @@ _SMALLEST = 1e-300  # for a logarithm of an answer that never occurred
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Annotators:
-    """What EM learns.
-
-    Parameters
-    ----------
-    shares : (K,) float64
-        Of the classes.
-    answers : (M, K, K) float64
-        Chance of each answer (last axis) of each model, given the true class.
+    """The result of EM: the classes' (K,) `shares`, and (M, K, K) probabilities of each `answer` given the
+    true class.
     """
 
     shares: Floats
     answers: Floats
 
     def chances(self, patterns: Floats) -> Floats:
-        """(P, K) class probabilities of answers (P, M, K), 0 where a model has none."""
+        """(P, K) class probabilities of answers (P, M, K), which are 0 for a missing model."""
         logs = np.log(np.maximum(self.answers, _SMALLEST))
         joint = np.einsum("pml,mkl->pk", patterns, logs) + np.log(np.maximum(self.shares, _SMALLEST))
         found: Floats = scipy.special.softmax(joint, axis=1)
@@ -57,14 +51,8 @@ class _Annotators:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counted:
-    """Rows with the same answers, counted together.
-
-    Parameters
-    ----------
-    patterns : (P, M, K) float64
-        1 at the answer of each model; 0 for all classes where it has none.
-    of_row : (n,) int64
-        The pattern of each row.
+    """Rows with the same answers, counted together: (P, M, K) one-hot `patterns` (0 if missing), the (n,)
+    pattern `of_row`.
     """
 
     patterns: Floats
@@ -84,20 +72,18 @@ class DawidSkene(PosteriorEstimator):
         M-step   π_k ∝ Σ_i r_ik,   θ_m(l | k) = Σ_i r_ik [model m says l on row i] / Σ_i r_ik
         E-step   r_ik ∝ π_k Π_m θ_m(answer of m on i | k),   labelled rows stay on their label
 
-    A model's answer is its most probable class. EM starts from the share of the answers of each class,
-    and stops when neither the class shares nor the matrices change by `TOLERANCE` altogether, or after
-    `ITERATIONS` (then flagged "not converged"). No smoothing: this is the maximum of the likelihood, as
-    in the paper. Labelled rows take part with their label known, unlabelled ones with it unknown.
+    A model's answer is its most probable class. EM starts from each row's shares of answers. It stops when
+    neither the class shares nor the matrices change by `TOLERANCE` in total, or after `ITERATIONS` (then
+    flagged "not converged"). There is no smoothing: this is the maximum of the likelihood, as in the paper.
 
-    It assumes that the models' errors are independent given the class, and equally likely for all rows of
-    it. Models trained on the same data err on the same rows; then **the answers on which they agree are
-    taken for the truth, and their accuracies come out too high**, however many rows there are, until
-    labels outnumber them. Its posterior lies near 0 and 1, so that average precision is far off in rare
-    classes. The interval carries the sampling of the rows and of the fit (Bayesian bootstrap of all rows
-    with EM continued on each), so not that error. Two models without any label do not determine it.
+    It assumes that the models' errors are independent given the class, and equally likely for all rows of a
+    class. Models trained on the same data err on the same rows; then **their common errors count as the
+    truth, and their accuracies are too high** with any number of rows, until labels outnumber them. Its
+    posterior lies near 0 and 1, so average precision is far off in rare classes. The interval contains the
+    sampling of the rows and of the fit (Bayesian bootstrap of all rows with EM continued on each), but not
+    that error. Two models without any label do not determine it.
 
-    `weights` are not read: given its answers a row is as likely to be of a class whether it was picked for
-    labelling or not.
+    It ignores `weights`: given its answers, a row's class does not depend on whether the row was labelled.
 
     References
     ----------
@@ -155,7 +141,7 @@ class DawidSkene(PosteriorEstimator):
 
 
 def _first(patterns: Floats) -> Floats:
-    """(P, K) share of the answers; equal shares where there are none."""
+    """(P, K) shares of the answers; equal shares if there are none."""
     count = patterns.sum(axis=1)
     total = count.sum(axis=1, keepdims=True)
     equal = np.full_like(count, 1.0 / count.shape[1])
@@ -166,7 +152,7 @@ def _first(patterns: Floats) -> Floats:
 def _iterated(
     data: LabelledScores, counted: _Counted, mass: Floats, started: Floats, most: int
 ) -> tuple[_Annotators, int, bool]:
-    """EM on rows that count `mass` (n,) each, from responsibilities (P, K)."""
+    """EM on rows of weight `mass` (n,), from responsibilities (P, K)."""
     shape = started.shape
     known = data.labelled
     at = counted.of_row[known] * shape[1] + data.labels[known]
@@ -192,6 +178,6 @@ def _maximised(patterns: Floats, mass: Floats) -> _Annotators:
 
 
 def _vanished(data: LabelledScores, voted: Floats, posterior: Floats) -> bool:
-    """Whether a class with the votes of five unlabelled rows or more has none of them."""
+    """Whether a class with the votes of at least five unlabelled rows has none of them in the end."""
     free = ~data.labelled
     return bool(((voted[free].sum(axis=0) >= 5.0) & (posterior[free].sum(axis=0) < 0.5)).any())

@@ -1,4 +1,4 @@
-"""The mean of the classifiers, taken as the chance of each class: a rival, and the start of other fits."""
+"""The mean of the classifiers as class probabilities: for comparison, and as the start of other fits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 class Ensemble(PosteriorEstimator):
     """Uses the mean score of the models that answered; labelled rows keep their label.
 
-    It uses labels on their own rows only. Its answer is right where the mean of the classifiers is
-    calibrated, and off by as much as it is not, whatever the number of labels; its interval carries the
-    sampling of the rows alone, so it does not cover that error.
+    It uses labels on their own rows only. It assumes that the mean of the classifiers is calibrated; the
+    error of that mean stays with any number of labels. Its interval contains the sampling of the rows only,
+    not that error.
 
     References
     ----------

@@ -16,7 +16,7 @@ from monitor.stats.labelled.inputs import Bools
 
 _BATCH = 256
 _RATE = 1e-3  # Adam's
-_HELD_OUT = 10  # one row in so many decides when to stop
+_HELD_OUT = 10  # one row in ten is held out to decide when to stop
 _PATIENCE = 20  # epochs without a better held-out likelihood
 _RIDGE = 1e-3  # of a standardised coordinate's variance: a class of few rows has no covariance of its own
 _NEVER = -1e9
@@ -40,7 +40,7 @@ class NormalMixture:
 
     @classmethod
     def of(cls, points: Floats, mass: Floats) -> NormalMixture:
-        """The M-step: points (n, d) that belong to the classes with mass (n, K)."""
+        """The M-step: points (n, d) with class weights `mass` (n, K)."""
         total = np.maximum(mass.sum(axis=0), 1e-6)
         means = mass.T @ points / total[:, None]
         roots = []
@@ -76,7 +76,7 @@ class NormalMixture:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How the flow is built and trained.
+    """The size and the training of the flow.
 
     Parameters
     ----------
@@ -92,30 +92,21 @@ class Training:
 def trained(
     points: Floats, allowed: Bools, mixture: NormalMixture, training: Training, rng: np.random.Generator
 ) -> tuple[Callable[[Floats], Floats], int]:
-    """Learn an invertible map under which the points follow the mixture.
+    """An invertible map under which the points follow the mixture, (m, d) to (m, d), and the passes of its
+    training.
+
+    Raises a MissingExtraError without jax or flowjax.
 
     Parameters
     ----------
     points : (n, d) float64
         d at least 2, standardised.
     allowed : (n, K) bool
-        Classes that a row may be of: one for labelled rows.
+        Possible classes of a row: one for labelled rows.
     mixture : NormalMixture
         Fixed.
     training : Training
     rng : numpy Generator
-
-    Returns
-    -------
-    callable
-        From points (m, d) to the mixture's space (m, d).
-    int
-        Passes over the rows until the likelihood of those held out stood still.
-
-    Raises
-    ------
-    MissingExtraError
-        jax or flowjax is not installed.
     """
     jax, jnp, eqx, optax, paramax, flows, distributions = map(_extra, _MODULES)
     flow = flows.coupling_flow(
@@ -165,7 +156,7 @@ def _stopped_early(
     training: Training,
     rng: np.random.Generator,
 ) -> tuple[Any, int]:
-    """The parameters with the best held-out likelihood, and the passes made."""
+    """The parameters with the best held-out likelihood, and the number of passes."""
     order = rng.permutation(len(points))
     held, rows = order[: max(1, len(order) // _HELD_OUT)], order[max(1, len(order) // _HELD_OUT) :]
     size = min(_BATCH, len(rows))

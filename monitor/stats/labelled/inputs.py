@@ -1,7 +1,7 @@
 """The input of every estimator that uses labels: checked, copied, and sorted.
 
-Rows and models are sorted by their content before a fit, so that the order in which they came cannot
-change its result: a seeded draw belongs to a row's values, not to its place in the array.
+Rows and models are sorted by their content before a fit, so their order does not change the result: a seeded
+draw belongs to a row's values, not to its place in the array.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from monitor.base.records import Floats, Ints
 
 UNLABELLED = -1
-"""Label of a row whose class is not known."""
+"""Label of a row of unknown class."""
 
 SUM_TOLERANCE = 1e-3
-"""How far from 1 the scores of a row may sum, as on the wire; such rows are divided by their sum."""
+"""Largest distance from 1 of a row's sum of scores, as on the wire; such rows are divided by their sum."""
 
 _ROUNDING = 1e-9
-_LARGEST_OFF = SUM_TOLERANCE + 1e-7  # [0.5, 0.501] must pass, in single precision too: pools keep scores so
+_LARGEST_OFF = SUM_TOLERANCE + 1e-7  # [0.5, 0.501] must pass in single precision, too: pools use it
 
 Bools = NDArray[np.bool_]
 _Array = TypeVar("_Array", Floats, Ints, Bools)
@@ -34,21 +34,21 @@ class LabelledScores:
     Parameters
     ----------
     scores : (n, M, K) float64
-        Class probabilities, rows summing to 1; NaN for all classes where a model has no answer.
+        Class probabilities; each row sums to 1, or is NaN for a missing model.
     labels : (n,) int64
-        True class, −1 where not known.
+        True class; −1 if unknown.
     predicted : (n, M) int64
-        Class acted on; the argmax of the scores where it was not given; −1 where the model is missing.
+        The model's class, by default the argmax of the scores; −1 if the model is missing.
     present : (n, M) bool
-        Where a model has an answer.
+        Whether a model has an answer.
     weights : (n,) float64 or None
-        1 / the probability with which a row was picked for labelling; means nothing on unlabelled rows.
+        1 / the probability of labelling the row; without meaning on unlabelled rows.
     acquisition : (n,) int64 or None
         Number of the draw that labelled the row, −1 = unlabelled.
     row_order : (n,) int64
-        Where each of these rows stands in the arrays that the caller gave.
+        Index of each row in the caller's arrays.
     model_order : (M,) int64
-        The same of the models.
+        The same for the models.
     """
 
     scores: Floats
@@ -62,17 +62,17 @@ class LabelledScores:
 
     @property
     def rows(self) -> int:
-        """n."""
+        """Number of rows, n."""
         return len(self.labels)
 
     @property
     def models(self) -> int:
-        """M."""
+        """Number of models, M."""
         return int(self.scores.shape[1])
 
     @property
     def classes(self) -> int:
-        """K."""
+        """Number of classes, K."""
         return int(self.scores.shape[2])
 
     @property
@@ -82,48 +82,30 @@ class LabelledScores:
         return known
 
     def clamp(self, posterior: Floats) -> Floats:
-        """Posterior with each labelled row put on its label; a new array.
-
-        Parameters
-        ----------
-        posterior : (n, K) float64
-
-        Returns
-        -------
-        (n, K) float64
-        """
+        """A new (n, K) posterior in which each labelled row has the probability 1 for its label."""
         clamped = posterior.copy()
         clamped[self.labelled] = np.eye(self.classes)[self.labels[self.labelled]]
         return clamped
 
     def mean_of_models(self) -> Floats:
-        """(n, K) mean score over the models that answered; the mean of all rows where none did."""
+        """(n, K) mean score over the models that answered; the mean of all rows if none did."""
         return mean_of_models(self.scores)
 
     def here(self, rows: ArrayLike) -> NDArray[np.generic]:
-        """An array with one entry a row, from the caller's order into this one."""
+        """An array with one entry for each row, from the caller's order into this one."""
         return np.asarray(rows)[self.row_order]
 
     def there(self, rows: Floats) -> Floats:
-        """An array with one entry a row, from this order back into the caller's."""
+        """An array with one entry for each row, from this order into the caller's."""
         returned = np.empty_like(rows)
         returned[self.row_order] = rows
         return returned
 
 
 def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
-    """Weights of labelled rows, summing to the number of equally weighted labels that tell as much.
+    """(l,) weights of labelled `rows`; their sum is the effective number of labels, L. Kish's (Σw)² / Σw².
 
-    Parameters
-    ----------
-    data : LabelledScores
-    rows : (l,) int64
-        Labelled rows.
-
-    Returns
-    -------
-    (l,) float64
-        1 everywhere without `weights`; their sum is L. Kish's (Σw)² / Σw².
+    They are all 1 without `weights`.
 
     Examples
     --------
@@ -139,7 +121,7 @@ def effective_weights(data: LabelledScores, rows: Ints) -> Floats:
 
 
 def effective_number(weight: Floats) -> float:
-    """Rows of equal weight that would tell as much: (Σw)² / Σw² (L. Kish); 0 of none.
+    """The effective number of rows, (Σw)² / Σw² (L. Kish); 0 for no rows.
 
     Examples
     --------
@@ -150,11 +132,8 @@ def effective_number(weight: Floats) -> float:
 
 
 def votes(scores: Floats) -> Ints:
-    """(n, M) most probable class of each model, the first of several; −1 where the model has no answer.
-
-    Parameters
-    ----------
-    scores : (n, M, K) float64
+    """(n, M) most probable class of each model, from (n, M, K) scores; of ties the first; −1 without an
+    answer.
 
     Examples
     --------
@@ -166,17 +145,9 @@ def votes(scores: Floats) -> Ints:
 
 
 def mean_of_models(scores: Floats) -> Floats:
-    """Mean of the classifiers, over those that answered.
+    """(n, K) mean over the models that answered, from (n, M, K) scores.
 
-    Parameters
-    ----------
-    scores : (n, M, K) float64
-        NaN where a model is missing.
-
-    Returns
-    -------
-    (n, K) float64
-        Rows without any answer get the mean of the others, or 1/K where there are no others.
+    Rows without any answer get the mean of the other rows, or 1/K if there are none.
     """
     present = ~np.isnan(scores[:, :, :1])
     answers = present.sum(axis=1)
@@ -195,13 +166,9 @@ def checked_input(
     weights: ArrayLike | None = None,
     acquisition: ArrayLike | None = None,
 ) -> LabelledScores:
-    """Check what `fit` was given, copy it, and sort it by its content.
+    """Check the arguments of `fit`, copy them, and sort them by content.
 
-    Raises
-    ------
-    ValueError
-        A shape or a value is not allowed: the message names the argument, the first entry that is
-        wrong, and what is allowed.
+    Raises a ValueError that names the argument, its first wrong entry, and the allowed values.
 
     Examples
     --------
@@ -236,19 +203,10 @@ def checked_input(
 
 
 def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | None = None) -> Floats:
-    """Scores (n, M, K) as a float64 copy whose rows sum to 1, all NaN where a model is missing.
+    """Scores (n, M, K) as a float64 copy whose rows sum to 1, all NaN for a missing model.
 
-    Parameters
-    ----------
-    scores : (n, M, K) array of float
-    models, classes : int, optional
-        M and K that they must have.
-
-    Raises
-    ------
-    ValueError
-        The shape is another, a value is no probability, a row is NaN for some classes only, or does not
-        sum to 1 within `SUM_TOLERANCE`.
+    Raises a ValueError if the shape is wrong (`models` and `classes` are the required M and K), a value is no
+    probability, a row is NaN for some classes only, or does not sum to 1 within `SUM_TOLERANCE`.
     """
     table = np.array(scores, dtype=np.float64)
     wanted = f"(n, {'M' if models is None else models}, {'K' if classes is None else classes})"
@@ -260,7 +218,7 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
     ):
         raise ValueError(
             f"scores must have the shape {wanted}: rows, models (at least 1), classes (at least 2), got "
-            f"{table.shape}; those of one model alone are scores[:, None, :]"
+            f"{table.shape}; for one model alone give scores[:, None, :]"
         )
     unknown: Ints = np.isnan(table).sum(axis=2)
     _refuse(
@@ -280,7 +238,7 @@ def checked_scores(scores: ArrayLike, models: int | None = None, classes: int | 
         f"scores{{at}} must sum to 1 within {SUM_TOLERANCE} (class probabilities), got a sum of {{value}}",
         total,
     )
-    # Sums that are off by rounding alone stay: dividing by them would break ties between equal scores.
+    # Sums with rounding errors only stay: division by them would break ties between equal scores.
     table /= np.where(np.abs(total - 1.0) > _ROUNDING, total, 1.0)[:, :, None]
     return table
 
@@ -296,7 +254,7 @@ def _refuse(wrong: Bools, message: str, values: Floats | Ints | None = None) -> 
 def _whole(values: ArrayLike, name: str, shape: tuple[int, ...], low: int, high: int, meaning: str) -> Ints:
     given = np.asarray(values)
     if given.shape != shape:
-        raise ValueError(f"{name} must have the shape {shape}, as the scores have it, got {given.shape}")
+        raise ValueError(f"{name} must have the shape {shape}, like the scores, got {given.shape}")
     if given.size and given.dtype.kind not in "iu":
         raise ValueError(f"{name} must hold whole numbers ({meaning}), got an array of {given.dtype}")
     whole = given.astype(np.int64)
@@ -324,7 +282,7 @@ def _predicted(predicted: ArrayLike | None, scores: Floats, present: Bools) -> I
 def _weights(weights: ArrayLike, labels: Ints) -> Floats:
     weight = np.array(weights, dtype=np.float64)
     if weight.shape != labels.shape:
-        raise ValueError(f"weights must have the shape {labels.shape}, one a row, got {weight.shape}")
+        raise ValueError(f"weights must have the shape {labels.shape}, one for each row, got {weight.shape}")
     with np.errstate(invalid="ignore"):
         wrong = (labels != UNLABELLED) & ~((weight > 0) & np.isfinite(weight))
     _refuse(
@@ -348,7 +306,7 @@ def _acquisition(acquisition: ArrayLike, labels: Ints) -> Ints:
 
 
 def _order_of_models(scores: Floats, predicted: Ints) -> Ints:
-    """Models by their marginal scores, which the order of the rows does not change."""
+    """Models by their marginal scores, which do not depend on the order of the rows."""
     marginal = np.sort(scores, axis=0)
     counts = np.sort(predicted, axis=0)
     keys = [marginal[:, m].tobytes() + counts[:, m].tobytes() for m in range(scores.shape[1])]

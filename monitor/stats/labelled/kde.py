@@ -13,36 +13,32 @@ Bandwidth = Literal["isj", "silverman", "scott"]
 BANDWIDTHS: tuple[Bandwidth, ...] = ("isj", "silverman", "scott")
 
 _BLOCK_BYTES = 32 << 20
-_KEPT_BYTES = 64 << 20  # a kernel matrix up to this size is computed once, not in each iteration
-_UNDERFLOW = 1e-240  # a row whose sums all lie below is computed again in log space; beside one above
-# it, a class whose own sum ran out of digits (1e-308) has a share below 1e-60 and may be called 0
+_KEPT_BYTES = 64 << 20  # a kernel matrix up to this size is computed once
+_UNDERFLOW = 1e-240  # a row with all sums below it is computed again in log space; beside a larger sum,
+# a class whose own sum has no digits left (1e-308) has a share below 1e-60, which may be 0
 
 
 def bandwidths(points: Floats, rule: Bandwidth = "isj") -> tuple[Floats, int]:
-    """One bandwidth a dimension: the kernel is the product of their Gaussians.
+    """(d,) bandwidths, one for each dimension, and the number without a solution of the improved
+    Sheather-Jones equation.
+
+    The kernel is the product of the dimensions' Gaussians. Dimensions without a solution have Silverman's
+    bandwidth; one without any spread has 1, as all its distances are 0.
 
     Parameters
     ----------
     points : (n, d) float64
         n at least 2.
     rule : {"isj", "silverman", "scott"}
-        Improved Sheather-Jones as KDEpy computes it, or a rule of thumb for one dimension (0.9 or 1.06
-        times the spread times n^(−1/5); the spread is the smaller of the standard deviation and the
-        interquartile range / 1.349 for Silverman's, the standard deviation for Scott's).
-
-    Returns
-    -------
-    (d,) float64
-        A dimension without any spread gets 1: all its distances are 0.
-    int
-        Dimensions in which the improved Sheather-Jones equation had no solution; they have Silverman's.
+        Improved Sheather-Jones as KDEpy computes it, or a rule of thumb for one dimension (0.9 or 1.06 times
+        the spread times n^(−1/5); the spread is the smaller of the standard deviation and the interquartile
+        range / 1.349 for Silverman's, the standard deviation for Scott's).
 
     Notes
     -----
-    KDEpy 1.1 scales the solution by the range of the data and not by that of its wider grid, so that it
-    comes out some 2.5 times smaller than in Botev et al. (0.10 instead of 0.27 for 1,020 normal draws). It
-    is left as it is: that is what the paper's description leads to, and in several dimensions a row's
-    own kernel dominates its density either way.
+    KDEpy 1.1 scales the solution by the range of the data, not of its wider grid, so it is some 2.5 times
+    smaller than in Botev et al. (0.10 instead of 0.27 for 1,020 normal draws). We keep it: the paper's
+    description leads to it, and in several dimensions a row's own kernel dominates its density either way.
 
     References
     ----------
@@ -78,7 +74,7 @@ def _rule_of_thumb(column: Floats, rule: Bandwidth) -> float:
 
 
 def _improved_sheather_jones(column: Floats) -> float | None:
-    """None where KDEpy finds no solution, as with a handful of distinct values."""
+    """The bandwidth; None if KDEpy finds no solution, as with a few distinct values."""
     from KDEpy.bw_selection import improved_sheather_jones  # 0.5 s, so not at the top
 
     try:
@@ -90,9 +86,9 @@ def _improved_sheather_jones(column: Floats) -> float | None:
 
 
 class ClassDensities:
-    """Kernel densities of K classes over the same points, which belong to them in part.
+    """Kernel densities of K classes over the same points, with weights for each class.
 
-    Exact in relation to the row's densest class: one that is 1e-240 times rarer may come out as −∞.
+    They are exact relative to the row's densest class; a class 1e-240 times rarer may become −∞.
 
         log f_k(x) = log Σ_j w_jk Π_d N(x_d; s_jd, h_d) − log Σ_j w_jk
 
@@ -146,7 +142,7 @@ class ClassDensities:
         return found + self._constant
 
     def _in_log_space(self, scaled: Floats, log_weights: Floats) -> Floats:
-        """Log of the weighted sums of kernels (m, K), however far the points lie from all others."""
+        """Log of the weighted sums of kernels (m, K), also far from all other points."""
         rows = []
         for block in self._log_kernels(scaled):
             columns = []

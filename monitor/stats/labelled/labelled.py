@@ -16,29 +16,28 @@ from monitor.stats.solvers import brentq
 
 _BESIDE = 1e-9
 RESAMPLINGS = 400
-"""Of the rows, behind the intervals that no formula gives."""
+"""Resamplings of the rows for the intervals without a formula."""
 
 
 class Labelled(LabelEstimator):
-    """Metrics over the labelled rows; a subgroup without labels gets those of all labelled rows.
+    """Metrics over the labelled rows; a subgroup without labels gets the metrics of all labelled rows.
 
-    That fall-back is the paper's; `Estimate.n` then counts the rows outside the subgroup that it rests on.
-    It assumes that labelled rows were picked at random, or that `weights` say with what chance; it misleads
-    where wrong answers are what gets labelled, and no number of labels mends that. With `weights` every row
-    counts by its weight (Hájek's estimator of a mean), and n in the intervals is the effective number of
-    labels.
+    That fall-back is the paper's; `Estimate.n` then counts the rows outside the subgroup. It assumes that
+    labelled rows were picked at random, or that `weights` have the inverse probabilities. It misleads if
+    wrong answers are labelled more often, with any number of labels. With `weights` every row counts by its
+    weight (Hájek's estimator of a mean), and n in the intervals is the effective number of labels.
 
-    Intervals, each for the population that the labels are a sample of:
+    The intervals are for the population of which the labels are a sample:
 
     * accuracy, precision, recall, specificity: Wilson's, of their counts;
-    * F1 = 2J / (1 + J): Wilson's for J, the share of right ones among all rows that are of the class or
-      were predicted to be;
+    * F1 = 2J / (1 + J): Wilson's for J, the share of right rows among all rows of the class or predicted as
+    it;
     * AUROC: Newcombe's score interval, which does not collapse at an AUROC of 1;
     * average precision: Wilson's with the number of positive rows as trials;
     * calibration errors, and with more than two classes all means over classes: Bayesian bootstrap of the
       rows, moved to the value. It is too narrow below some 50 labels.
 
-    The calibration errors have the bias of label noise taken off
+    The calibration errors are without the bias of label noise
     (`monitor.stats.estimate.labelled_calibration_error`); below about 10 rows a bin they are mostly noise.
 
     References
@@ -71,7 +70,7 @@ class Labelled(LabelEstimator):
 
     @property
     def prevalence(self) -> Floats:
-        """(K,) share of each class among the labelled rows; the same for all classes without any."""
+        """(K,) share of each class among the labelled rows; equal shares without labels."""
         data, fitted = self._done()
         if not data.labelled.any():
             return np.full(data.classes, 1.0 / data.classes)
@@ -113,7 +112,7 @@ class Labelled(LabelEstimator):
     def _ends(
         self, metric: str, value: float, labels: Ints, predicted: Ints, weight: Floats, level: float
     ) -> tuple[float, float] | None:
-        """The interval where a formula gives one."""
+        """The interval, if a formula gives one."""
         data, _ = self._done()
         if metric == "accuracy":
             return wilson_interval(value, _effective(weight), level)
@@ -144,25 +143,16 @@ class Labelled(LabelEstimator):
 
 
 def _effective(weight: Floats) -> float:
-    """Rows of equal weight that would tell as much (L. Kish): (Σw)² / Σw²."""
+    """The effective number of rows (L. Kish): (Σw)² / Σw²."""
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
 def newcombe_ends(auroc: float, positives: float, negatives: float, level: float) -> tuple[float, float]:
-    """Score interval of an AUROC from the numbers of positive and negative rows alone.
+    """Score interval of an AUROC (0 to 1) from the numbers of positive and negative rows alone.
 
-    The ends are the values θ at which the observed AUROC lies z standard errors away, with the variance
-    of Hanley and McNeil under θ: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives · negatives)
-    and N = (positives + negatives)/2 − 1.
-
-    Parameters
-    ----------
-    auroc : float
-        From 0 to 1.
-    positives, negatives : float
-        Above 0.
-    level : float
-        Above 0 and below 1.
+    The ends are the values θ at which the observed AUROC lies z standard errors away, with the variance of
+    Hanley and McNeil under θ: θ(1 − θ) [1 + N ((1 − θ)/(2 − θ) + θ/(1 + θ))] / (positives · negatives) and N
+    = (positives + negatives)/2 − 1.
 
     Examples
     --------
@@ -176,7 +166,7 @@ def newcombe_ends(auroc: float, positives: float, negatives: float, level: float
         spread = theta * (1 - theta) * (1 + size * ((1 - theta) / (2 - theta) + theta / (1 + theta)))
         return float((auroc - theta) ** 2 - z * z * spread / (positives * negatives))
 
-    # Just beside the AUROC the excess is negative, at 0 and 1 it is not; at an AUROC of 1 it is 0 there.
+    # Near the AUROC the excess is negative; at 0 and 1 it is not (0 at an AUROC of 1).
     lower = 0.0 if auroc <= _BESIDE else brentq(excess, 0.0, auroc - _BESIDE)
     upper = 1.0 if auroc >= 1.0 - _BESIDE else brentq(excess, auroc + _BESIDE, 1.0)
     return lower, upper

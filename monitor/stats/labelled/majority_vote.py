@@ -13,21 +13,21 @@ from monitor.stats.labelled.inputs import UNLABELLED, LabelledScores, effective_
 from monitor.stats.labelled.posterior import PosteriorEstimator
 
 _DRAWS = 100
-_TIED = 1e-12  # sums of the same weights in another order
+_TIED = 1e-12  # the rounding of sums of the same weights in another order
 
 
 class MajorityVote(PosteriorEstimator):
     """Uses the class with the most votes; the weight of a model's vote depends on its accuracy.
 
     A model votes for its most probable class. Its weight is its accuracy on the labelled rows that it
-    answered; all weights are equal without labels (flagged), and a model that answered no labelled row has
-    the mean of the others. The paper does not say whether the weighted mean of the votes or the class with
-    most of it is believed; the second gives the errors that it prints.
+    answered; without labels all weights are equal (flagged), and a model without labelled answers has the
+    mean of the others. The paper does not say whether it uses the weighted mean of the votes or the class
+    with most votes; the second gives the errors in the paper.
 
-    It assumes that the majority is right. Models that were trained alike err together, and their error is
-    then taken for the truth, so that **the accuracy of the models that agree comes out too high**, and more
-    labels do not mend it. The interval carries the sampling of the rows and of the labels behind the
-    weights (Bayesian bootstrap), so not that error.
+    It assumes that the majority is right. Models that were trained alike err together; then their error
+    counts as the truth, and **the accuracy of the models that agree is too high**, with any number of labels.
+    The interval contains the sampling of the rows and of the labels behind the weights (Bayesian bootstrap),
+    but not that error.
 
     References
     ----------
@@ -78,13 +78,13 @@ def _accuracies(right: Floats, answered: Floats) -> Floats:
     count = np.maximum(known.sum(axis=1, keepdims=True), 1)
     mean = np.where(known.any(axis=1, keepdims=True), share.sum(axis=1, keepdims=True) / count, 1.0)
     weights = np.where(known, share, mean)
-    # Models that are never right have no vote; where that is all of them, each has one.
+    # Models that are never right have no vote; if no model is ever right, each has one.
     weighed: Floats = np.where(weights.sum(axis=1, keepdims=True) > 0, weights, 1.0)
     return weighed
 
 
 def _elected(scores: Floats, weights: Floats) -> Floats:
-    """(n, K) the class with the most votes, shared among tied ones; equal shares where nobody voted."""
+    """(n, K) the class with the most votes, shared among ties; equal shares without votes."""
     voted = votes(scores)
     counted = np.stack([(voted == k) @ weights for k in range(scores.shape[2])], axis=1)
     most = counted >= counted.max(axis=1, keepdims=True) * (1.0 - _TIED)

@@ -1,18 +1,18 @@
-"""Metrics of a model when the true classes are only known as probabilities: expectations in closed form.
+"""Metrics of a model from class probabilities instead of true classes: expectations in closed form.
 
-Row i has the class probabilities p_i under some posterior, independent of the other rows' given the fit;
-a labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. For the
-metrics that are ratios of random counts the ratio of expectations is taken, which differs from the
-expectation of the ratio by O(1/n); the products inside them keep the terms of a row with itself:
+Row i has the class probabilities p_i under a posterior, independent of the other rows' given the fit; a
+labelled row has p_i = 1 for its class. Counts (a confusion matrix) have exact expectations. For ratios of
+random counts, the ratio of expectations differs from the expectation of the ratio by O(1/n); its products
+keep the terms of a row with itself:
 
 * AUROC: Σ_{i≠j} p_i (1 − p_j) [s_i > s_j] + ½ [s_i = s_j], over Σ_{i≠j} p_i (1 − p_j);
 * average precision: Σ_i p_i (1 + Σ_{j≠i, s_j ≥ s_i} p_j) / #{j: s_j ≥ s_i}, over Σ_i p_i;
-* calibration errors: Σ_b |Σ_{i in b} (s_i − p_i)| / n over bins of equal count. Posteriors carry no label
-  noise, so only that of the labelled rows is taken off (`monitor.stats.estimate.labelled_calibration_error`,
-  whose corrected value this is when all rows are labelled).
+* calibration errors: Σ_b |Σ_{i in b} (s_i − p_i)| / n over bins of equal count. Posteriors have no label
+  noise, so only the noise of the labelled rows is subtracted: with all rows labelled this is the corrected
+  value of `monitor.stats.estimate.labelled_calibration_error`.
 
-With hard labels the others are scikit-learn's values. Shanmugam et al., appendix E.2, average over 500
-draws of labels instead, which adds noise, and to a calibration error a bias of some points at n = 1,000.
+With hard labels the others are scikit-learn's values. Shanmugam et al., appendix E.2, average over 500 draws
+of labels instead, which adds noise, and some points of bias to a calibration error at n = 1,000.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ METRICS = (
     "f1",
     "specificity",
 )
-"""Every metric that `estimate` knows by name; an estimator may define fewer."""
+"""The metrics of `estimate`; an estimator may define fewer."""
 
 
 _TINY = 1e-9
-"""Rows of a class, in expectation, below which it counts as absent."""
+"""A class with fewer expected rows counts as absent."""
 
 
 def undefined(metric: str, rows: int) -> Reason:
-    """Why a metric of at least one row came out as NaN.
+    """The reason why a metric of at least one row is NaN.
 
     Examples
     --------
@@ -60,14 +60,8 @@ def undefined(metric: str, rows: int) -> Reason:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ranking:
-    """Rows sorted by a score, ties joined: the same for every draw of the posterior.
-
-    Parameters
-    ----------
-    order : (n,) int64
-        Rows from the lowest score to the highest.
-    starts : (groups,) int64
-        Where each group of tied rows begins.
+    """The (n,) `order` of rows by rising score, and the `starts` of the groups of ties: the same for every
+    draw.
     """
 
     order: Ints
@@ -80,7 +74,7 @@ class _Ranking:
         return cls(order, np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]))
 
     def values(self, chance: Floats, weights: Floats | None) -> Floats:
-        """(2, draws): AUROC and average precision of chances (draws, n) of being positive."""
+        """(2, draws) AUROC and average precision, from (draws, n) probabilities of being positive."""
         share = chance[:, self.order]
         weight = np.ones((1, share.shape[1])) if weights is None else weights[:, self.order]
         positive = weight * share
@@ -114,19 +108,8 @@ def _from_the_top(values: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CalibrationGap:
-    """Bins of a score, and the label noise in their gaps: the same for every draw of the posterior.
-
-    Parameters
-    ----------
-    order : (n,) int64
-        Rows by score.
-    score : (n,) float64
-        In that order.
-    answer : (n,) int64
-        The class whose probability the score claims to be, in that order.
-    bins : EqualCountBins
-    noise : (bins,) float64
-        Variance that the labels of labelled rows give each gap.
+    """Rows in the order of a score, its bins, and the variance of their gaps by label noise: the same for
+    every draw.
     """
 
     order: Ints
@@ -137,7 +120,7 @@ class _CalibrationGap:
 
     @classmethod
     def of(cls, score: Floats, answer: Ints, labels: Ints, bins: int) -> _CalibrationGap | None:
-        """None where there are fewer rows than bins."""
+        """The bins; None if there are fewer rows than bins."""
         if len(score) < bins:
             return None
         known = labels != UNLABELLED
@@ -159,17 +142,17 @@ class _CalibrationGap:
         summed = self.bins.sums(np.add.reduceat(gap, self.bins.starts, axis=1)) / rows
         error = np.abs(summed).sum(axis=1)
         if self.noise.any():
-            # A resampled gap carries the noise twice: that of the labels and that of the resampling.
+            # A resampled gap has the noise twice: from the labels and from the resampling.
             error -= label_noise_bias(summed / share, self.noise * (1 if weights is None else 2), share)
         clipped: Floats = np.clip(error, 0.0, 1.0)
         return clipped
 
 
 def _label_noise(bins: EqualCountBins, gap: Floats, score: Floats, known: np.ndarray) -> Floats:
-    """(bins,) variance that label noise gives each mean gap; arrays in the bins' order, gap 0 where unknown.
+    """(bins,) variance of each mean gap by label noise; arrays in the bins' order, gap 0 if unknown.
 
-    As in `labelled_calibration_error`: the shape Σ s(1 − s)/n_b² over the labelled rows of a bin, scaled
-    over all bins to the scatter that the labels show within those that hold at least two.
+    As in `labelled_calibration_error`: the shape Σ s(1 − s)/n_b² over the labelled rows of a bin, scaled over
+    all bins to the labels' scatter within bins of at least two.
     """
     labelled = bins.of(known.astype(np.float64))
     shape = bins.of(np.where(known, score * (1.0 - score), 0.0)) / bins.rows**2
@@ -191,13 +174,7 @@ def _of_class(posterior: Floats, answer: Ints) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelRows:
-    """The rows of one model, prepared so that metrics of many posteriors cost little.
-
-    Attributes
-    ----------
-    rows : (r,) int64
-        Rows of the fit that the model answered and the subgroup holds.
-    """
+    """The (r,) `rows` of one model in a subgroup, prepared for fast metrics of many posteriors."""
 
     rows: Ints
     predicted: Ints
@@ -208,17 +185,7 @@ class ModelRows:
 
     @classmethod
     def of(cls, data: LabelledScores, model: int, rows: Ints, positive: int) -> ModelRows:
-        """Prepare one model.
-
-        Parameters
-        ----------
-        data : LabelledScores
-        model : int
-        rows : (r,) int64
-            Rows that the model has answered.
-        positive : int
-            Of two classes, the one that the metrics are about.
-        """
+        """Prepare the (r,) rows that a model has answered; of two classes, metrics are for `positive`."""
         scores, predicted, labels = data.scores[rows, model], data.predicted[rows, model], data.labels[rows]
         two = data.classes == 2
         claimed = np.full(len(rows), positive) if two else np.argmax(scores, axis=1)
@@ -234,20 +201,17 @@ class ModelRows:
         )
 
     def values(self, posterior: Floats, weights: Floats | None = None) -> Floats:
-        """All metrics of all draws.
+        """(len(METRICS), draws) all metrics of all draws; NaN if undefined.
+
+        With more than two classes AUROC, average precision, precision, recall, F1 and specificity are means
+        over the classes that define them.
 
         Parameters
         ----------
         posterior : (draws, n, K) float64
             Of all rows of the fit.
         weights : (draws, n) float64, optional
-            Of the rows, 1 if absent.
-
-        Returns
-        -------
-        (len(METRICS), draws) float64
-            NaN where a metric is not defined. With more than two classes AUROC, average precision,
-            precision, recall, F1 and specificity are means over the classes for which they are defined.
+            Weights of the rows, by default 1.
         """
         if not len(self.rows):
             return np.full((len(METRICS), len(posterior)), np.nan)
@@ -271,18 +235,13 @@ class ModelRows:
         )
 
     def confusion(self, inside: Floats, weight: Floats | None = None) -> Floats:
-        """Expected confusion matrices.
+        """(draws, K, K) expected confusion matrices in shares of all rows, true class by predicted class.
 
         Parameters
         ----------
         inside : (draws, r, K) float64
             Posterior of these rows.
         weight : (draws, r) float64, optional
-
-        Returns
-        -------
-        (draws, K, K) float64
-            Shares of all rows, true class by predicted class; each matrix sums to 1.
         """
         acted = np.eye(inside.shape[2])[self.predicted]
         mass = inside if weight is None else inside * weight[:, :, None]
@@ -292,20 +251,10 @@ class ModelRows:
 
 
 def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
-    """Accuracy, precision, recall, F1 and specificity of confusion matrices.
+    """(5, draws) accuracy, precision, recall, F1 and specificity of confusion matrices (in any unit).
 
-    Parameters
-    ----------
-    confusion : (draws, K, K) float64
-        True class by predicted class, in any unit.
-    classes : tuple of int
-        Those that all but the accuracy are averaged over.
-
-    Returns
-    -------
-    (5, draws) float64
-        NaN where nothing was predicted (precision), nothing is of the class (recall, F1) or everything is
-        (specificity), in all classes.
+    All but the accuracy are averaged over `classes`. NaN if, in all of them, no row is predicted (precision),
+    no row is of the class (recall, F1) or every row is (specificity).
 
     Examples
     --------
@@ -328,7 +277,7 @@ def counted_metrics(confusion: Floats, classes: tuple[int, ...]) -> Floats:
 
 
 def _mean_of_defined(values: Floats) -> Floats:
-    """Mean over the first axis of what is not NaN; NaN where nothing is."""
+    """Mean over the first axis without NaN; NaN if all are NaN."""
     known = ~np.isnan(values)
     count = known.sum(axis=0)
     summed = np.where(known, values, 0.0).sum(axis=0)

@@ -1,4 +1,4 @@
-"""Estimators that know the class probabilities of every row: all metrics and their intervals follow."""
+"""Estimators with class probabilities of every row: all metrics and their intervals follow."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from monitor.stats.labelled.inputs import Bools
 from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
 
 REPLICATES = 200
-"""Resamplings of the rows behind an interval, where the fit itself gives fewer draws."""
+"""Resamplings of the rows for an interval, if the fit gives fewer draws."""
 
 _BLOCK_BYTES = 16 << 20  # of one array of draws: a dozen such arrays live at once
-_TABLES_KEPT = 8  # subgroup masks whose draws are remembered
+_TABLES_KEPT = 8  # subgroup masks whose draws are kept
 
-_DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # apart: a change of one leaves the others alone
+_DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # separate: a change of one does not change the others
 _FIRST_FREE_STREAM = 10
 
 
@@ -35,10 +35,10 @@ class ConfusionEstimate:
     Parameters
     ----------
     value, lower, upper : (K, K) float64
-        Shares of the rows, true class by class acted on; `value` sums to 1.
+        Shares of the rows, true class by predicted class; `value` sums to 1.
     level : float
     n : int
-        Rows it rests on.
+        Rows.
     """
 
     value: Floats
@@ -51,30 +51,30 @@ class ConfusionEstimate:
 class PosteriorEstimator(LabelEstimator):
     """An estimator whose fit is a distribution of class probabilities (n, K) for the rows.
 
-    Each metric is computed for each draw in closed form (expectation over labels, no Bernoulli noise).
-    The value is the median over the draws. The interval is the central part of
+    Each metric is computed for each draw in closed form (expectation over labels, no Bernoulli noise). The
+    value is the median over the draws. The interval is the central part of
 
-        metric(draw, resampled rows) + bias · N(0, 1),
+        metric(draw, resampled rows) + bias · N(0, 1).
 
-    so it carries the uncertainty of labels and fit (the draws), the sampling of the rows (weights of the
-    Bayesian bootstrap, moved so that the resampling alone shifts nothing) and, where the subclass states
-    one, the error of the fit's shape. It is about the population that the rows come from, not about
-    these rows.
+    So it contains the uncertainty of labels and fit (the draws), the sampling of the rows (weights of the
+    Bayesian bootstrap, moved so that the resampling alone shifts nothing) and, if the subclass states one,
+    the error of the fit's shape. It is for the population of the rows, not for these rows.
 
     A subclass gives
 
     * `tag`;
-    * `_fit(data) -> Fitted`: learn, keep whatever the other methods need, and return the posterior with
-      labelled rows on their labels (`data.clamp`). `self.rng()` is for anything random;
+    * `_fit(data) -> Fitted`: learn, and return the posterior with labelled rows on their labels
+      (`data.clamp`). `self.rng()` is for anything random;
     * `_draw_posteriors(rng)`: yield `self.draws` posteriors (n, K), labelled rows on their labels. By
-      default the fitted posterior itself, once (`draws = 1`): then the interval is of the rows alone;
+      default the fitted posterior itself, once (`draws = 1`): then the interval contains only the rows'
+      sampling;
     * `_predict(scores)`;
-    * `_bias(metric, model, where)`, if it knows how far the shape of the fit may be off: a standard
-      deviation in the metric's own unit, 0 by default;
+    * `_bias(metric, model, where)`, if it knows the error of the fit's shape: a standard deviation in the
+      metric's own unit, 0 by default;
     * `center`, "median" or "mean" over draws.
 
-    Rows and models come in the order of `LabelledScores` everywhere. Memory is bounded by a block of draws,
-    not by their number: draws are asked for anew (same seed) for each new subgroup.
+    Rows and models have the order of `LabelledScores` everywhere. Memory depends on a block of draws, not on
+    their number: each new subgroup computes the draws again (same seed).
     """
 
     draws: ClassVar[int] = 1
@@ -85,38 +85,21 @@ class PosteriorEstimator(LabelEstimator):
         self._tables: OrderedDict[tuple[bytes, bool], Floats] = OrderedDict()
 
     def rng(self, stream: int = _FIRST_FREE_STREAM) -> np.random.Generator:
-        """A generator that depends on the seed and the stream's number alone.
-
-        Parameters
-        ----------
-        stream : int
-            From 10 up; the lower ones are taken.
-        """
+        """A generator that depends only on the seed and the stream's number, from 10 up."""
         return np.random.default_rng([self.seed, stream])
 
     def point(self, metric: str, model: int = 0, where: ArrayLike | None = None) -> float | Unknown:
-        """The value of `estimate` without its interval, some times faster.
-
-        Parameters
-        ----------
-        metric, model, where
-            As in `estimate`.
-        """
+        """The value of `estimate` without its interval, several times faster."""
         asked = self._asked(metric, model, where)
         return asked if isinstance(asked, Unknown) else self._value(metric, *asked)
 
     def confusion(
         self, model: int = 0, where: ArrayLike | None = None, level: float = 0.95
     ) -> ConfusionEstimate | Unknown:
-        """Expected confusion matrix of one model.
+        """Expected confusion matrix of one model; arguments as in `estimate`.
 
-        The value is the mean over the draws, so that its cells add up. The intervals, each for its own
-        cell, carry labels, fit and the sampling of the rows, not the error of the fit's shape.
-
-        Parameters
-        ----------
-        model, where, level
-            As in `estimate`.
+        The value is the mean over the draws, so its cells add up. The intervals, each for its own cell,
+        contain labels, fit and the sampling of the rows, not the error of the fit's shape.
 
         Examples
         --------
@@ -168,7 +151,7 @@ class PosteriorEstimator(LabelEstimator):
         return float(np.clip(middle, 0.0, 1.0))
 
     def _spread(self, metric: str, model: int, where: Bools) -> Floats:
-        """Draws of the metric that carry all three uncertainties."""
+        """Draws of the metric with all three uncertainties."""
         at = METRICS.index(metric), model
         plain = np.repeat(self._table(where, resampled=False)[at], self._repeats)
         moved = self._table(where, resampled=True)[at] - plain
@@ -206,7 +189,7 @@ class PosteriorEstimator(LabelEstimator):
         return np.moveaxis(self._gathered(all_models, resampled=resampled), 0, 2).swapaxes(0, 1)
 
     def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
-        """What `of` gives for all draws (and weights of rows, where resampled), along the first axis."""
+        """The results of `of` for all draws (and weights of resampled rows), along the first axis."""
         row_rng = self.rng(_ROW_STREAM)
         repeats = self._repeats if resampled else 1
         unweighted = np.ones((1, 1))
@@ -222,7 +205,7 @@ class PosteriorEstimator(LabelEstimator):
         return ModelRows.of(data, model, rows, self._positive())
 
     def _blocks(self, repeats: int) -> Iterator[Floats]:
-        """The draws, each `repeats` times in a row, in blocks (draws, n, K) not to be written to."""
+        """The draws, each `repeats` times in a row, in read-only blocks (draws, n, K)."""
         drawn = iter(self._draw_posteriors(self.rng(_DRAW_STREAM)))
         for draw in drawn:
             together = max(1, _BLOCK_BYTES // draw.nbytes)

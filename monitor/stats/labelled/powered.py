@@ -1,4 +1,4 @@
-"""Accuracy by PPI++ with an interval that holds with few labels: Wilson's at the effective number of them."""
+"""Accuracy by PPI++ with an interval that covers with few labels: Wilson's at their effective number."""
 
 from __future__ import annotations
 
@@ -24,23 +24,22 @@ def powered_share(
 ) -> Estimate:
     """Share of right rows by PPI++, from 0 to 1.
 
-    The interval is Wilson's at the number of labels that would know the share as well as the estimate
-    does. That number comes from the variance with one right and one wrong row more, both with the
-    annotator's mean guess (as in `monitor.stats.estimate.hajek`): otherwise labels that are all alike would
-    make it infinite.
+    The interval is Wilson's at the number of labels that alone would give the same variance. The variance
+    counts one more right and one more wrong row, both with the annotator's mean guess (as in
+    `monitor.stats.estimate.hajek`): otherwise that number would be infinite for equal labels.
 
     Parameters
     ----------
     right : (n,) float64
-        1 where the labelled row is right, else 0; n ≥ 1.
+        1 if the labelled row is right, else 0; n ≥ 1.
     expected : (n,) float64
-        The annotator's chance that it is.
+        The annotator's probability of that.
     population : (N,) float64
-        The same on the rows that stand for the population.
+        The same on the rows that represent the population.
     weights : (n,) float64 or None
-        Of the labelled rows.
+        Weights of the labelled rows.
     lam : float or None
-        Tuned where None.
+        None: tuned.
     level : float
 
     Examples
@@ -59,14 +58,7 @@ def powered_share(
 
 
 def effective_trials(right: Floats, expected: Floats, population: Floats, w: Floats, lam: float) -> float:
-    """Labels of equal weight that alone would tell as much, above 0; see `powered_share`.
-
-    Parameters
-    ----------
-    right, expected, w : (n,) float64
-    population : (N,) float64
-    lam : float
-    """
+    """The effective number of labels, above 0; see `powered_share`."""
     middle, heavy = float(w @ expected / w.sum()), float(w @ w / w.sum())
     more_w = np.r_[w, heavy, heavy]
     more_right, more_expected = np.r_[right, 1.0, 0.0], np.r_[expected, middle, middle]
@@ -82,8 +74,8 @@ def accuracy_of(
 ) -> Result:
     """Accuracy of a model on some rows, from their labels and an annotator's class probabilities.
 
-    Without weights the unlabelled rows stand for the population, as in the paper. With weights they are
-    no random sample any more, so all rows do.
+    Without weights the unlabelled rows represent the population, as in the paper. With weights they are no
+    random sample any more, so all rows do.
 
     Parameters
     ----------
@@ -103,12 +95,12 @@ def accuracy_of(
 
 
 def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: float | None) -> Floats:
-    """How the errors of all models' accuracies by `accuracy_of` go together.
+    """(M, M) covariance of the errors of all models' accuracies by `accuracy_of`; NaN without a labelled row.
 
-    Of each estimate, what each row adds to its error: w (δ − mean δ) / Σw of a labelled one with
-    δ = right − λ·expected, λ (expected − mean) / N of one that stands for the population. As in
-    `effective_trials` two rows more are taken in, here with each model right by a fair coin of its own: two
-    models of which one is right on all of a few labelled rows would seem to differ without error otherwise.
+    It multiplies each row's share of the errors: w (δ − mean δ) / Σw of a labelled row with δ = right −
+    λ·expected, λ (expected − mean) / N of a row of the population. As in `effective_trials` it counts two
+    more rows, here with each model right by its own fair coin: otherwise two models, one of them right on all
+    of a few labelled rows, would seem to differ without error.
 
     Parameters
     ----------
@@ -117,15 +109,10 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
         The annotator's class probabilities of all rows, by model.
     lam : float or None
 
-    Returns
-    -------
-    (M, M) float64
-        NaN for a model without a labelled row.
-
     References
     ----------
     A. Agresti, Y. Min, *Simple improved confidence intervals for comparing matched proportions*, Statistics
-    in Medicine 24 (2005), for two rows more: half a row in each cell of two models' table.
+    in Medicine 24 (2005), for two more rows: half a row in each cell of two models' table.
     """
     of_labels, of_rows = np.zeros((data.rows, data.models)), np.zeros((data.rows, data.models))
     share, lean = np.full(data.models, np.nan), np.zeros(data.models)
@@ -144,7 +131,7 @@ def accuracy_covariance(data: LabelledScores, chances: Sequence[Floats], lam: fl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    """What PPI is told of a model's accuracy: l labelled rows, p that stand for the population."""
+    """PPI's input for a model's accuracy: l labelled rows, p rows of the population."""
 
     right: Floats
     expected: Floats
@@ -164,7 +151,7 @@ class _Parts:
         return cls(right, expected[known], expected[stand], weights, rows[known], rows[stand])
 
     def errors(self, lam: float | None) -> tuple[Floats, Floats, float, float]:
-        """(l,) and (p,) what each row adds to the error; the weight of a coin's row, and its δ's distance."""
+        """(l,) and (p,) each row's share of the error; the weight of a coin's row; the distance of its δ."""
         powered = prediction_powered(
             self.right, self.expected, self.population, lam=lam, weights=self.weights
         )

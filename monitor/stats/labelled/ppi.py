@@ -1,4 +1,4 @@
-"""Prediction-powered means: many rows that an annotator guessed, corrected by few that a human labelled."""
+"""Prediction-powered means: an annotator's guesses on many rows, corrected by human labels on few rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PredictionPowered:
     value : (M,) float64
         μ̂, in the unit of φ; may fall outside the range of φ.
     covariance : (M, M) float64
-        Of `value`: the V/n of the paper.
+        Covariance of `value`: the paper's V/n.
     classical : (M,) float64
         Variance of the labelled mean alone, for comparison.
     lam : (M,) float64
@@ -47,22 +47,17 @@ class PredictionPowered:
 
     @property
     def effective_labels(self) -> Floats:
-        """(M,) labels that would give the plain mean the same variance; infinite where there is none."""
+        """(M,) labels that would give the plain mean the same variance; infinite for a variance of 0."""
         variance = np.diagonal(self.covariance)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(variance > 0, self.classical / variance, np.inf)
         return np.asarray(np.where(self.classical == variance, 1.0, ratio) * self.n)
 
     def interval(self, level: float = 0.95) -> Floats:
-        """(M, 2) ends of each mean's normal interval, each at that level by itself.
+        """(M, 2) ends of each mean's normal interval, each at that level by itself (above 0 and below 1).
 
-        The paper's (5) lacks the square root of V/n. With few labels, or all of them alike, the normal
-        approximation is too narrow.
-
-        Parameters
-        ----------
-        level : float
-            Above 0 and below 1.
+        The paper's (5) lacks the square root of V/n. With few labels, or equal ones, the normal approximation
+        is too narrow.
         """
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * self.error
         return np.stack([self.value - half, self.value + half], axis=1)
@@ -79,25 +74,25 @@ def prediction_powered(
 ) -> PredictionPowered:
     """PPI (`lam=1`), PPI++ (`lam` tuned, the default) and the classical mean (`lam=0`) of any φ(f(x), y).
 
-    μ̂ = λ/N Σ Êᵤ + Σ w(φ − λÊ) / Σw, with Ê the annotator's expectation of φ. λ is chosen from 0 to 1 for
-    the least variance; any fixed λ leaves the mean unbiased, whatever the annotator is worth.
+    μ̂ = λ/N Σ Êᵤ + Σ w(φ − λÊ) / Σw, with Ê the annotator's expectation of φ. λ from 0 to 1 gives the least
+    variance; any fixed λ leaves the mean unbiased, with any annotator.
 
-    The labelled rows must be a random sample of what the unlabelled rows are, or `weights` must say how
-    they are not: w = dP/dQ, the density of the rows of interest over that of the labelled ones, up to a
-    factor. The weight stands on both terms (in the paper's (7) and (8) it is on φ alone, which is biased).
+    The labelled rows must be a random sample of the population of the unlabelled rows. Otherwise give
+    `weights` w = dP/dQ, the density of the rows of interest over the density of the labelled ones, up to a
+    factor. The weight multiplies both terms (in the paper's (7) and (8) only φ, which is biased).
 
     Parameters
     ----------
     phi : (n,) or (n, M) array of float
         φ on the labelled rows, from their labels; n ≥ 1.
     expected : same shape
-        The annotator's expectation of φ on the same rows. It must not have seen their labels.
+        The annotator's expectation of φ on the same rows, without knowledge of their labels.
     expected_unlabelled : (N,) or (N, M) array of float
         The same on the unlabelled rows; without any, λ is 0.
     lam : float, optional
-        From 0 to 1; tuned if absent.
+        From 0 to 1; by default tuned.
     tune : {"each", "together"}
-        One λ a model, or one for all that makes the sum of the variances least.
+        One λ for each model, or one for all with the least sum of variances.
     weights : (n,) array of float, optional
         Positive.
 
@@ -152,34 +147,34 @@ def _columns(values: ArrayLike, name: str) -> Floats:
     if table.ndim not in (1, 2):
         raise ValueError(f"{name} must have the shape (rows,) or (rows, models), got {table.shape}")
     if not np.isfinite(table).all():
-        raise ValueError(f"{name} must be finite; leave rows out that a model did not answer")
+        raise ValueError(f"{name} must be finite; leave out rows that a model did not answer")
     return table[:, None] if table.ndim == 1 else table
 
 
 def _checked(y: Floats, y_hat: Floats, y_new: Floats, lam: float | None) -> None:
     if not len(y):
-        raise ValueError("phi must hold at least one labelled row, got none")
+        raise ValueError("phi must have at least one labelled row, got none")
     if y_hat.shape != y.shape:
         raise ValueError(f"expected must have the shape of phi, {y.shape}, got {y_hat.shape}")
     if y_new.shape[1] != y.shape[1]:
-        raise ValueError(f"expected_unlabelled must have {y.shape[1]} models, as phi, got {y_new.shape[1]}")
+        raise ValueError(f"expected_unlabelled must have {y.shape[1]} models, like phi, got {y_new.shape[1]}")
     if lam is not None and not 0.0 <= lam <= 1.0:
         raise ValueError(f"lam must lie from 0 (labels alone) to 1 (plain PPI), got {lam}")
 
 
 def _normalised(weights: ArrayLike | None, n: int) -> Floats:
-    """(n, 1) with the mean 1."""
+    """(n, 1) weights with the mean 1."""
     if weights is None:
         return np.ones((n, 1))
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (n,) or not np.isfinite(w).all() or (w <= 0).any():
-        raise ValueError(f"weights must be {n} positive numbers, one a labelled row")
+        raise ValueError(f"weights must be {n} positive numbers, one for each labelled row")
     found: Floats = (w / w.mean())[:, None]
     return found
 
 
 def _tuned(y: Floats, y_hat: Floats, y_new: Floats, w: Floats, tune: Tuning) -> Floats:
-    """(M,) λ of least variance, in the form of `ppi-python`: the variance of Ê is that of all rows."""
+    """(M,) λ of least variance, in the form of `ppi-python`: the variance of Ê is over all rows."""
     if tune not in ("each", "together"):
         raise ValueError(f"tune must be 'each' or 'together', got {tune!r}")
     n, fresh = len(y), len(y_new)

@@ -1,4 +1,4 @@
-"""Pseudo-labels: a logistic regression of the labels on all models' scores, believed on the other rows."""
+"""Pseudo-labels: a logistic regression of the labels on all models' scores, applied to the other rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,14 @@ from monitor.stats.labelled.posterior import PosteriorEstimator
 
 _DRAWS = 100
 _FREE = 1e-6
-"""Precision of the prior of the intercepts: none that matters, but the softmax's are then determined."""
+"""Precision of the prior of the intercepts: negligible, but it determines the softmax's intercepts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Regression:
-    """The most probable coefficients, and draws from the normal distribution around them.
+    """The classes `seen` in labels, the most probable coefficients (p · C,), and normal draws around them.
 
-    Parameters
-    ----------
-    seen : (S,) int64
-        Classes among the labels.
-    found : (p · C,) float64
-        C is 1 for two classes (log-odds of the second), else S.
-    around : (draws, p · C) float64
+    C is 1 for two classes (log-odds of the second), else the number of classes seen.
     """
 
     seen: Ints
@@ -39,7 +33,7 @@ class _Regression:
     around: Floats
 
     def chances(self, design: Floats, coefficients: Floats, classes: int) -> Floats:
-        """(n, K) class probabilities; 0 for a class that no label had."""
+        """(n, K) class probabilities; 0 for a class without labels."""
         table = np.zeros((len(design), classes))
         table[:, self.seen] = scipy.special.softmax(_logits(design, coefficients, len(self.seen)), axis=1)
         return table
@@ -48,18 +42,18 @@ class _Regression:
 class PseudoLabel(PosteriorEstimator):
     """Uses a logistic regression of the label on all models' class probabilities.
 
-    As scikit-learn fits it by default: an L2 penalty of ½‖w‖² on the slopes (C = 1), none on the
-    intercept; for more than two classes the softmax with coefficients for each class. The unlabelled rows
-    count by their class probabilities, not by the most probable class.
+    The fit is scikit-learn's default: an L2 penalty of ½‖w‖² on the slopes (C = 1), none on the intercept;
+    for more than two classes the softmax with coefficients for each class. The unlabelled rows count by their
+    class probabilities, not by the most probable class.
 
     It assumes that the penalty suits the data. The penalty is the standard normal prior of a slope, and
-    scores lie between 0 and 1, so with some 20 labels **it shrinks towards the share of each class**, and
-    the AUROC of a good model comes out far too low (Table S4 of the paper: off by 17 points). The interval
-    carries the sampling of the rows and the normal approximation (Laplace) of the coefficients'
-    distribution, so not that error. The unlabelled rows teach it nothing.
+    scores lie between 0 and 1. So with some 20 labels **it shrinks towards the share of each class**, and the
+    AUROC of a good model is far too low (Table S4 of the paper: off by 17 points). The interval contains the
+    sampling of the rows and the normal approximation (Laplace) of the coefficients' distribution, but not
+    that error. It learns nothing from unlabelled rows.
 
-    It needs labels of two classes at least; a class without labels is given no chance. `weights` count in
-    the likelihood. A missing model's scores are taken to be the mean of the models that answered.
+    It needs labels of at least two classes; a class without labels gets the probability 0. `weights` count in
+    the likelihood. The mean of the models that answered replaces a missing model's scores.
 
     References
     ----------
@@ -112,14 +106,14 @@ class PseudoLabel(PosteriorEstimator):
 
 
 def _design(scores: Floats) -> Floats:
-    """(n, p) all models' probabilities and a column of ones; of two classes only the second's."""
+    """(n, p) all models' probabilities and a column of ones; for two classes only the second's."""
     filled = np.where(np.isnan(scores), mean_of_models(scores)[:, None, :], scores)
     kept = filled[:, :, 1:] if scores.shape[2] == 2 else filled
     return np.hstack([kept.reshape(len(scores), kept.shape[1] * kept.shape[2]), np.ones((len(scores), 1))])
 
 
 def _logits(design: Floats, coefficients: Floats, classes: int) -> Floats:
-    """(n, S); of two classes the first has 0."""
+    """(n, S) logits; for two classes the first has 0."""
     line: Floats = design @ coefficients.reshape(-1, design.shape[1]).T
     return np.hstack([np.zeros((len(design), 1)), line]) if classes == 2 else line
 

@@ -1,4 +1,4 @@
-"""PPI++ with SSME as the annotator, cross-fitted: its sharpness, and validity that rests on labels alone."""
+"""PPI++ with SSME as the annotator, cross-fitted: sharp like SSME, and valid by the labels alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monitor.stats.labelled.ssme import SSME
 
 FOLDS = 5
 FEWEST_LABELS = 10
-"""Below which nothing but the accuracy is answered: the spread of the corrections is not known."""
+"""With fewer labels only the accuracy is known, as the spread of the corrections is unknown."""
 
 _GROUPS = 40  # of labelled rows, behind the variance of a correction
 _RESAMPLINGS = 200
@@ -29,19 +29,18 @@ _FOLD_STREAM, _GROUP_STREAM, _ROW_STREAM = range(20, 23)
 class Rectified(LabelEstimator):
     """Metrics under the posterior of SSME, minus its error on labelled rows.
 
-    SSME is fitted `FOLDS` times, each time without the labels of one fold, so that the posterior of a
-    labelled row has not seen its label. Accuracy is then PPI++ as in `autoeval`. The other metrics are those
-    of the posterior to which the errors on labelled rows, y − q, are added with the weight of the rows they
-    stand for: every count is then a plain PPI mean (λ = 1), and every metric a function of such counts or of
-    pairs of them. The interval carries the scatter of the corrections (Student's t over groups of labelled
-    rows) and the sampling of the rows (Bayesian bootstrap).
+    SSME is fitted `FOLDS` times, each time without the labels of one fold, so the posterior of a labelled row
+    does not know its label. Accuracy is then PPI++ as in `autoeval`. For the other metrics, the errors on
+    labelled rows, y − q, are added to the posterior with the weight of the rows that they represent: every
+    count is then a plain PPI mean (λ = 1), and every metric a function of such counts or of pairs of them.
+    The interval contains the scatter of the corrections (Student's t over groups of labelled rows) and the
+    sampling of the rows (Bayesian bootstrap).
 
-    It stays right where SSME's assumptions fail, as long as the labels are a random sample or `weights` say
-    how they are not; where SSME holds, `ssme` itself is narrower. A value that corrections push past 0 or 1
-    is cut there, and its interval is then too narrow. Calibration errors are sums of absolute values, which
-    no such correction leaves unbiased, so they are not defined here. Intervals of the other metrics hold less
-    than they say with a few dozen labels (about 85 % of the AUROC's with 60); below `FEWEST_LABELS` labels
-    only accuracy is answered.
+    It stays right if SSME's assumptions fail, as long as the labels are a random sample or `weights` correct
+    for it; if SSME's assumptions hold, `ssme` itself is narrower. A value is cut at 0 and 1, and its interval
+    is then too narrow. Calibration errors are not defined here: no such correction makes sums of absolute
+    values unbiased. Intervals of the other metrics cover too little with a few dozen labels (about 85 % for
+    the AUROC with 60); below `FEWEST_LABELS` labels only accuracy is known.
 
     References
     ----------
@@ -94,7 +93,7 @@ class Rectified(LabelEstimator):
         )
 
     def _without(self, data: LabelledScores, fold: Ints) -> SSME:
-        """SSME that does not know the labels of some rows."""
+        """SSME without the labels of some rows."""
         labels = data.labels.copy()
         labels[fold] = UNLABELLED
         return SSME(seed=self.seed, positive=self.positive).fit(
@@ -103,7 +102,7 @@ class Rectified(LabelEstimator):
 
     def _predict(self, scores: Floats) -> Floats:
         if self._whole is None:
-            raise RuntimeError("the fit was refused, so nothing can be predicted from it")
+            raise RuntimeError("the fit was refused, so it cannot predict")
         return self._whole.predict(scores)
 
     def _estimate(self, metric: str, model: int, where: Bools, level: float) -> Result:
@@ -137,11 +136,11 @@ class Rectified(LabelEstimator):
     def _stepped(
         self, data: LabelledScores, model: int, rows: Ints, known: Ints
     ) -> tuple[Floats, Floats, int]:
-        """All metrics after the correction, their standard errors, and the groups behind these."""
+        """All metrics after the correction, their standard errors, and the number of groups for these."""
         view = ModelRows.of(data, model, rows, self._positive())
         posterior = data.clamp(self._chance)
         weight = np.ones(data.rows) if data.weights is None else data.weights
-        # A labelled row stands for itself, which it does already, and for others without a label.
+        # A labelled row represents itself, already counted, and others without a label.
         share = weight[known] * len(rows) / weight[known].sum() - 1.0
         step = share[:, None] * (posterior[known] - self._chance[known])
         rng = np.random.default_rng([self.seed, _GROUP_STREAM])

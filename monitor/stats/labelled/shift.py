@@ -1,4 +1,4 @@
-"""Weights for labels that are no random sample: how much more often a row occurs than it was labelled."""
+"""Weights for labels that are no random sample."""
 
 from __future__ import annotations
 
@@ -10,41 +10,36 @@ from monitor.base.records import Floats
 from monitor.stats.labelled.inputs import UNLABELLED, mean_of_models
 
 FEWEST_EFFECTIVE = 10.0
-"""Effective labels below which estimated weights are no ground for an estimate: a few rows carry it all."""
+"""With fewer effective labels there is no estimate by weights: a few rows would have all the weight."""
 
 LARGEST_IMBALANCE = 0.5
-"""Standard deviations that the weighted labels' scores may lie from those of all rows: further, and a part of
-the rows has no label like it, whatever that weighs."""
+"""Largest distance of the weighted labels' scores from all rows', in standard deviations: beyond it, a part
+of the rows has no similar label."""
 
 _LABELS_PER_COLUMN = 3  # fewer, and the regression would find a shift in the models' noise
 _RIDGE = 1.0  # a normal prior of variance 1 on the slopes of standardised columns
 
 
 def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
-    """What each labelled row counts for: 1 / its chance of being labelled, estimated from the scores.
+    """(n,) weights of labelled rows: 1 / their probability of being labelled, estimated from the scores.
 
-    A labelled row stands for itself and for the unlabelled rows with scores like its own: 1 + N/n times their
-    density ratio by logistic regression, for n labelled and N other rows. Its columns are the ranks of each
-    model's scores, their squares, and whether the model answered; of the models' mean score alone where
-    there are more than a third as many columns as labels.
+    A labelled row represents itself and the unlabelled rows with similar scores: 1 + N/n times their density
+    ratio by logistic regression, for n labelled and N other rows. The columns are the ranks of each model's
+    scores, their squares, and whether the model answered; only of the models' mean score if there are more
+    than a third as many columns as labels. The weights are 1 on rows without a label, and on all rows if none
+    or all have labels.
 
-    It is right where labels are missing at random given the scores: whoever chose saw the scores, or nothing
-    that tells more of the answer being right than they do. Labels that came because an answer was wrong, as
-    complaints do, leave the estimate as wrong as it was. Such weights, taken as known, leave intervals
-    too wide rather than too narrow (Hirano, Imbens, Ridder): an estimated chance also evens out what by
-    luck is unlike among the labelled rows.
+    It is right if labels are missing at random given the scores: the choice depended on the scores, or on
+    nothing that tells more about the answer. If labels came because an answer was wrong (complaints), the
+    estimate stays wrong. With such weights, taken as known, intervals are too wide rather than too narrow
+    (Hirano, Imbens, Ridder): an estimated probability also evens out random differences of the labelled rows.
 
     Parameters
     ----------
     scores : (n, M, K) array of float
-        Class probabilities; NaN for all classes where a model has no answer.
+        Class probabilities; NaN for all classes if a model has no answer.
     labels : (n,) array of int
-        −1 where not known.
-
-    Returns
-    -------
-    (n,) float64
-        Positive; 1 on rows without a label, and on all where there is none with or none without.
+        −1 if unknown.
 
     References
     ----------
@@ -72,19 +67,16 @@ def chance_weights(scores: ArrayLike, labels: ArrayLike) -> Floats:
 
 
 def imbalance(scores: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
-    """How far the weighted labelled rows lie from all rows, in standard deviations of these.
+    """Distance of the weighted labelled rows from all rows, in standard deviations of all rows.
+
+    It is the largest over the classes, for the models' mean score; 0 if all scores are equal.
 
     Parameters
     ----------
     scores : (n, M, K) array of float
     labels : (n,) array of int
-        −1 where not known; one at least is.
+        −1 if unknown; at least one is known.
     weight : (n,) array of float
-
-    Returns
-    -------
-    float
-        The largest over the classes, of the models' mean score; 0 where all scores are alike.
 
     Examples
     --------
@@ -100,7 +92,7 @@ def imbalance(scores: ArrayLike, labels: ArrayLike, weight: ArrayLike) -> float:
 
 
 def _columns(scores: Floats, labelled: int) -> Floats:
-    """(n, c) what the regression sees of scores (n, M, K)."""
+    """(n, c) columns of the regression, from scores (n, M, K)."""
     mean, present = mean_of_models(scores), ~np.isnan(scores[:, :, :1])
     whole = np.where(present, scores, mean[:, None])[:, :, 1:].reshape(len(scores), -1)
     found = np.concatenate([_by_rank(whole), present[:, :, 0]], axis=1)
@@ -110,13 +102,13 @@ def _columns(scores: Floats, labelled: int) -> Floats:
 
 
 def _by_rank(columns: Floats) -> Floats:
-    """Ranks from 0 to 1 and their squares: bounded, so that no far score is worth all labels together."""
+    """Ranks from 0 to 1 and their squares: bounded, so no extreme score dominates the labels."""
     rank = scipy.stats.rankdata(columns, axis=0) / len(columns)
     return np.concatenate([rank, rank * rank], axis=1)
 
 
 def ratio(own: Floats, fresh: Floats) -> Floats:
-    """(n,) density of fresh rows over that of own ones, at the own ones, with the mean 1: by regression.
+    """(n,) density of `fresh` rows over `own` ones, at the own ones, with the mean 1, by regression.
 
     M. Sugiyama, T. Suzuki, T. Kanamori, *Density Ratio Estimation in Machine Learning* (2012), chapter 4.
     """

@@ -21,7 +21,7 @@ from monitor.stats.labelled.ssme_hypotheses import hypotheses
 from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen
 
 FEWEST_ROWS = 20
-"""Rows below which ranks and class shares mean too little to be fitted."""
+"""With fewer rows, ranks and class shares are too uncertain for a fit."""
 
 _DRAWS = 100
 
@@ -36,9 +36,9 @@ BIAS = {
     "f1": 0.55,
     "specificity": 0.55,
 }
-"""Standard deviation of a metric's error from the fit's shape, beyond what the draws carry, times (number of
-labels + 50) to the power of 0.6: about the smallest for which 95 % intervals cover that on average over
-the development suite, at 20, 100 and 400 labels. That of specificity is set as recall's, not measured."""
+"""Standard deviation of a metric's error from the fit's shape, beyond the draws, times (number of labels +
+50) to the power of 0.6. It is about the smallest with which 95 % intervals cover 95 % on average over the
+development suite, at 20, 100 and 400 labels. The value of specificity is set like recall's, not measured."""
 
 _BIAS_LABELS, _BIAS_POWER = 50.0, 0.6
 
@@ -47,7 +47,7 @@ _REFUSED = "the fit was refused ({}), so {}"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
-    """What is kept of a fit."""
+    """The kept parts of a fit."""
 
     pooling: Pooling
     mixture: PosteriorMixture
@@ -56,30 +56,29 @@ class _Fit:
 class SSME(PosteriorEstimator):
     """Semi-supervised estimate for several models, from the labels and all models' scores together.
 
-    Where the paper fits densities of the scores, which in more than a few dimensions stay where they
-    were initialised, this fits the conditional distribution of the label given the scores, in Bayes'
-    way, with priors from what the classifiers claim:
+    The paper fits densities of the scores, which in more than a few dimensions stay at their start. SSME fits
+    the conditional distribution of the label given the scores instead, in Bayes' way, with priors from the
+    classifiers' confidences:
 
     1. *Evidence.* The models' centred log-probabilities are averaged with weights from their agreement
-       (`agreement_weights`): copies share a voice, a model that agrees with none has none.
-    2. *Hypotheses.* The mean of the classifiers is right; each classifier is calibrated by itself; neither,
-       but a softmax of the pooled evidence with free scale and class shares is; only its order is to be
-       trusted (normal distributions on the scale of ranks: two classes). Before any label they count as
-       experience says, and by how well the models agree about the classes' shares (`hypotheses`). Each is
-       a set of particles, weighed by the likelihood of the labelled rows: Bayesian model averaging.
-    3. *Corrections.* All hypotheses but the first are corrected by a Bayesian logistic regression on the
-       labelled rows with their logits as offset and shrunk towards no correction (`Corrections`): it
-       bends the curve, and rectifies each model's number of right answers. With few labels it widens the
-       intervals by as much as shapes are usually off; with many it makes the fit follow the labels.
+    (`agreement_weights`): copies share a weight, a model that agrees with none has none. 2. *Hypotheses.* The
+    mean of the classifiers is right; each classifier is calibrated by itself; only a softmax of the pooled
+    evidence with free scale and class shares is right; only its order is right (normal distributions on the
+    scale of ranks: two classes). Their prior weights come from development suites, and from the models'
+    agreement about the classes' shares (`hypotheses`). Each is a set of particles, weighted by the likelihood
+    of the labelled rows: Bayesian model averaging. 3. *Corrections.* A Bayesian logistic regression on the
+    labelled rows, with the logits as offset and shrunk towards no correction (`Corrections`), corrects all
+    hypotheses but the first: it bends the curve, and rectifies each model's number of right answers. With few
+    labels it widens the intervals by the usual error of shapes; with many the fit follows the labels.
 
-    100 draws are kept, and metrics are medians over them: a hypothesis with more than half of the weight
-    gives the value, the others its interval. `details` holds each hypothesis's weight.
+    Metrics are medians over 100 draws: a hypothesis with more than half of the weight gives the value, the
+    others the interval. `details` has each hypothesis's weight.
 
     It assumes that the labelled rows were picked at random given the scores (else give `weights`). It
-    misleads where most models are wrong together and no labels say so; without labels it rests on the models'
-    claims and on how much such claims exaggerate in the development suites, and is flagged `no labels`.
+    misleads if most models are wrong together and no labels show it. Without labels it uses the models'
+    confidences and their usual exaggeration in the development suites, and is flagged `no labels`.
 
-    `predicted` is used by the metrics, not by the fit.
+    The metrics use `predicted`, the fit does not.
 
     Parameters
     ----------
@@ -111,24 +110,16 @@ class SSME(PosteriorEstimator):
     _learnt: _Fit | None = None
 
     def calibration(self, model: int = 0) -> IsotonicCalibration:
-        """The fit distilled into a calibration of one model; see `distilled`.
+        """The fit distilled into a calibration of one model (a column of the scores, from 0); see
+        `distilled`.
 
-        Parameters
-        ----------
-        model : int
-            Column of the scores, from 0.
-
-        Raises
-        ------
-        ValueError
-            There is no such model, or it is missing in every row.
-        RuntimeError
-            Nothing was fitted yet, or the fit was refused.
+        Raises a ValueError if there is no such model or it is missing in every row, and a RuntimeError before
+        `fit` or after a refused fit.
         """
         data, fitted = self._done()
         at = self._model(model)
         if self._learnt is None:
-            raise RuntimeError(_REFUSED.format(self.refused, "no calibration comes of it"))
+            raise RuntimeError(_REFUSED.format(self.refused, "it gives no calibration"))
         return distilled(data.scores[:, at], fitted.posterior)
 
     def _fit(self, data: LabelledScores) -> Fitted:
@@ -162,7 +153,7 @@ class SSME(PosteriorEstimator):
 
     def _predict(self, scores: Floats) -> Floats:
         if self._learnt is None:
-            raise RuntimeError(_REFUSED.format(self.refused, "nothing can be predicted from it"))
+            raise RuntimeError(_REFUSED.format(self.refused, "it cannot predict"))
         return self._mean(self._learnt.pooling.evidence(scores))
 
     def _mean(self, evidence: Evidence) -> Floats:

@@ -20,14 +20,14 @@ SCALES = {
     "model_vote": 0.15,
     "model": 0.07,
 }
-"""Prior standard deviations of the corrections' coefficients (see `Corrections`). Development suites; for
-`model` larger ones help with more than two classes and hurt with two at 20 labels."""
+"""Prior standard deviations of the corrections' coefficients (see `Corrections`), from the development
+suites; for `model` larger ones help with more than two classes and hurt with two at 20 labels."""
 
 FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0)
 FACTOR_PRIORS = {"two": (0.4, 0.1, 0.15, 0.175, 0.175), "more": (0.05, 0.1, 0.2, 0.3, 0.35)}
-"""Factors of the prior scales, and their weights before any label with two classes and with more. The first
-is worth 0.2 points on the paper's data at 20 labels; with more classes weight on 0 costs up to 0.6, and
-the lack of the largest up to 2 (development suite and half)."""
+"""Factors of the prior scales, and their prior weights with two classes and with more. The first is worth 0.2
+points on the paper's data at 20 labels; with more classes weight on 0 costs up to 0.6, and the lack of the
+largest up to 2 (development suite and half)."""
 
 _FIT_STEPS = 10
 _DRAW_STEPS = 4
@@ -39,17 +39,17 @@ _SMALL_STEP = 1e-3
 class Corrections:
     """Features φ(i, k, j) whose weighted sum is added to a row's logits; weights start at 0.
 
-    With m the centred mean logits of the families over their particles, and v the share of models that
-    vote for a class:
+    With m the centred mean logits of the families over their particles, and v the share of models that vote
+    for a class:
 
-    * share: one constant a class;
-    * slope: m itself; bend: m times how far out the row stands, h/(1 + |h|) with h the logit of the rank
-      of |m|; class_slope (more than two classes): m of one class alone;
-    * vote: v; model_vote, one a model: its vote less v. Without a prior, these weights would make the
+    * share: one constant for each class;
+    * slope: m itself; bend: m times the row's extremeness, h/(1 + |h|) with h the logit of the rank of |m|;
+      class_slope (more than two classes): m of one class alone;
+    * vote: v; model_vote, one for each model: its vote minus v. Without a prior, these weights would make the
       fitted number of right answers of each model on the labelled rows equal the observed one: the
-      correction is prediction-powered inference, shrunk towards none while labels are few;
-    * model, one a model: its evidence less the pooled evidence, both of unit size, on the scale of m: a
-      model that knows more than the others, or nothing, is found out.
+      correction is prediction-powered inference, shrunk towards none with few labels;
+    * model, one for each model: its evidence minus the pooled evidence, both of unit size, on the scale of m:
+      it detects a model that knows more than the others, or nothing.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Corrections:
         Root mean square of m and of the pooled evidence.
     model_size : (M,) float64
     reach : (n,) float64
-        Lengths of m on the rows fitted on, rising.
+        Rising lengths of m on the rows of the fit.
     classes : int
     """
 
@@ -69,7 +69,7 @@ class Corrections:
 
     @classmethod
     def of(cls, evidence: Evidence, mean_logits: Floats, model_size: Floats) -> Self:
-        """Learn the features' scales from the rows fitted on."""
+        """Learn the features' scales from the rows of the fit."""
         size = max(float(np.sqrt(np.mean(mean_logits**2))), 1e-3)
         pooled = max(float(np.sqrt(np.mean(evidence.pooled**2))), 1e-3)
         return cls(size, pooled, model_size, np.sort(_length(mean_logits)), evidence.classes)
@@ -91,14 +91,7 @@ class Corrections:
         return np.concatenate([np.full(count, SCALES[name]) for name, count in counts.items()])
 
     def features(self, evidence: Evidence, mean_logits: Floats) -> Floats:
-        """(n, K, p), each centred over the classes.
-
-        Parameters
-        ----------
-        evidence : Evidence
-        mean_logits : (n, K) float64
-            Centred mean logits of the same rows.
-        """
+        """(n, K, p) features, each centred over the classes, from the rows' centred mean logits (n, K)."""
         rows, classes = mean_logits.shape
         ranks = mid_ranks(self.reach, _length(mean_logits))
         far = np.log(ranks / (1.0 - ranks))
@@ -134,14 +127,7 @@ def _length(logits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectionRows:
-    """What the corrections are fitted on.
-
-    Parameters
-    ----------
-    features : (l, K, p) float64
-    labels : (l,) int64
-    weights : (l,) float64
-    """
+    """The rows of the corrections' fit: (l, K, p) `features`, (l,) `labels`, (l,) `weights`."""
 
     features: Floats
     labels: Ints
@@ -174,16 +160,7 @@ class CorrectionRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mode:
-    """Laplace's approximation under one scale of the prior.
-
-    Parameters
-    ----------
-    coefficients : (p,) float64
-    precision : (p,) float64
-        Of the prior.
-    covariance : (p, p) float64
-    log_evidence : float
-    """
+    """Laplace's approximation under one scale of the prior, whose `precision` is (p,)."""
 
     coefficients: Floats
     precision: Floats
@@ -211,19 +188,19 @@ def _mode(rows: CorrectionRows, logits: Floats, prior_scales: Floats, start: Flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adjustment:
-    """What the labelled rows say of the corrections' coefficients under each factor.
+    """The posterior of the corrections' coefficients under each factor.
 
-    How large corrections are is learnt too: the prior scales are multiplied by one of `FACTORS`, each as
-    likely as `FACTOR_PRIORS` and the evidence of the labelled rows say (Laplace's approximation).
+    The size of corrections is learnt too: one of `FACTORS` multiplies the prior scales, each with a
+    probability from `FACTOR_PRIORS` and the evidence of the labelled rows (Laplace's approximation).
 
     Parameters
     ----------
     rows : CorrectionRows
     modes : tuple
-        One a factor above 0.
+        One for each factor above 0.
     log_weights : (len(FACTORS),) float64
-        Of each factor: prior, and evidence of the labels with corrections of that size over their
-        likelihood without any.
+        For each factor: prior, and evidence of the labels with corrections of that size over their likelihood
+        without any.
     """
 
     rows: CorrectionRows
@@ -232,14 +209,8 @@ class Adjustment:
 
     @classmethod
     def of(cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats) -> Self:
-        """Fit every factor, each from the one before.
-
-        Parameters
-        ----------
-        rows : CorrectionRows
-        logits : (l, K) float64
-            Of the labelled rows, without corrections.
-        prior_scales : (p,) float64
+        """Fit every factor, each from the one before, to the labelled rows' logits (l, K) without
+        corrections.
         """
         found, modes = np.zeros(len(prior_scales)), list[_Mode]()
         for factor in FACTORS[1:]:
@@ -251,23 +222,12 @@ class Adjustment:
         return cls(rows, tuple(modes), np.log(prior) + gains)
 
     def draw(self, factors: Ints, logits: Floats, rng: np.random.Generator) -> Floats:
-        """Draws of the coefficients, one for each draw of the family's logits.
+        """(draws, p) draws of the coefficients, one for each draw of the family's logits (draws, l, K).
 
-        For each the mode for its own logits, by Newton steps with the curvature at the mode for the mean
-        logits, and normal noise with that curvature's inverse as covariance. The noise of each second draw
-        is that of the one before with the other sign: medians over few draws wander less.
-
-        Parameters
-        ----------
-        factors : (draws,) int64
-            Places in `FACTORS`.
-        logits : (draws, l, K) float64
-            Of the labelled rows.
-        rng : Generator
-
-        Returns
-        -------
-        (draws, p) float64
+        Each is the mode for its own logits, by Newton steps with the curvature at the mode for the mean
+        logits, plus normal noise with the inverse of that curvature as covariance. Each second draw has the
+        noise of the one before with the other sign: medians over few draws vary less. `factors` are indices
+        into `FACTORS`.
         """
         noise = rng.standard_normal((len(logits), self.rows.features.shape[2]))
         noise[1::2] = -noise[0 : len(noise) - 1 : 2]

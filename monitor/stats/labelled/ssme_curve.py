@@ -1,4 +1,4 @@
-"""A fit distilled into one rising curve a model: what a window can afford."""
+"""A fit distilled into one rising curve for each model, fast enough for every window."""
 
 from __future__ import annotations
 
@@ -11,25 +11,19 @@ from monitor.stats.calibration.isotonic import IsotonicCalibration, fit_curve
 def distilled(scores: Floats, posterior: Floats) -> IsotonicCalibration:
     """Isotonic regression of the fit's class probabilities on one model's scores.
 
-    Two classes: the second class against its score; the predicted class then follows. More classes: each
-    against the rest, as `IsotonicCalibrator` does with labels. Where every row is labelled the two are
-    the same, since a labelled row's probabilities are 0 and 1. The mean calibrated chance over the rows
-    equals the fit's for two classes, so that Average Confidence over them gives the fit's accuracy up to
-    what the model's order of rows hides.
+    Two classes: it fits the second class against its score. More classes: each against the rest, as
+    `IsotonicCalibrator` does with labels; with every row labelled the two are the same. For two classes the
+    mean calibrated probability over the rows equals the fit's, so Average Confidence over them gives the
+    fit's accuracy up to the information that the model's order of rows hides.
 
-    It says what one model's score means on average over what the other models said; it is right for
-    later rows as long as the scores of all models and the classes keep their joint distribution.
+    The curve is an average over the other models' scores; it is right for later rows as long as the scores of
+    all models and the classes keep their joint distribution.
 
     Parameters
     ----------
     scores : (n, K) float64
-        One model's class probabilities; NaN in rows where it is missing, which are left out.
+        One model's class probabilities; rows with NaN (missing) are left out.
     posterior : (n, K) float64
-
-    Returns
-    -------
-    IsotonicCalibration
-        Snapshot and all: `monitor.stats.calibration` holds it as its own.
 
     Raises
     ------

@@ -12,15 +12,15 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.inputs import Bools, mean_of_models
 
 SMALLEST_SCORE = 1e-4
-"""Scores are raised to this before their logarithm: a score of exactly 0 says no more than that."""
+"""Scores are raised to this before their logarithm: a score of exactly 0 tells no more."""
 
 _RIDGE = 0.3
-"""Added to the diagonal of the models' correlations, so that small differences between models that are
-nearly alike do not decide. Chosen, not tuned."""
+"""Added to the diagonal of the models' correlations, so that small differences between similar models do not
+decide. Chosen, not tuned."""
 
 _STRANGER = 0.15
-"""A model with less than this share of the median loading on what the models have in common has no
-voice: broken models among good ones. Chosen, not tuned."""
+"""A model with less than this share of the median loading on the common component has no weight: a broken
+model among good ones. Chosen, not tuned."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,14 +30,14 @@ class Evidence:
     Parameters
     ----------
     pooled : (n, K) float64
-        Weighted mean over the models of their centred log-probabilities; 0 where no model answered.
+        Weighted mean of the models' centred log-probabilities; 0 without an answer.
     each : (n, M, K) float64
-        Centred log-probabilities of each model; 0 where it is missing.
+        Centred log-probabilities of each model; 0 if missing.
     present : (n, M) bool
     votes : (n, M) int64
-        The class each model finds most probable; 0 where it is missing.
+        Each model's most probable class; 0 if missing.
     mean : (n, K) float64
-        Mean score over the models that have a voice.
+        Mean score over the models with a weight above 0.
     """
 
     pooled: Floats
@@ -48,23 +48,23 @@ class Evidence:
 
     @property
     def rows(self) -> int:
-        """n."""
+        """Number of rows, n."""
         return int(self.pooled.shape[0])
 
     @property
     def classes(self) -> int:
-        """K."""
+        """Number of classes, K."""
         return int(self.pooled.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pooling:
-    """How the models' scores are pooled, learnt from scores alone.
+    """The pooling of the models' scores, learnt from scores alone.
 
     Parameters
     ----------
     weights : (M,) float64
-        Summing to 1; see `agreement_weights`.
+        Their sum is 1; see `agreement_weights`.
     scales : (M,) float64
         Root mean square of each model's centred log-probabilities.
     """
@@ -74,14 +74,14 @@ class Pooling:
 
     @classmethod
     def of(cls, scores: Floats) -> Self:
-        """Learn from scores (n, M, K), NaN where a model is missing."""
+        """Learn from scores (n, M, K), NaN for a missing model."""
         present = ~np.isnan(scores[:, :, 0])
         each = centred_logs(scores)
         square = (each**2).sum(axis=(0, 2)) / np.maximum(present.sum(axis=0) * scores.shape[2], 1)
         return cls(agreement_weights(each, present), np.maximum(np.sqrt(square), 1e-3))
 
     def evidence(self, scores: Floats) -> Evidence:
-        """Evidence of rows (n, M, K), models as in the rows learnt from."""
+        """Evidence of rows (n, M, K), with the models of `of`."""
         present = ~np.isnan(scores[:, :, 0])
         each = centred_logs(scores)
         weight = self.weights * present
@@ -96,11 +96,7 @@ class Pooling:
 
 
 def centred_logs(scores: Floats) -> Floats:
-    """Log-probabilities less their mean over the classes; 0 where a model is missing.
-
-    Parameters
-    ----------
-    scores : (n, M, K) float64
+    """Log-probabilities of (n, M, K) scores minus their mean over the classes; 0 for a missing model.
 
     Examples
     --------
@@ -113,25 +109,21 @@ def centred_logs(scores: Floats) -> Floats:
 
 
 def agreement_weights(each: Floats, present: Bools) -> Floats:
-    """How much each model's voice counts, from how the models agree; no labels are used.
+    """(M,) weights of the models from their agreement, without labels; not negative, with the sum 1.
 
-    On normal scores of the ranks of the centred log-probabilities, with R the correlations between
-    models, models that do not load on R's first principal component are left out. For the others w₀ =
-    (R + 0.3·I)⁻¹1 lets copies of a model share its voice, λ = R·w₀ says how well each agrees with the
-    rest, and the weights are (R + 0.3·I)⁻¹λ, cut at 0: the best linear reading of what they have in common.
+    R is the correlation between models of the normal scores of the ranks of the centred log-probabilities.
+    Models that do not load on R's first principal component are left out. For the others w₀ = (R + 0.3·I)⁻¹1
+    lets copies of a model share its weight, λ = R·w₀ is each one's agreement with the rest, and the weights
+    are (R + 0.3·I)⁻¹λ, cut at 0: the best linear estimate of their common part. They are equal for one or two
+    models.
 
-    It misleads where most models are wrong in the same way: then the good ones are the strangers.
+    It misleads if most models are wrong in the same way: then it leaves out the good ones.
 
     Parameters
     ----------
     each : (n, M, K) float64
         From `centred_logs`.
     present : (n, M) bool
-
-    Returns
-    -------
-    (M,) float64
-        Not negative, summing to 1. Equal for one or two models.
 
     Examples
     --------
@@ -173,7 +165,7 @@ def _voices(unit: Floats) -> Floats:
 
 
 def _normal_scores(logs: Floats, present: Bools) -> Floats:
-    """Normal scores of the ranks of (n, K) values, flattened; 0 where missing."""
+    """Normal scores of the ranks of (n, K) values, flattened; 0 if missing."""
     scores = np.zeros(logs.shape)
     values = logs[present]
     if values.size and np.ptp(values) > 0.0:

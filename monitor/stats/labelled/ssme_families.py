@@ -1,7 +1,7 @@
-"""Families of curves from pooled evidence to class probabilities: the candidates that `SSME` weighs.
+"""Families of curves from pooled evidence to class probabilities: the candidates of `SSME`.
 
-Each family is a set of particles drawn from its prior, which rests on what the classifiers claim of
-themselves. The labelled rows weigh the particles of all families against each other.
+Each family is a set of particles drawn from its prior, which uses the classifiers' confidences. The labelled
+rows weight the particles of all families.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.ssme_evidence import Evidence
 
 PARTICLES = 256
-"""Of each family: a power of two, as Sobol points want. Chosen for time, not tuned."""
+"""Particles of each family: a power of two, as Sobol points need. Chosen for time, not tuned."""
 
 _PREVALENCE_SCALE = 0.15
-"""Least standard deviation of the prior on the prevalence, on the logit, however many models agree."""
+"""Least standard deviation of the prior on the prevalence, on the logit, for any number of agreeing
+models."""
 
 _MODEL_SCALE = 0.25
 """Least standard deviation between models' prevalences, on the logit: agreement of three is luck."""
@@ -29,7 +30,7 @@ _MAD_TO_SCALE = 1.85
 """From the median absolute deviation of few models to the scale of their mean's error."""
 
 _TAIL_DEGREES = 3.0
-"""Of the Student-t priors: what the classifiers claim may be far off."""
+"""Degrees of the Student-t priors: the classifiers' claims may be far off."""
 
 _EDGE = 1e-4
 """Quantiles of the priors are kept this far from 0 and 1."""
@@ -65,21 +66,9 @@ def log_softmax(values: Floats) -> Floats:
 
 
 def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
-    """Class shares that the models claim, and how far they may be off.
+    """(K,) median over the models of the centred logs of their mean scores, and the (K,) scale of its error.
 
-    Parameters
-    ----------
-    scores : (n, M, K) float64
-        NaN where a model is missing.
-    heard : (M,) float64
-        Above 0 for the models that have a voice.
-
-    Returns
-    -------
-    centre : (K,) float64
-        Median over the models of the centred logarithms of their mean scores.
-    scale : (K,) float64
-        √(0.15² + max(0.25, 1.85·MAD)²/M) on the scale of logits.
+    The scale is √(0.15² + max(0.25, 1.85·MAD)²/M) in logits. Only models with a weight `heard` above 0 count.
     """
     means = np.array([np.nanmean(scores[:, m], axis=0) for m in np.flatnonzero(heard > 0.0)])
     logs = np.log(np.clip(means, _SMALLEST_SHARE, 1.0))
@@ -92,7 +81,7 @@ def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
 
 
 def _uniforms(dimensions: int, seed: int) -> Floats:
-    """(particles, dimensions) scrambled Sobol points: priors are covered evenly by few particles."""
+    """(particles, dimensions) scrambled Sobol points: few particles cover the priors evenly."""
     points = scipy.stats.qmc.Sobol(dimensions, seed=np.random.default_rng(seed)).random(PARTICLES)
     clipped: Floats = np.clip(points, _EDGE, 1.0 - _EDGE)
     return clipped
@@ -114,23 +103,23 @@ def _drawn_shares(centre: Floats, scale: Floats, uniform: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankBinormal(ParticleFamily):
-    """Two classes, normal on a scale of which only the order is taken from the evidence.
+    """Two classes, normal on a scale that takes only the order from the evidence.
 
-    With u the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class
-    1 ~ N(d, σ²): G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), t = G⁻¹(u), and the log-odds are
-    logit π − ((t − d)/σ)²/2 − log σ + t²/2, held where they would turn back (σ ≠ 1). Any distortion of
-    the scores that keeps their order leaves it as it is.
+    With u the mid-rank of a row's pooled evidence over n, π the prevalence, and class 0 ~ N(0, 1), class 1 ~
+    N(d, σ²): G(t) = (1 − π)Φ(t) + πΦ((t − d)/σ), t = G⁻¹(u), and the log-odds are logit π − ((t − d)/σ)²/2 −
+    log σ + t²/2, held where they would turn back (σ ≠ 1). It does not depend on distortions of the scores
+    that keep their order.
 
-    Priors: logit π around the claimed prevalence (`claimed_shares`); d ~ 0.7 + 0.43·d_claim + 0.35·t₃,
-    where d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft labels): classifiers claim more than
-    they have; log σ ~ N(0, 0.15). Both regressions are from simulated suites.
+    Priors: logit π around the claimed prevalence (`claimed_shares`); d ~ 0.7 + 0.43·d_claim + 0.35·t₃, where
+    d_claim = √2·Φ⁻¹(AUC of the evidence against its own soft labels): classifiers exaggerate; log σ ~ N(0,
+    0.15). Both regressions are from simulated suites.
 
     Parameters
     ----------
     prevalence, separation, spread : (particles,) float64
         π, d and σ.
     reference : (n,) float64
-        Pooled log-odds of the rows fitted on, rising.
+        Pooled log-odds of the rows of the fit, rising.
     """
 
     prevalence: Floats
@@ -187,13 +176,7 @@ _SPREAD_SCALE = 0.15
 
 
 def mid_ranks(reference: Floats, values: Floats) -> Floats:
-    """Mid-ranks of values among reference values, over their number, kept off 0 and 1.
-
-    Parameters
-    ----------
-    reference : (n,) float64
-        Rising.
-    values : (m,) float64
+    """Mid-ranks of values among rising reference values, over their number, kept off 0 and 1.
 
     Examples
     --------
@@ -209,7 +192,7 @@ def mid_ranks(reference: Floats, values: Floats) -> Floats:
 
 
 def _claimed_separation(odds: Floats) -> float:
-    """√2·Φ⁻¹(AUC) of log-odds against the labels that they themselves make likely."""
+    """√2·Φ⁻¹(AUC) of log-odds against their own soft labels."""
     chance = np.sort(scipy.special.expit(odds))
     self_products = float(chance @ (1.0 - chance))
     pairs = float(chance @ np.cumsum(1.0 - chance)) - self_products
@@ -231,7 +214,7 @@ class ScaledSoftmax(ParticleFamily):
     offset : (particles, K) float64
         a.
     of_mean : bool
-        Whether x is the centred logarithm of the classifiers' mean score, rather than the pooled evidence.
+        Whether x is the centred logarithm of the classifiers' mean score, not the pooled evidence.
     """
 
     kind: str
@@ -243,7 +226,7 @@ class ScaledSoftmax(ParticleFamily):
     def of(cls, evidence: Evidence, scores: Floats, heard: Floats, seed: int) -> Self:
         """Free scale: log b ~ N(min(0.15 − 0.75·log rms(x), 0.3), 0.5), shares as `claimed_shares`.
 
-        The slope of −0.75 is from simulated suites: evidence that is larger is exaggerated more.
+        The slope of −0.75 is from simulated suites: larger evidence is exaggerated more.
         """
         centre, scale = claimed_shares(scores, heard)
         uniform = _uniforms(1 + len(centre), seed)
@@ -261,13 +244,13 @@ class ScaledSoftmax(ParticleFamily):
 
     @classmethod
     def of_claims(cls, evidence: Evidence, seed: int) -> Self:
-        """The mean of the classifiers, nearly as it is: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
+        """The mean of the classifiers, nearly unchanged: log b ~ N(0, 0.1), logits of the shares ± 0.1."""
         slopes, drawn = _nearby(0.0, evidence.mean.mean(axis=0), seed)
         return cls("claims", slopes, offsets(centred_mean(evidence), slopes, drawn), of_mean=True)
 
     @classmethod
     def of_mean_itself(cls, classes: int) -> Self:
-        """The mean of the classifiers exactly as it is: one particle."""
+        """The mean of the classifiers, unchanged: one particle."""
         return cls("mean", np.ones(1), np.zeros((1, classes)), of_mean=True)
 
     @property
@@ -305,10 +288,10 @@ def centred_mean(evidence: Evidence) -> Floats:
 
 
 def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
-    """Offsets for which the mean posterior over the rows equals the shares.
+    """(particles, K) offsets with which the mean posterior over the rows equals the shares.
 
-    Over 256 evenly picked rows: the shares themselves are known far less well than those tell. The
-    exponentials are taken once; each step then costs two products of matrices.
+    It uses 256 evenly picked rows: they are far more precise than the shares. The exponentials are computed
+    once; each step then costs two products of matrices.
 
     Parameters
     ----------
@@ -316,10 +299,6 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
         Centred evidence.
     slope : (particles,) float64
     shares : (particles, K) float64
-
-    Returns
-    -------
-    (particles, K) float64
     """
     picked = np.linspace(0, len(x) - 1, min(len(x), _OFFSET_ROWS)).astype(np.int64)
     scaled = slope[:, None, None] * x[picked][None]
@@ -335,14 +314,6 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
 
 
 def log_likelihoods(family: ParticleFamily, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
-    """(particles,) log-likelihood of labelled rows under each particle.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        Of the labelled rows.
-    labels : (l,) int64
-    weights : (l,) float64
-    """
+    """(particles,) log-likelihood of the labelled rows under each particle."""
     rows = np.arange(evidence.rows)
     return np.array([float(weights @ family.logits(evidence, j)[rows, labels]) for j in range(family.size)])

@@ -26,25 +26,24 @@ _STREAM = 10
 class SSMEFlow(PosteriorEstimator):
     """The scores are an invertible map of a Gaussian mixture with one normal distribution for each class.
 
-    1. The scores, by additive log-ratio in R^(M(K−1)) and standardised; the mixture's parameters from
-       them, each row with the mean of the classifiers as its class, labelled rows with their label.
-    2. The map, a RealNVP of affine couplings, by Adam on the likelihood with the mixture fixed; it stops
-       when one row in ten, held out, says so, after `epochs` passes at the latest.
-    3. The mixture again, by EM in the space that the map leads to, labelled rows on their label.
+    1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. They give the mixture's
+    parameters, each row with the mean of the classifiers as its class, labelled rows with their label. 2.
+    Adam fits the map, a RealNVP of affine couplings, to the likelihood with the mixture fixed. It stops when
+    the likelihood of the held-out rows (one in ten) stops rising, after at most `epochs` passes. 3. EM fits
+    the mixture again in the map's space, with labelled rows on their label.
 
-    It assumes that a class's scores become one normal distribution under one smooth map for all classes,
-    that the classifiers' mean says which is which, and that labelled rows were picked at random. **A
-    flexible map can carry any split of the rows into the mixture**: the likelihood does not tell them
-    apart, the start does, and EM may drift from it: on seven real classifiers a map trained for 5 passes
-    instead of 300 left the accuracies 28 points off; at the settings here they are 4.5, 4.0 and 3.4 points
-    off with 20, 50 and 100 labels, twice as far as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper
-    prints no such row for that task). Its interval carries the sampling of the rows alone, so it says nothing
-    of that. One score of two classes has nothing to couple: the map is then the identity, and this a plain
-    Gaussian mixture.
+    It assumes that a class's scores become one normal distribution under one smooth map for all classes, that
+    the classifiers' mean identifies the classes, and that labelled rows were picked at random. **A flexible
+    map can carry any split of the rows into the mixture**: the start decides, not the likelihood, and EM may
+    drift from the start. On seven real classifiers a map trained for 5 passes instead of 300 left the
+    accuracies 28 points off; at the settings here they are 4.5, 4.0 and 3.4 points off with 20, 50 and 100
+    labels, twice as far as `ssme_paper` (`tests/fidelity/SCOREBOARD.md`; the paper has no such row for that
+    task). Its interval contains the sampling of the rows only, not this error. With one score of two classes
+    the map is the identity, and the fit a plain Gaussian mixture.
 
-    Needs the extra `flow` (jax, flowjax). A fit takes from seven seconds (1,020 rows, seven models, one core
-    to itself) to minutes on a CPU; beside other estimators in the daemon mind `ssme.seconds`. `weights` are
-    not read. The same seed gives the same numbers on one machine and version of jax.
+    Needs the extra `flow` (jax, flowjax). A fit takes from seven seconds (1,020 rows, seven models, an idle
+    core) to minutes on a CPU; beside other estimators in the daemon check `ssme.seconds`. It ignores
+    `weights`. The same seed gives the same numbers on one machine and version of jax.
 
     Parameters
     ----------
@@ -122,7 +121,7 @@ class SSMEFlow(PosteriorEstimator):
 
     def _standardised(self, points: Floats) -> Floats:
         if self._standard is None:
-            raise RuntimeError("nothing was fitted yet")
+            raise RuntimeError("there is no fit yet: call fit(scores, labels) first")
         centre, spread = self._standard
         return (points - centre) / spread
 
@@ -145,7 +144,7 @@ def _iterated(data: LabelledScores, latent: Floats, start: Floats) -> tuple[Norm
 
 
 def _points(scores: Floats) -> Floats:
-    """(n, M(K − 1)) coordinates; a missing model's scores are the mean of the others'."""
+    """(n, M(K − 1)) coordinates; the mean of the other models replaces a missing model's scores."""
     filled = np.where(np.isnan(scores), mean_of_models(scores)[:, None, :], scores)
     ratios = additive_log_ratio(filled, _CLIP)
     return ratios.reshape(len(scores), ratios.shape[1] * ratios.shape[2])

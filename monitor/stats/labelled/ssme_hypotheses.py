@@ -1,4 +1,4 @@
-"""Which families of curves `SSME` weighs, and how much each counts before any label."""
+"""The families of curves that `SSME` compares, and their prior weights."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from monitor.stats.labelled.ssme_families import (
 _ONE_MODEL = {"mean": 0.4, "claims": 0.14, "softmax": 0.23, "binormal": 0.23}
 _TWO_CLASSES = {"mean": 0.03, "claims": 0.05, "each": 0.5, "softmax": 0.05, "binormal": 0.7}
 _MORE_CLASSES = {"mean": 0.03, "claims": 0.4, "each": 0.4, "softmax": 0.3}
-"""Weights before any label, up to a factor; `_UNANIMOUS` are multiplied by `shares_agree`. Chosen on the
-development suite and the development half of the paper's data at 20 and 100 labels. One model may well be
-right as it is; the mean of several calibrated ones is underconfident unless they are alike."""
+"""Prior weights, up to a factor; `shares_agree` multiplies those of `_UNANIMOUS`. Chosen on the development
+suite and the development half of the paper's data at 20 and 100 labels. One model may well be right
+unchanged; the mean of several calibrated ones is underconfident unless they are alike."""
 
 _UNANIMOUS = ("mean", "each")
 _UNANIMOUS_OF_TWO = (*_UNANIMOUS, "claims")
 
 _AGREED, _APART = 0.1, 0.3
-"""Usual spread between models' class shares, on the logit, where all are calibrated and where not. The
-mean of the classifiers is off by least, and models trained on few rows by most (development suite)."""
+"""Usual spread between models' class shares, on the logit, for calibrated models and for others. The error of
+the classifiers' mean is smallest, and of models trained on few rows largest (development suite)."""
 
 _SLOPES = np.exp(np.linspace(-2.0, 2.0, 25))
 _SOLVED_ROWS = 1024
@@ -36,16 +36,16 @@ _SOLVED_ROWS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hypothesis:
-    """A family and its weight before any label.
+    """A family and its prior weight.
 
     Parameters
     ----------
     family : ParticleFamily
     prior : float
-        Above 0; only its ratio to those of the others counts.
+        Above 0, up to a common factor.
     corrected : bool
-        Whether labels may correct it. The mean of the classifiers as it is may not be: it is the claim
-        that there is nothing to correct.
+        Whether labels may correct it; not for the unchanged mean of the classifiers, whose claim is that
+        nothing needs a correction.
     """
 
     family: ParticleFamily
@@ -56,20 +56,20 @@ class Hypothesis:
 def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypothesis, ...]:
     """All that apply to the number of models and classes.
 
-    * mean: the mean of the classifiers is right as it is; with one model, its own word.
-    * claims: that mean is right but for 10 % of scale and shares.
+    * mean: the mean of the classifiers is right; with one model, its own scores.
+    * claims: that mean is right up to 10 % of scale and shares.
     * each (several models): every model is calibrated by itself. Then their mean is underconfident, and
-      what they say together is sharper: class shares are their mean shares, and the scale of the pooled
-      evidence is such that their confidences come true (`claimed_slope`).
+      together they are sharper: class shares are their mean shares, and the scale of the pooled evidence
+      makes their confidences right (`claimed_slope`).
     * softmax, binormal (two classes): free scale; order alone. See `ScaledSoftmax.of`, `RankBinormal`.
 
-    Models that are all calibrated agree about the shares of the classes, which shows without a label:
-    where they do not, the first three lose weight (`shares_agree`).
+    Calibrated models agree about the shares of the classes, which shows without a label: if they do not, the
+    first three lose weight (`shares_agree`).
 
     Parameters
     ----------
     evidence : Evidence
-        Of the rows fitted on.
+        Of the rows of the fit.
     scores : (n, M, K) float64
         Of the same rows.
     heard : (M,) float64
@@ -77,8 +77,8 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypot
 
     References
     ----------
-    R. Ranjan, T. Gneiting, *Combining probability forecasts*, Journal of the Royal Statistical Society B
-    72 (2010): a linear pool of calibrated forecasts is underconfident.
+    R. Ranjan, T. Gneiting, *Combining probability forecasts*, Journal of the Royal Statistical Society B 72
+    (2010): a linear pool of calibrated forecasts is underconfident.
     """
     classes, voices = evidence.classes, np.flatnonzero(heard > 0.0)
     if len(voices) <= 1:
@@ -109,23 +109,18 @@ def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> Par
 
 
 def shares_agree(scores: Floats) -> float:
-    """How much likelier the models' class shares are if all models are calibrated than if not.
+    """Likelihood ratio, in (0, 3], of the models' class shares: all models calibrated against not.
 
-    Calibrated models have the same mean scores up to noise. With s the standard deviation between
-    models of the logits of their mean scores (root mean square over the classes), it is the ratio of
-    the half-normal densities of s with scales 0.1 and 0.3: the densities of one number, whatever the
-    number of models, since models that were trained on the same rows err together. It misleads where
-    they all err alike, as after a change of the classes' shares: then only labels tell.
+    Calibrated models have the same mean scores up to noise. With s the standard deviation between models of
+    the logits of their mean scores (root mean square over the classes), it is the ratio of the half-normal
+    densities of s with scales 0.1 and 0.3. It is the density of one number for any number of models, since
+    models trained on the same rows err together. It misleads if all err alike, as after a change of the
+    classes' shares: then only labels show it.
 
     Parameters
     ----------
     scores : (n, M, K) float64
-        At least two models; NaN where one is missing.
-
-    Returns
-    -------
-    float
-        In (0, 3].
+        At least two models; NaN for a missing one.
 
     Examples
     --------
@@ -145,18 +140,7 @@ def shares_agree(scores: Floats) -> float:
 
 
 def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:
-    """Scale of the pooled evidence with which the models' own confidences come true, on average over models.
-
-    Parameters
-    ----------
-    evidence, scores, heard
-        As in `hypotheses`.
-
-    Returns
-    -------
-    float
-        Between e⁻² and e².
-    """
+    """Scale of the pooled evidence, from e⁻² to e², that makes the models' confidences right on average."""
     voices = np.flatnonzero(heard > 0.0)
     rows = np.linspace(0, evidence.rows - 1, min(evidence.rows, _SOLVED_ROWS)).astype(np.int64)
     said = scores[np.ix_(rows, voices)]

@@ -1,4 +1,4 @@
-"""Hypotheses weighed by labelled rows: the draws that `SSME` answers from."""
+"""Hypotheses weighted by labelled rows: the draws behind `SSME`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from monitor.stats.labelled.ssme_families import ParticleFamily, log_likelihoods
 from monitor.stats.labelled.ssme_hypotheses import Hypothesis
 
 _CENTRE = 24
-"""Particles whose mean logits stand for a family in the features of its corrections."""
+"""Particles whose mean logits represent a family in the features of its corrections."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """What a mixture is fitted on.
+    """The input of a mixture's fit.
 
     Parameters
     ----------
@@ -43,18 +43,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Weighed:
-    """A hypothesis with what the labelled rows say of it.
+    """A hypothesis with its posterior.
 
-    Parameters
-    ----------
-    chance : (particles,) float64
-        Posterior of the family's particles, without corrections.
-    centre : (24,) int64
-        Particles drawn from it.
-    corrections : Corrections or None
-    adjustment : Adjustment or None
-    log_weights : (len(FACTORS),) float64
-        Prior and marginal likelihood of the labels, for each size of the corrections.
+    `chance` are the particles' probabilities without corrections, `centre` 24 draws from them, `log_weights`
+    prior and marginal likelihood for each size of the corrections.
     """
 
     family: ParticleFamily
@@ -83,7 +75,7 @@ class _Weighed:
         return cls(family, chance, centre, corrections, adjustment, log_marginal + adjustment.log_weights)
 
     def part(self, factors: Ints, known: Evidence, rng: np.random.Generator) -> HypothesisDraws:
-        """Draws with given places in `FACTORS`."""
+        """Draws with given indices into `FACTORS`."""
         particles = rng.permutation(systematic(self.chance, len(factors), rng.random()))
         if self.corrections is None or self.adjustment is None or not factors.any():
             return HypothesisDraws(self.family, particles, self.centre, None, np.zeros((len(factors), 0)))
@@ -102,7 +94,7 @@ class HypothesisDraws:
     particles : (draws,) int64
     centre : (24,) int64
     corrections : Corrections or None
-        None where no draw has any.
+        None if no draw has any.
     coefficients : (draws, p) float64
     """
 
@@ -130,7 +122,7 @@ class PosteriorMixture:
     Parameters
     ----------
     parts : tuple of HypothesisDraws
-        Of the hypotheses that have any draw.
+        Of the hypotheses with draws.
     shares : mapping of str to float
         Posterior weight of every hypothesis; they sum to 1.
     """
@@ -140,7 +132,7 @@ class PosteriorMixture:
 
     @classmethod
     def of(cls, hypotheses: Sequence[Hypothesis], seen: Seen, draws: int, rng: np.random.Generator) -> Self:
-        """Weigh the hypotheses by the labelled rows, and draw."""
+        """Weight the hypotheses by the labelled rows, and draw."""
         weighed = [_Weighed.of(hypothesis, seen) for hypothesis in hypotheses]
         logs = np.stack([one.log_weights for one in weighed])
         weight = np.exp(logs - logs.max())
@@ -162,15 +154,9 @@ class PosteriorMixture:
 
 
 def systematic(chance: Floats, draws: int, start: float) -> Ints:
-    """Systematic draws: each place is drawn as often as its chance says, up to one.
+    """Systematic draws: the number of draws of each place is its probability times `draws`, up to one.
 
-    Parameters
-    ----------
-    chance : (places,) float64
-        Summing to 1.
-    draws : int
-    start : float
-        In [0, 1).
+    `start` in [0, 1) is the offset.
 
     Examples
     --------

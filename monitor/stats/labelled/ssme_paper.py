@@ -1,4 +1,4 @@
-"""SSME-KDE as the paper has it: the rival that `ssme` is measured against."""
+"""SSME-KDE as in the paper, for comparison with `ssme`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from monitor.stats.labelled.kde import BANDWIDTHS, Bandwidth, ClassDensities, ba
 from monitor.stats.labelled.posterior import PosteriorEstimator
 
 EPSILON = 1e-6
-"""Scores are clipped to it from below before log ratios are taken, so that these stay within ±14."""
+"""Lower clip of scores before log ratios, which then stay within ±14."""
 
 EPOCHS = 50
-"""Most EM iterations (Shanmugam et al., section 4). Their appendix E.3 says 1000: on the toxicity task no
+"""Most EM iterations (Shanmugam et al., section 4). Their appendix E.3 has 1000: on the toxicity task no
 estimate of any run moves by more than 0.6 points (`python -m tests.fidelity.ssme epochs`)."""
 
 TOLERANCE = 1e-4
@@ -26,17 +26,9 @@ _INITIAL_STREAM = 10
 
 
 def additive_log_ratio(scores: Floats, epsilon: float = EPSILON) -> Floats:
-    """Class probabilities as unbounded coordinates: log(p_k / p_K) for k < K.
+    """(…, K − 1) unbounded coordinates of class probabilities (…, K): log(p_k / p_K) for k < K.
 
-    Parameters
-    ----------
-    scores : (…, K) float64
-    epsilon : float
-        Lower clip of each probability.
-
-    Returns
-    -------
-    (…, K − 1) float64
+    Each probability is clipped to `epsilon` from below.
 
     References
     ----------
@@ -62,21 +54,20 @@ class SSMEPaper(PosteriorEstimator):
         M-step   π_k ∝ Σ_j c_j r_jk,   f_k(s) = Σ_j c_j r_jk K_h(s − s_j) / Σ_j c_j r_jk
         E-step   r_ik ∝ π_k f_k(s_i),  labelled rows stay on their label
 
-    K_h is a product of Gaussians with one bandwidth a dimension, chosen once from all rows. EM begins with
-    a class drawn for each unlabelled row from the mean of the classifiers, and stops when no
-    responsibility changes by more than `TOLERANCE`, or after `EPOCHS` (then flagged "not converged").
-    There is no likelihood to watch: with kernels as M-step it may fall.
+    K_h is a product of Gaussians with one bandwidth for each dimension, chosen once from all rows. EM begins
+    with a class drawn for each unlabelled row from the mean of the classifiers. It stops when no
+    responsibility changes by more than `TOLERANCE`, or after `EPOCHS` (then flagged "not converged"). With
+    kernels as M-step the likelihood may fall.
 
-    It assumes that labelled rows were picked at random from the same population as the others, that a class
-    has a density that one bandwidth a dimension follows, and that the mean of the classifiers begins near
+    It assumes that labelled rows were picked at random from the same population as the others, that one
+    bandwidth for each dimension fits the density of a class, and that the mean of the classifiers starts near
     the truth.
 
-    **It misleads** in the way that its description leads to: with the scores of seven real classifiers a
-    row's own kernel dominates f_k(s_i), so that EM stays at the classes drawn at the start, and the
-    answer is that of the mean of the classifiers plus the noise of the draw, whatever the labels say. Its
-    interval carries the sampling of the rows alone.
+    **It misleads** with the scores of seven real classifiers: a row's own kernel dominates f_k(s_i), so EM
+    stays at the classes drawn at the start. The result is then the mean of the classifiers plus the noise of
+    the draw, with any labels. Its interval contains the sampling of the rows only.
 
-    A missing model's scores are taken to be the mean of the models that answered.
+    The mean of the models that answered replaces a missing model's scores.
 
     Parameters
     ----------
@@ -183,7 +174,7 @@ def _points(scores: Floats) -> Floats:
 
 
 def _drawn(chances: Floats, rng: np.random.Generator) -> Ints:
-    """A class for each row (n,), drawn from its chances (n, K)."""
+    """A class for each row (n,), drawn from its probabilities (n, K)."""
     reached = np.cumsum(chances, axis=1)
     above = (rng.random((len(chances), 1)) > reached).sum(axis=1)
     drawn: Ints = np.minimum(above, chances.shape[1] - 1)
@@ -198,6 +189,6 @@ def _responsibilities(log_density: Floats, mass: Floats) -> Floats:
 
 
 def _collapsed(data: LabelledScores, claimed: Floats, posterior: Floats) -> bool:
-    """Whether a class that the classifiers expect on five unlabelled rows or more has vanished from them."""
+    """Whether a class that the classifiers expect on at least five unlabelled rows has vanished from them."""
     free = ~data.labelled
     return bool(((claimed[free].sum(axis=0) >= 5.0) & (posterior[free].sum(axis=0) < 0.5)).any())

@@ -17,8 +17,8 @@ from monitor.stats.pairwise.ranking import Method, RankInterval, simultaneous_ra
 
 Bools = NDArray[np.bool_]
 
-_FAR = 15.0  # a coefficient out here has won, or lost, against all comers: there is no estimate
-_NEGATIVE = 1e-9  # a variance of which rounding has left no more than its sign
+_FAR = 15.0  # a model with a larger coefficient won, or lost, all its games: there is no estimate
+_NEGATIVE = 1e-9  # a smaller variance is rounding
 _NO_ESTIMATE = (
     "the coefficients have no finite estimate: a model won or lost all its games, or some models were never "
     "compared with the others; give more comparisons"
@@ -37,14 +37,14 @@ class Comparison:
     a, b : str
         Names of two models.
     human : {"a", "b", "tie"} or None
-        Who won, by a human.
+        The winner, by a human.
     judge : {"a", "b", "tie"}, float or None
-        Who won, by a judging model; or its chance, 0 to 1, that b did. At least one of both verdicts.
+        The winner, by a judging model; or its probability, 0 to 1, that b won. At least one of both verdicts.
 
     Raises
     ------
     ValueError
-        The models are the same, a winner is none of these, or nobody judged.
+        The models are the same, a verdict is wrong, or there is none.
     """
 
     a: str
@@ -54,15 +54,15 @@ class Comparison:
 
     def __post_init__(self) -> None:
         if self.a == self.b:
-            raise ValueError(f"a and b must be two models, got {self.a!r} twice")
+            raise ValueError(f"a and b must be two different models, got {self.a!r} for both")
         if self.human not in ("a", "b", "tie", None):
-            raise ValueError(f"human must be 'a' or 'b', who won, 'tie' or None, got {self.human!r}")
+            raise ValueError(f"human must be 'a', 'b', 'tie' or None, got {self.human!r}")
         if not _is_verdict(self.judge):
             raise ValueError(
-                f"judge must be 'a', 'b', 'tie', a chance from 0 to 1 that b won, or None, got {self.judge!r}"
+                f"judge must be 'a', 'b', 'tie', None or the probability that b won, got {self.judge!r}"
             )
         if self.human is None and self.judge is None:
-            raise ValueError("human or judge must say who won, got neither")
+            raise ValueError("a comparison needs a verdict of human or judge, got neither")
 
 
 def _is_verdict(judge: object) -> bool:
@@ -72,25 +72,17 @@ def _is_verdict(judge: object) -> bool:
 
 
 def _share(verdict: Winner | float | None) -> float:
-    """What b got of the win: 0 to 1, NaN where nobody said."""
+    """The share of b in the win: 0 to 1, NaN without a verdict."""
     if verdict is None:
         return float("nan")
     return _SHARE[verdict] if isinstance(verdict, str) else float(verdict)
 
 
 def corrected_by(human: Floats, judge: Floats) -> Bools:
-    """The comparisons whose verdicts by humans a fit rests on.
+    """(n,) bool: the comparisons whose human verdicts a fit uses.
 
-    Those that the judge decided too, where that is at least half of them and it decided others; else all.
-
-    Parameters
-    ----------
-    human, judge : (n,) float64
-        NaN where there is no verdict.
-
-    Returns
-    -------
-    (n,) bool
+    These are the ones that the judge decided too, if they are at least half and the judge decided others;
+    else all. Verdicts are (n,), NaN if missing.
 
     Examples
     --------
@@ -106,31 +98,31 @@ def corrected_by(human: Floats, judge: Floats) -> Bools:
 class BradleyTerry:
     """P(b wins over a) = 1 / (1 + exp(ζ_a − ζ_b)), fitted by PPI++; ζ of one model is 0.
 
-    Comparisons that a human and the judge decided correct the judge; those of the judge alone add numbers.
-    Those of a human alone are left out where the judge decided at least half of what humans did, and else
-    humans' verdicts are all that counts: have the judge decide what humans decide. A tie counts as half a
-    win for each. The judge may be biased in any way: it is only trusted as far as it agrees with the humans.
-    With weights a comparison counts by its weight, on both terms. Intervals are normal ones of the sandwich
-    covariance: right for many comparisons, too narrow for a few dozen a model. They hold for the
-    coefficients of least expected loss where the model itself is wrong, and take comparisons as independent:
-    one person's many verdicts are not.
+    Comparisons with verdicts of both a human and the judge correct the judge; those of the judge alone add
+    numbers. If the judge decided at least half of the humans' comparisons, those of a human alone are left
+    out; otherwise only human verdicts count. So let the judge decide the humans' comparisons too. A tie
+    counts as half a win for each. The judge may have any bias: its weight depends on its agreement with the
+    humans. With weights a comparison counts by its weight, on both terms. Intervals are normal with the
+    sandwich covariance: right for many comparisons, too narrow for a few dozen for each model. If the
+    Bradley-Terry model itself is wrong, they are for the coefficients of least expected loss. They assume
+    independent comparisons: one person's many verdicts are not.
 
     Parameters
     ----------
     lam : float, optional
-        Trust in the judge from 0 (humans alone) to 1; tuned for the least sum of variances if absent.
+        Trust in the judge from 0 (humans alone) to 1; by default tuned for the least sum of variances.
     reference : str, optional
-        The model whose coefficient is 0; the first by name if absent.
+        The model with the coefficient 0; by default the first by name.
 
     Raises
     ------
     ValueError
-        `lam` is not allowed.
+        `lam` is out of range.
 
     References
     ----------
-    Boyeau et al., *AutoEval Done Right*, section 3 and equation (8), where as printed the weight is missing
-    on the judge's term.
+    Boyeau et al., *AutoEval Done Right*, section 3 and equation (8), where the weight is missing on the
+    judge's term.
 
     Examples
     --------
@@ -153,19 +145,20 @@ class BradleyTerry:
         """Comparisons by humans that alone would tell as much: by the sums of the variances."""
 
     def fit(self, comparisons: Sequence[Comparison], *, weights: Sequence[float] | None = None) -> Self:
-        """Fit; an earlier fit is forgotten.
+        """Fit, instead of an earlier fit.
 
         Parameters
         ----------
         comparisons : sequence of Comparison
         weights : sequence of float, optional
-            One a comparison, read where a human judged: positive, up to a factor.
+            One for each comparison, used for those with a human verdict: positive, up to a factor.
 
         Raises
         ------
         ValueError
-            No human judged, the weights are wrong, the reference was not compared, or the coefficients have
-            no finite estimate (a model won or lost all its games, or two sets of models were never compared).
+            There is no human verdict, the weights are wrong, the reference has no comparison, or the
+            coefficients have no finite estimate (a model won or lost all its games, or two sets of models
+            were never compared).
         """
         models = tuple(sorted({name for game in comparisons for name in (game.a, game.b)}))
         at = {name: k for k, name in enumerate(models)}
@@ -189,37 +182,32 @@ class BradleyTerry:
         weights: ArrayLike | None = None,
         population: Bools | None = None,
     ) -> Self:
-        """As `fit`, from columns.
+        """As `fit`, with the same errors, from columns.
 
         Parameters
         ----------
         models : tuple of str
-            M names; each must have been compared.
+            M names, each with a comparison.
         a, b : (n,) int64
             Indices into `models`.
         human, judge : (n,) float64
-            What b got of the win, 0 to 1; NaN where there is no verdict.
+            The share of b in the win, 0 to 1; NaN without a verdict.
         weights : (n,) array of float, optional
             As in `fit`.
         population : (n,) bool, optional
-            The comparisons by whose judge the verdicts of the judge are averaged; those that no human
-            decided if absent. All of them, where weights say that humans decided no random sample.
-
-        Raises
-        ------
-        ValueError
-            As in `fit`.
+            The comparisons over which the judge's verdicts are averaged; by default those without a human
+            verdict. Give all of them if weights show that humans decided no random sample.
         """
         if self._reference is not None and self._reference not in models:
-            raise ValueError(f"reference must be a model that was compared, got {self._reference!r}")
+            raise ValueError(f"reference must be a model with a comparison, got {self._reference!r}")
         own = corrected_by(human, judge)
         if not own.any():
-            raise ValueError("comparisons must hold some that a human judged, got none")
+            raise ValueError("comparisons must include some with a human verdict, got none")
         fresh = ~np.isnan(judge) & (np.isnan(human) if population is None else population)
         both = not np.isnan(judge[own]).any()
         w = np.ones(len(a)) if weights is None else np.asarray(weights, dtype=np.float64)
         if w.shape != a.shape or not (np.isfinite(w[own]).all() and (w[own] > 0).all()):
-            raise ValueError("weights must be positive numbers, one a comparison")
+            raise ValueError("weights must be positive numbers, one for each comparison")
         self.models = models
         base = 0 if self._reference is None else models.index(self._reference)
         games = _Games(len(models), base, a, b, human, judge)
@@ -227,26 +215,17 @@ class BradleyTerry:
         return self
 
     def interval(self, level: float = 0.95) -> Floats:
-        """(M, 2) ends of each coefficient's interval by itself; that of the reference is 0.
-
-        Parameters
-        ----------
-        level : float
-        """
+        """(M, 2) ends of each coefficient's interval by itself; 0 for the reference."""
         half = scipy.special.ndtri(0.5 + checked_level(level) / 2) * np.sqrt(
             np.maximum(np.diagonal(self.covariance), 0.0)
         )
         return np.stack([self.coefficients - half, self.coefficients + half], axis=1)
 
     def ranks(self, level: float = 0.9, method: Method = "bonferroni") -> tuple[RankInterval, ...]:
-        """Rank interval of each model, all right at once with probability `level`; 1 is the best.
+        """Rank interval of each model, all right together with probability `level`; 1 is the best.
 
-        The coefficients are taken around their mean, so that the reference has an error as well.
-
-        Parameters
-        ----------
-        level, method
-            As in `monitor.stats.labelled.simultaneous_ranks`.
+        The coefficients are centred at their mean, so the reference has an error as well. Arguments as in
+        `simultaneous_ranks`.
         """
         m = len(self.models)
         middle = np.eye(m) - 1.0 / m
@@ -272,7 +251,7 @@ class BradleyTerry:
         self.effective_comparisons = float(gain) * n
 
     def _coefficients(self, own: _Games, new: _Games, w: Floats) -> tuple[Floats, float]:
-        """The coefficients and λ; without the judge where with it there is no finite estimate."""
+        """The coefficients and λ; without the judge if there is no finite estimate with it."""
         if not len(new) or self._asked is not None:
             lam = float(self._asked or 0.0) if len(new) else 0.0
             return _least(own, new, w, lam), lam
@@ -288,9 +267,8 @@ class BradleyTerry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Games:
-    """Comparisons whose rows x are −1 at a and 1 at b, without the reference's column; n rows.
-
-    The rows are never laid out: every sum over them is a sum by model or by pair.
+    """n comparisons with rows x, −1 at a and 1 at b, without the reference's column; sums go by model or by
+    pair.
     """
 
     models: int
@@ -304,7 +282,7 @@ class _Games:
         return len(self.a)
 
     def take(self, rows: Bools) -> _Games:
-        """Some of them."""
+        """The games of some rows."""
         return _Games(self.models, self.base, self.a[rows], self.b[rows], self.human[rows], self.judge[rows])
 
     def line(self, zeta: Floats) -> Floats:
@@ -327,7 +305,7 @@ class _Games:
         return np.delete(np.delete(whole, self.base, axis=0), self.base, axis=1)
 
     def covariance(self, v: Floats, u: Floats | None = None) -> Floats:
-        """Sum of the products of the rows v x and u x around their means; of v x alone without u."""
+        """Sum of the products of the rows v x and u x around their means; by default u = v."""
         u = v if u is None else u
         return self.squares(v * u) - np.outer(self.total(v), self.total(u)) / len(self)
 
@@ -361,7 +339,7 @@ def _loss(own: _Games, new: _Games, w: Floats, lam: float, zeta: Floats) -> tupl
 
 
 class _Residuals(NamedTuple):
-    """What each row's gradient has before its x: by human, by judge, by the judge alone."""
+    """Each row's factor of x in the gradient: by human, by judge, by the judge alone."""
 
     true: Floats
     guess: Floats
@@ -386,7 +364,7 @@ def _inverse(own: _Games, new: _Games, w: Floats, zeta: Floats) -> Floats:
 
 
 def _tuned(own: _Games, new: _Games, w: Floats, zeta: Floats) -> float:
-    """λ of the least sum of variances, as `ppi-python` has it."""
+    """λ of the least sum of variances, as in `ppi-python`."""
     rest, inverse = _Residuals.at(zeta, own, new, w), _inverse(own, new, w, zeta)
     n, fresh = len(own), len(new)
     together = own.covariance(rest.true, rest.guess) / n

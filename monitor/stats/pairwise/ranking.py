@@ -1,9 +1,9 @@
-"""Ranks of models from means or coefficients that are known with an error: best and worst possible rank.
+"""Ranks of models from uncertain means or coefficients: best and worst possible rank.
 
-Two ways to be right of all ranks at once, both of AutoEval's section 2.2: intervals at Bonferroni's level,
-and the ellipsoid that holds all values at once, which knows how their errors go together. The ellipsoid
-tells more where models are few, or answered the same requests and err alike; the intervals do where many
-models have errors of their own.
+There are two ways to be right about all ranks together, both from AutoEval's section 2.2: intervals at
+Bonferroni's level, and the joint ellipsoid of all values, which uses the correlation of their errors. The
+ellipsoid tells more for few models, or models that answered the same requests and err alike; the intervals
+tell more for many models with independent errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from monitor.stats.estimate.poisson_binomial import checked_level
 Method = Literal["bonferroni", "chi_square"]
 
 RANK_LEVEL = 0.9
-"""Level at which all ranks that are exported hold at once: that of the paper."""
+"""Joint level of all exported ranks, as in the paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RankInterval:
     Parameters
     ----------
     best, worst : int
-        From 1 to the number of models; equal where the rank is known.
+        From 1 to the number of models; equal if the rank is certain.
     """
 
     best: int
@@ -47,13 +47,13 @@ def simultaneous_intervals(
     ----------
     value : (M,) array of float
     covariance : (M, M) array of float
-        Of the values' errors, taken as normal.
+        Covariance of the values' errors, assumed normal.
     level : float
-        The paper ranks at 0.9.
+        The paper uses 0.9 for ranks.
     method : {"bonferroni", "chi_square"}
-        Each interval at 1 − (1 − level)/M; or the shadow of the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M
-        degrees of freedom on each axis, which is wider for all M above 1. What the ellipsoid says of ranks
-        is more than its shadow does: `simultaneous_ranks`.
+        Each interval at 1 − (1 − level)/M; or the projection on each axis of the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂
+        − μ) ≤ χ² of M degrees of freedom, which is wider for all M above 1. For ranks the ellipsoid tells
+        more than its projection: see `simultaneous_ranks`.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def simultaneous_intervals(
     Raises
     ------
     ValueError
-        A shape, the level or the method is not allowed.
+        A shape, the level or the method is wrong.
 
     References
     ----------
@@ -86,19 +86,16 @@ def simultaneous_intervals(
 
 
 def rank_intervals(intervals: ArrayLike) -> tuple[RankInterval, ...]:
-    """Possible ranks by simultaneous intervals; models whose intervals overlap may be tied.
+    """Possible ranks by simultaneous intervals, one for each model; models whose intervals overlap may be
+    tied.
 
-    With intervals that hold all values at once with a probability, the ranks do so too.
+    The ranks have the joint probability of the intervals. `best` is 1 + the number of models entirely above;
+    `worst` is M − the number entirely below.
 
     Parameters
     ----------
     intervals : (M, 2) array of float
         Lower and upper ends; larger values are better.
-
-    Returns
-    -------
-    tuple of RankInterval
-        One a model. `best` is 1 + the models that lie wholly above it; `worst` is M − those wholly below.
 
     Examples
     --------
@@ -119,27 +116,27 @@ def simultaneous_ranks(
     value : (M,) array of float
         Larger values are better.
     covariance : (M, M) array of float
-        Of the values' errors, taken as normal; it need not have an inverse.
+        Covariance of the values' errors, assumed normal; it need not have an inverse.
     level : float
     method : {"bonferroni", "chi_square"}
         By intervals that do not overlap (`simultaneous_intervals` at Bonferroni's level, `rank_intervals`);
-        or by the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom: a model stands above another
-        where it does so all over that set, μ̂ᵢ − μ̂ⱼ > √(χ² · var(μ̂ᵢ − μ̂ⱼ)), as in H. Scheffé's comparisons.
+        or by the ellipsoid (μ̂ − μ)ᵀ Σ⁻¹ (μ̂ − μ) ≤ χ² of M degrees of freedom: a model is above another if
+        it is so in that whole set, μ̂ᵢ − μ̂ⱼ > √(χ² · var(μ̂ᵢ − μ̂ⱼ)), as in H. Scheffé's comparisons.
 
     Returns
     -------
     tuple of RankInterval
-        One a model.
+        One for each model.
 
     Raises
     ------
     ValueError
-        A shape, the level or the method is not allowed.
+        A shape, the level or the method is wrong.
 
     References
     ----------
-    Boyeau et al., *AutoEval Done Right*, section 2.2, where the set's coordinates are looked at pair by pair.
-    H. Scheffé, *A method for judging all contrasts in the analysis of variance*, Biometrika 40 (1953).
+    Boyeau et al., *AutoEval Done Right*, section 2.2, which compares the set's coordinates pair by pair. H.
+    Scheffé, *A method for judging all contrasts in the analysis of variance*, Biometrika 40 (1953).
 
     Examples
     --------
@@ -169,7 +166,7 @@ def _checked(value: ArrayLike, covariance: ArrayLike) -> tuple[Floats, Floats]:
 
 
 def _ranks(beats: NDArray[np.bool_]) -> tuple[RankInterval, ...]:
-    """From which model, by row, surely stands above which, by column."""
+    """Ranks from the matrix of certain orders: the model of a row is above the model of a column."""
     models = len(beats)
     return tuple(
         RankInterval(1 + above, models - below)

@@ -1,4 +1,4 @@
-"""How the models of an arena stand: Bradley-Terry coefficients with intervals, and ranks."""
+"""The standing of an arena's models: Bradley-Terry coefficients with intervals, and ranks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from monitor.stats.pairwise.bradley_terry import BradleyTerry, corrected_by
 from monitor.stats.pairwise.ranking import RANK_LEVEL, Method, RankInterval
 
 FEWEST = 20
-"""Verdicts by humans without which a model has no coefficient. In simulated arenas, where every model has 10,
-a fifth of the fits have no finite estimate; with 20, 0.5 % (`tests/fidelity/output/arena.txt`)."""
+"""A model with fewer human verdicts has no coefficient. In simulated arenas with 10 for every model, a fifth
+of the fits have no finite estimate; with 20, 0.5 % (`tests/fidelity/output/arena.txt`)."""
 
 VERDICTS = ("human", "judge", "both", "none")
 """The judge of a comparison; none if a human may still decide."""
@@ -32,11 +32,11 @@ class Comparisons:
     Parameters
     ----------
     a, b : (n,) int64
-        Models by their number.
+        Numbers of the models.
     human, judge : (n,) float64
-        What b got of the win, 0 to 1; NaN where there is no verdict.
+        The share of b in the win, 0 to 1; NaN without a verdict.
     weight : (n,) float64
-        1 / the probability with which a human was asked; read where one decided.
+        1 / the probability of asking a human; used for those with a human verdict.
     """
 
     a: Ints
@@ -46,11 +46,11 @@ class Comparisons:
     weight: Floats
 
     def take(self, rows: Bools) -> Comparisons:
-        """Some of them."""
+        """The comparisons of some rows."""
         return Comparisons(self.a[rows], self.b[rows], self.human[rows], self.judge[rows], self.weight[rows])
 
     def used(self) -> Comparisons:
-        """With the verdicts alone that a fit rests on: see `corrected_by`."""
+        """The comparisons with only the verdicts that a fit uses: see `corrected_by`."""
         own = corrected_by(self.human, self.judge)
         judged = not np.isnan(self.judge[own]).any()
         return Comparisons(
@@ -62,7 +62,7 @@ class Comparisons:
         )
 
     def by_verdict(self) -> dict[str, int]:
-        """How many there are of each of `VERDICTS`."""
+        """The number of comparisons with each of `VERDICTS`."""
         human, judge = ~np.isnan(self.human), ~np.isnan(self.judge)
         counts = (human & ~judge, judge & ~human, human & judge, ~human & ~judge)
         return {name: int(which.sum()) for name, which in zip(VERDICTS, counts, strict=True)}
@@ -70,16 +70,15 @@ class Comparisons:
 
 @dataclass(frozen=True, slots=True)
 class ModelStanding:
-    """How one model stands.
+    """The standing of one model.
 
     Parameters
     ----------
     model : str
     coefficient : Estimate or Unknown
-        ζ, with the reference's taken as 0: e^ζ are the odds against the reference. Its `n` are the
-        comparisons decided by humans.
+        ζ, 0 for the reference: e^ζ are the odds against the reference. `n` counts human verdicts.
     rank, rank_chi_square : RankInterval or None
-        By Bonferroni's intervals, and by the χ² set; None where the coefficient is unknown.
+        By Bonferroni's intervals, and by the χ² set; None if the coefficient is unknown.
     """
 
     model: str
@@ -90,22 +89,22 @@ class ModelStanding:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How all models of an arena stand.
+    """The standing of all models of an arena.
 
     Parameters
     ----------
     models : tuple of ModelStanding
-        In the order in which they came.
+        In the order of their arrival.
     reference : str
-        The model whose coefficient is 0; ``""`` where no model has come.
+        The model with the coefficient 0; ``""`` without any model.
     comparisons : mapping of str to int
-        Those that it rests on, by `VERDICTS`.
+        The comparisons used, by `VERDICTS`.
     judge_weight : float
         λ: the trust in the judge, from 0 to 1.
     effective_comparisons : float
-        Comparisons decided by humans that alone would tell as much; 0 without an estimate.
+        The number of human verdicts alone with the same information; 0 without an estimate.
     rank_level : float
-        At which the ranks hold, all at once.
+        Joint level of the ranks.
     """
 
     models: tuple[ModelStanding, ...] = ()
@@ -117,22 +116,22 @@ class Standing:
 
 
 def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, level: float) -> Standing:
-    """Coefficients by PPI++ and rank intervals of the models that can be placed against the reference.
+    """Coefficients by PPI++ and rank intervals of the models that can be compared with the reference.
 
-    A model is placed where humans decided at least `FEWEST` of its comparisons and no set of models with it
-    won, or lost, all of those against the rest: else there is no finite estimate. Of the others it says why
-    not, and their comparisons count for nobody. Ranks are among those placed. Verdicts that a fit does not
-    rest on (`corrected_by`) are no verdicts here either.
+    A model has a coefficient if humans decided at least `FEWEST` of its comparisons, and no set of models
+    with it won, or lost, all of those against the rest (otherwise no estimate is finite). The others have a
+    reason instead, and their comparisons do not count. Ranks are among the models with a coefficient.
+    Verdicts that a fit does not use (`corrected_by`) do not count here either.
 
     Parameters
     ----------
     names : tuple of str
-        By number.
+        Names of the models, by number.
     rows : Comparisons
     reference : str, optional
-        The first of `names` if absent.
+        By default the first of `names`.
     level : float
-        Of each coefficient's interval by itself.
+        Level of each coefficient's interval by itself.
 
     Examples
     --------
@@ -172,9 +171,9 @@ def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, l
 
 
 def _placed(rows: Comparisons, names: tuple[str, ...], origin: str) -> tuple[Bools, Ints, list[Reason]]:
-    """Which models can be placed, on how many verdicts of humans, and of each why it is not.
+    """The models with a coefficient, their numbers of human verdicts, and the reasons of the others.
 
-    Whoever is left out takes its comparisons away from the others, so it is looked again until all fit.
+    A model that is left out takes its comparisons from the others, so it repeats until all fit.
     """
     human = ~np.isnan(rows.human)
     a, b, share = rows.a[human], rows.b[human], rows.human[human]
@@ -202,7 +201,7 @@ def _placed(rows: Comparisons, names: tuple[str, ...], origin: str) -> tuple[Boo
 
 
 def _connected(a: Ints, b: Ints, human: Floats, models: int, at: int) -> Bools:
-    """The models that won and lost against the reference, directly or over others."""
+    """The models that won and lost against the reference, directly or through others."""
     losers = np.concatenate([a[human > 0], b[human < 1]])
     winners = np.concatenate([b[human > 0], a[human < 1]])
     graph = scipy.sparse.coo_array((np.ones(len(losers)), (losers, winners)), shape=(models, models))
@@ -212,13 +211,7 @@ def _connected(a: Ints, b: Ints, human: Floats, models: int, at: int) -> Bools:
 
 
 def _fit(rows: Comparisons, kept: Ints, names: list[str], origin: str) -> BradleyTerry:
-    """The fit to comparisons among the models kept.
-
-    Raises
-    ------
-    ValueError
-        There is no finite estimate.
-    """
+    """The fit to comparisons among the kept models; a ValueError if there is no finite estimate."""
     human = ~np.isnan(rows.human)
     uneven = human.any() and np.ptp(rows.weight[human]) > 0
     return BradleyTerry(reference=origin).fit_columns(
@@ -228,6 +221,6 @@ def _fit(rows: Comparisons, kept: Ints, names: list[str], origin: str) -> Bradle
         rows.human,
         rows.judge,
         weights=rows.weight if uneven else None,
-        # Humans who were not asked at random leave no random sample for the judge either.
+        # If humans were not asked at random, the judge's rows are no random sample either.
         population=~np.isnan(rows.judge) if uneven else None,
     )

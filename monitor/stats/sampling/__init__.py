@@ -1,1 +1,1 @@
-"""Which answers to label: draws, and stratified samples."""
+"""The choice of answers to label: draws, and stratified samples."""

@@ -1,7 +1,7 @@
-"""Which answers to have labelled next: more often those that say more about the accuracy.
+"""The choice of answers to label: more often those that tell more about the accuracy.
 
-Every answer has a chance, and the chance is written down, so that estimates weighted by its inverse stay
-those of all answers, whatever the confidences are worth.
+Every answer has a recorded probability, so estimates weighted by its inverse are for all answers, even if the
+confidences are wrong.
 """
 
 from __future__ import annotations
@@ -16,36 +16,30 @@ from monitor.stats.estimate.proportion import wilson_interval
 from monitor.stats.labelled.active_testing import lure_weights
 
 UNIFORM = 0.1
-"""Share of the labels spread evenly: no answer weighs more than 1 / `UNIFORM` times what it would if drawn
-evenly, also where the confidences are wrong."""
+"""Share of the labels spread evenly: no answer weighs more than 1 / `UNIFORM` times its weight in an even
+draw, even if the confidences are wrong."""
 
 _FEWEST_FAILURES = 0.5  # of the pool: with every confidence at 1 the expected accuracy would have no scatter
 
 
 def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = UNIFORM) -> Floats:
-    """Chance of each answer to be among n that are labelled.
+    """(N,) probabilities of each answer to be among n labelled ones; their sum is min(n, N).
 
-    In proportion to sqrt(c(1 − c) + (c − p)²), the expected distance of right or wrong from the accuracy
-    p = mean(c), which makes the variance of the weighted share (`monitor.stats.estimate.hajek`) as small as
-    it
-    can be, mixed with an even share. What would be above 1 is 1, and the others share the rest.
+    They are proportional to sqrt(c(1 − c) + (c − p)²), the expected distance of right or wrong from the
+    accuracy p = mean(c), which minimises the variance of the weighted share (`monitor.stats.estimate.hajek`),
+    mixed with an even share. Values above 1 become 1, and the others share the rest.
 
-    It helps as far as the confidences rank the answers: where they are wrong the estimate stays unbiased,
-    but its interval can be wider than that of an even draw.
+    It helps if the confidences rank the answers: otherwise the estimate stays unbiased, but its interval can
+    be wider than with an even draw.
 
     Parameters
     ----------
     confidence : (N,) array of float
-        Calibrated chance of each answer to be right, 0 to 1.
+        Calibrated probability of each answer to be right, 0 to 1.
     n : int
         Labels to draw, at least 1. With N or more, every answer is drawn.
     uniform : float
-        Share of the labels that is spread evenly, above 0 and at most 1.
-
-    Returns
-    -------
-    (N,) float64
-        Above 0, at most 1; they sum to min(n, N).
+        Evenly spread share of the labels, above 0 and at most 1.
 
     Raises
     ------
@@ -55,8 +49,8 @@ def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = U
     References
     ----------
     J. Neyman, *On the two different aspects of the representative method*, JRSS 97 (1934): the optimal
-    allocation. C.-E. Särndal, B. Swensson, J. Wretman, *Model Assisted Survey Sampling* (1992), sections
-    3.6 and 12.2.
+    allocation. C.-E. Särndal, B. Swensson, J. Wretman, *Model Assisted Survey Sampling* (1992), sections 3.6
+    and 12.2.
 
     Examples
     --------
@@ -77,20 +71,9 @@ def inclusion_probabilities(confidence: ArrayLike, n: int, *, uniform: float = U
 
 
 def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
-    """Rows drawn with these chances: systematically, out of a random order.
+    """Rows drawn with the (N,) `inclusion_probabilities`, rising: systematically, from a random order.
 
-    The number of rows is always the sum of the chances, where that is whole.
-
-    Parameters
-    ----------
-    probability : (N,) array of float
-        `inclusion_probabilities`.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (n,) int64
-        Rising.
+    If the sum of the probabilities is whole, it is always the number of rows.
 
     References
     ----------
@@ -105,7 +88,7 @@ def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
     pi = np.asarray(probability, dtype=np.float64)
     order = rng.permutation(len(pi))
     upto = np.cumsum(pi[order])
-    # The sum is whole but for rounding, which must neither add a row nor lose one.
+    # The sum is whole up to rounding, which must neither add nor lose a row.
     upto[-1:] = np.round(upto[-1:], 9)
     ticks = np.floor(upto - rng.random()).astype(np.int64)
     rows: Ints = np.sort(order[np.diff(ticks, prepend=-1) > 0])
@@ -113,14 +96,14 @@ def draw(probability: ArrayLike, rng: np.random.Generator) -> Ints:
 
 
 class Turns(NamedTuple):
-    """Rows drawn one after another without being put back, n of N.
+    """n of N rows drawn one after another, without replacement.
 
     Parameters
     ----------
     row : (n,) int64
         In the order of the draws.
     probability : (n,) float64
-        The chance with which each was taken out of those left then: q_m of
+        The probability of each among those left at its draw: q_m of
         `monitor.stats.labelled.active_testing.lure_weights`.
     """
 
@@ -129,17 +112,17 @@ class Turns(NamedTuple):
 
 
 def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
-    """Draw n rows one after another, each with its chance among those left.
+    """Draw n rows one after another, each with its probability among those left.
 
-    All at once: the order of independent waiting times, exponential with these rates, is such an order of
-    draws. The first n of more draws with the same generator are the same.
+    It is done at once: the order of independent exponential waiting times with these rates is such an order
+    of draws. More draws with the same generator begin with the same n.
 
     Parameters
     ----------
     chance : (N,) array of float
-        In proportion to the chance of each row to be the first; 0 for rows that are not to be drawn.
+        Proportional to the probability of each row to be the first; 0 excludes a row.
     n : int
-        Draws to make, at least 1; all that can be drawn where there are fewer.
+        Draws, at least 1; fewer if fewer rows can be drawn.
     rng : numpy.random.Generator
 
     Raises
@@ -160,28 +143,28 @@ def draw_in_turn(chance: ArrayLike, n: int, rng: np.random.Generator) -> Turns:
     """
     share = np.asarray(chance, dtype=np.float64)
     if share.ndim != 1 or not (np.isfinite(share) & (share >= 0.0)).all():
-        raise ValueError("chance must be a list of numbers of 0 or more, one a row")
+        raise ValueError("chance must be a list of numbers of 0 or more, one for each row")
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}")
     open_ = np.flatnonzero(share > 0)
     waiting = rng.exponential(size=len(share))[open_] / share[open_]
     row: Ints = open_[np.argsort(waiting, kind="stable")]
-    # Summed from the last one drawn: taking what is gone off the whole would leave rounding errors behind.
+    # Summed from the last draw: subtraction from the whole would leave rounding errors.
     left = np.cumsum(share[row][::-1])[::-1]
     return Turns(row[:n], np.minimum(share[row] / left, 1.0)[:n])
 
 
 def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
-    """Chances to be among n drawn at once that give rows the weights which their draws in turn give them.
+    """Probabilities of n rows drawn at once that give the same weights as their draws in turn.
 
-    n / (N v), with v the weights of `lure_weights`: for estimators that know of no draws, and weigh a label
-    by the inverse of its `probability`. They are then as good as with other unequal chances, but no longer
-    exactly unbiased: a weight below 1 is taken as 1.
+    They are n / (N v), with v the weights of `lure_weights`, for estimators that know no draws and weight a
+    label by the inverse of its `probability`. These estimators are as good as with other unequal
+    probabilities, but no longer exactly unbiased: a weight below 1 becomes 1.
 
     Parameters
     ----------
     probability : (n,) array of float
-        As `draw_in_turn` gave them.
+        From `draw_in_turn`.
     rows : int
         N.
 
@@ -195,14 +178,14 @@ def as_if_at_once(probability: ArrayLike, rows: int) -> Floats:
 
 
 class Widths(NamedTuple):
-    """Expected widths of the realised accuracy's interval, 0 to 1.
+    """Expected widths, 0 to 1, of the realised accuracy's interval.
 
     Parameters
     ----------
     chosen : float
-        With n labels drawn by these chances.
+        With n labels drawn by these probabilities.
     even : float
-        With as many drawn evenly.
+        With n labels drawn evenly.
     """
 
     chosen: float
@@ -210,13 +193,11 @@ class Widths(NamedTuple):
 
 
 def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float = 0.95) -> Widths:
-    """How wide the realised accuracy's interval will be, if the confidences are right.
+    """The expected width of the realised accuracy's interval, if the confidences are right.
 
-    The interval is Wilson's at as many labels of equal weight as would know the accuracy so well, with the
-    linearised variance Σ E(y − p)²/π / N² in place of what the labels will show. The interval that
-    `monitor.stats.estimate.hajek` makes is some percent wider at fewer than 100 labels: it allows for one
-    right
-    and one wrong answer more.
+    The interval is Wilson's at the effective number of labels, with the linearised variance Σ E(y − p)²/π /
+    N² instead of the labels' own. The interval of `monitor.stats.estimate.hajek` is some percent wider at
+    fewer than 100 labels: it allows for one more right and one more wrong answer.
 
     Parameters
     ----------
@@ -244,18 +225,18 @@ def expected_widths(confidence: ArrayLike, probability: ArrayLike, level: float 
 
 
 def expected_turn_widths(error: ArrayLike, chance: ArrayLike, n: int, level: float = 0.95) -> Widths:
-    """How wide `active_testing`'s interval of the accuracy will be, if expected errors are right.
+    """The expected width of `active_testing`'s interval of the accuracy, if expected errors are right.
 
     The variance of n draws' weighted mean error is (Σ e/q / N² − R²) / n, with e the expected errors, R their
-    mean and q the chances of a first draw; the interval is Wilson's at as many labels as would know the
-    accuracy so well. That rows are not put back is left out: it makes the interval of many draws narrower.
+    mean and q the probabilities of a first draw; the interval is Wilson's at the effective number of labels.
+    It ignores that rows are drawn without replacement, which makes the interval of many draws narrower.
 
     Parameters
     ----------
     error : (N,) array of float
-        Chance of each answer to be wrong, 0 to 1.
+        Probability of each answer to be wrong, 0 to 1.
     chance : (N,) array of float
-        In proportion to the chance of each row to be the first; above 0.
+        Proportional to the probability of each row to be the first; above 0.
     n : int
         Draws.
     level : float
@@ -291,7 +272,7 @@ def _scatter(c: Floats) -> Floats:
 
 
 def _capped(share: Floats, n: int) -> Floats:
-    """`n` times each share, none above 1: those that would be are 1, the rest scaled until none is."""
+    """`n` times each share, at most 1; the rest is scaled up accordingly."""
     certain = np.zeros(len(share), dtype=np.bool_)
     while True:
         free = share[~certain]
@@ -305,5 +286,5 @@ def _capped(share: Floats, n: int) -> Floats:
 def _checked(confidence: ArrayLike) -> Floats:
     c = np.asarray(confidence, dtype=np.float64)
     if c.ndim != 1 or not len(c) or not ((c >= 0.0) & (c <= 1.0)).all():
-        raise ValueError("confidence must be a list of numbers from 0 to 1, one an answer, and not empty")
+        raise ValueError("confidence must be numbers from 0 to 1, one for each answer, and not empty")
     return c

@@ -1,9 +1,9 @@
-"""Which requests of a large pool an estimator is fitted on: a sample stratified by class and confidence.
+"""The requests of a large pool for an estimator's fit: a sample stratified by class and confidence.
 
-Every labelled request stays. Of the others, as many as a fit may have are taken so that all together, the
-labelled ones among them, are spread as the pool is over the strata: the class that the models' mean score is
-largest for, and within it the decile of that score. Labels that were picked where models are unsure then do
-not weigh those requests twice, and the fit's rows stand for the pool without weights.
+Every labelled request stays. The others are sampled so that all together are spread over the strata like the
+pool. A stratum is the class with the largest mean score of the models, and the decile of that score. So
+labels picked at uncertain requests do not count these requests twice, and the fit's rows represent the pool
+without weights.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SALT = np.uint64(0x5BF03635)
 
 
 def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
-    """The stratum of each row: class of the largest mean score, times the decile of that score.
+    """(n,) stratum of each row: class of the largest mean score, times the decile of that score.
 
     Parameters
     ----------
     scores : (n, M, K) array of float
-        NaN for models that did not answer; at least one of them did.
+        NaN for models that did not answer; at least one did.
     labelled : (n,) bool
-        Deciles are those of the other rows.
+        Deciles are of the other rows.
 
     Returns
     -------
@@ -54,23 +54,18 @@ def strata(scores: Floats, labelled: NDArray[np.bool_]) -> Ints:
 
 
 def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, unlabelled: int) -> Ints:
-    """Every labelled row, and so many of the others that strata have their shares of the pool.
+    """Every labelled row, and `many` of the others, so that strata have their shares of the pool; rising.
 
     Parameters
     ----------
     stratum : (n,) int64
     labelled : (n,) bool
     keys : (n,) uint64
-        Of the requests: which ones of a stratum are taken hangs on them alone.
+        Keys of the requests: they alone decide which ones of a stratum are taken.
     many : int
         Unlabelled rows to take.
     unlabelled : int
-        Unlabelled rows of the pool, of which those given are an even sample; at least as many as given.
-
-    Returns
-    -------
-    (m,) int64
-        Rows, rising.
+        Unlabelled rows of the pool, at least as many as given; the given ones are an even sample of them.
 
     Examples
     --------
@@ -94,10 +89,10 @@ def sample(stratum: Ints, labelled: NDArray[np.bool_], keys: Keys, many: int, un
 
 
 def _shares(pool: Floats, own: Floats, there: Ints, many: int) -> Ints:
-    """How many rows to take of each stratum: `many` in all, no more than are there.
+    """The number of rows to take of each stratum: `many` in total, at most those `there`.
 
-    Raises the level λ until Σ min(max(λ · pool − own, 0), there) is `many`; what rounding leaves goes to
-    the largest remainders.
+    Raises the level λ until Σ min(max(λ · pool − own, 0), there) is `many`; largest remainders decide on
+    rounding.
     """
     low, high = 0.0, float((own + there)[there > 0].max() / pool[there > 0].min()) + 1.0
     for _ in range(100):
@@ -115,26 +110,26 @@ def _shares(pool: Floats, own: Floats, there: Ints, many: int) -> Ints:
 
 
 def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats, pool: int) -> float:
-    """Variance that a sample of a pool's unlabelled rows brings into the mean of a column.
+    """Variance of the mean of a column from the sampling of a pool's unlabelled rows.
 
-    The labelled rows are in every sample; of stratum h, m of the pool's M unlabelled rows are. Their mean
-    varies with which ones by s² / m · (1 − m / M), s² being the variance within the stratum: so of the mean
-    over all n rows of the sample the variance is Σ m s² (1 − m / M) / n² (Cochran, Sampling Techniques, 3rd
-    edition 1977, theorem 5.3). How the fit itself would differ with other rows is not in it.
+    The labelled rows are in every sample; of stratum h, m of the pool's M unlabelled rows are. Their mean has
+    the variance s² / m · (1 − m / M), with s² the variance within the stratum: so the mean over all n rows of
+    the sample has Σ m s² (1 − m / M) / n² (Cochran, Sampling Techniques, 3rd edition 1977, theorem 5.3). It
+    does not contain the change of the fit itself with other rows.
 
     Parameters
     ----------
     stratum : (n,) int64
-        As `strata` gives them for the rows of the sample.
+        From `strata` for the rows of the sample.
     labelled : (n,) bool
     chance : (n,) float64
     pool : int
-        Rows that the sample stands for, spread over the strata as it is; the labelled ones among them.
+        Rows that the sample represents, spread over the strata like it, with the labelled ones.
 
     Returns
     -------
     float
-        0 where nothing was left out. A stratum with one row counts with the variance of all.
+        0 for the whole pool. A stratum with one row has the variance of all.
 
     Examples
     --------
@@ -160,34 +155,29 @@ def sampling_variance(stratum: Ints, labelled: NDArray[np.bool_], chance: Floats
 
 
 def widening(sampling: float, rows: int, pool: int, chance: Floats, half_width: float, z: float) -> float:
-    """By how much an interval of the accuracy is wider than one fitted on the whole pool need be.
+    """The excess of an accuracy interval's width over that of a fit on the whole pool: 0.1 is a tenth wider.
 
-    Of the interval's variance, (half width / z)², the part `var(chance) / rows` is that of which rows there
-    are, taken as drawn at random from all; on the whole pool it would be `rows / pool` of that. What is left,
-    W, the whole pool has too; a stratified sample adds its own variance S to it: √((W + S) / W) − 1. The
-    interval that is published is wider still, as it takes no account of the strata.
+    Of the interval's variance, (half width / z)², the part `var(chance) / rows` comes from the choice of
+    rows, as if drawn at random; on the whole pool it would be `rows / pool` of that. The whole pool has the
+    rest W too; a stratified sample adds its own variance S: √((W + S) / W) − 1. The published interval is
+    wider still, as it ignores the strata.
 
-    Measured (`tests/fidelity/sampling.py`): values from several samples of a pool lie apart as S says with a
-    thousand rows, half as far as with rows drawn evenly; with ten thousand a fit's own noise, 0.2 points of
-    accuracy, is more than S.
+    Measured (`tests/fidelity/sampling.py`): with a thousand rows, values from several samples of a pool
+    differ as S predicts, half as much as with evenly drawn rows; with ten thousand, a fit's own noise, 0.2
+    points of accuracy, is more than S.
 
     Parameters
     ----------
     sampling : float
-        S, as `sampling_variance` gives it.
+        S, from `sampling_variance`.
     rows, pool : int
-        Rows of the fit, and those that they stand for.
+        Rows of the fit, and those that they represent.
     chance : (n,) float64
-        Of each answer to be right.
+        Probability of each answer to be right.
     half_width : float
-        Of the interval.
+        Half width of the interval.
     z : float
-        Standard deviations that its half width is.
-
-    Returns
-    -------
-    float
-        0.1 for a tenth wider; 0 where nothing was left out.
+        The half width in standard deviations.
 
     Examples
     --------

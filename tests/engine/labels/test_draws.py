@@ -223,8 +223,8 @@ def test_more_draws_begin_with_the_same_ones_and_end_with_all() -> None:
 @pytest.mark.parametrize(
     ("chance", "n", "message"),
     [
-        ([0.5, -0.1], 1, "chance must be a list of numbers of 0 or more, one a row"),
-        ([0.5, np.nan], 1, "chance must be a list of numbers of 0 or more, one a row"),
+        ([0.5, -0.1], 1, "chance must be a list of numbers of 0 or more, one for each row"),
+        ([0.5, np.nan], 1, "chance must be a list of numbers of 0 or more, one for each row"),
         ([0.5], 0, "n must be at least 1, got 0"),
     ],
 )

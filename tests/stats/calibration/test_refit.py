@@ -154,7 +154,9 @@ def test_what_cannot_be_refitted_is_named() -> None:
         ValueError, match=r"labelled must have at least 50 rows, .* got 49; wait for more labels"
     ):
         refitted(reference, LabelledRows(*(column[1:] for column in came)), platt)
-    with pytest.raises(ValueError, match=r"labelled: time must have one entry a row and must not fall; sort"):
+    with pytest.raises(
+        ValueError, match=r"labelled: time must have one entry for each row and must not fall; sort"
+    ):
         refitted(reference, came._replace(time=came.time[::-1]), platt)
     with pytest.raises(ValueError, match=r"reference: labels\[0\] must be a class index from 0 to 1, got 2"):
         refitted(reference._replace(labels=reference.labels + 2), came, platt)

@@ -292,7 +292,10 @@ GOOD = np.array([[0.4, 0.6], [0.7, 0.3]])
         ({"positive": 2}, "positive must be a class index from 0 to 1, got 2"),
         ({"level": 1.0}, "level must lie between 0 and 1"),
         ({"predicted": [0, 2]}, r"predicted\[1\] must be a class index from 0 to 1, got 2"),
-        ({"predicted": [0]}, r"predicted must have the shape \(2,\), one entry a row of scores, got \(1,\)"),
+        (
+            {"predicted": [0]},
+            r"predicted must have the shape \(2,\), one entry for each row of scores, got \(1,\)",
+        ),
         ({"predicted": [0.5, 1.0]}, "predicted must be class indices, whole numbers, got the type float64"),
         ({"scores": [[0.4, 0.6], [0.7, 1.3]]}, r"scores\[1, 1\] must be a probability from 0 to 1, got 1.3"),
         ({"ranking": [[0.4], [0.7]]}, r"ranking must have the shape of scores, \(2, 2\), got \(2, 1\)"),
@@ -305,7 +308,7 @@ def test_bad_arguments_are_named(arguments: dict[str, object], message: str) -> 
 
 
 def test_confusion_refuses_a_confidence_and_a_threshold_out_of_range() -> None:
-    with pytest.raises(ValueError, match="scores must have at least two columns, one a class, got 1"):
+    with pytest.raises(ValueError, match="scores must have at least two columns, one for each class, got 1"):
         expected_confusion([[0.5]], [0])
     with pytest.raises(ValueError, match="threshold must be a probability from 0 to 1, got"):
         failure_prediction([0.5], 1.5)

@@ -37,7 +37,7 @@ def test_uniform_draws_weigh_one_and_so_do_all_rows() -> None:
 @pytest.mark.parametrize(
     ("given", "rows", "message"),
     [
-        ([0.0], 5, "draw_probabilities must be a list of numbers above 0 and up to 1, one a draw"),
+        ([0.0], 5, "draw_probabilities must be numbers above 0 and up to 1, one for each draw"),
         ([0.5, 0.5], 1, "rows must be at least the number of draws, 2, got 1"),
     ],
 )

@@ -111,7 +111,7 @@ def test_odd_input_gets_a_sound_answer_or_a_reason(tag: str, kind: str) -> None:
         assert np.isfinite(fit.predict(scores)).all()
     else:
         assert all(isinstance(found, Unknown) for _, _, found in answers(fit, scores.shape[1]))
-        with pytest.raises(RuntimeError, match=r"the fit was refused \(.*\), so nothing can be predicted"):
+        with pytest.raises(RuntimeError, match=r"the fit was refused \(.*\), so it cannot predict"):
             fit.predict(scores)
 
 
@@ -191,7 +191,7 @@ def test_a_subgroup_of_all_rows_is_the_whole(tag: str) -> None:
 @pytest.mark.parametrize("tag", TAGS)
 def test_bad_questions_are_named(tag: str) -> None:
     fresh = new(tag)
-    with pytest.raises(RuntimeError, match=r"has nothing to answer from: call fit\(scores, labels\) first"):
+    with pytest.raises(RuntimeError, match=r"has no fit yet: call fit\(scores, labels\) first"):
         fresh.estimate("accuracy")
     fit = usual(tag)
     with pytest.raises(ValueError, match=r"metric must be one of accuracy, ece, .* got 'auc'"):

@@ -36,20 +36,20 @@ def changed(at: tuple[int, ...], value: object) -> np.ndarray:
         ({"scores": changed((2, 1, 0), -0.1)}, r"scores\[2, 1, 0\] must be a probability .* got -0.1"),
         ({"scores": changed((0, 1, 0), np.inf)}, r"scores\[0, 1, 0\] must be a probability .* got inf"),
         ({"scores": changed((0, 0, 0), 0.3)}, r"scores\[0, 0\] must sum to 1 within 0.001 .* a sum of 1.1"),
-        ({"labels": [1, -1]}, r"labels must have the shape \(3,\), as the scores have it, got \(2,\)"),
+        ({"labels": [1, -1]}, r"labels must have the shape \(3,\), like the scores, got \(2,\)"),
         ({"labels": [1, 2, 0]}, r"labels\[1\] must lie from -1 to 1 \(-1 for no label, else a class.* got 2"),
         ({"labels": [1, -2, 0]}, r"labels\[1\] must lie from -1 to 1 .* got -2"),
         ({"labels": [1.0, np.nan, 0.0]}, r"labels must hold whole numbers .* got an array of float64"),
         (
             {"predicted": [1, 0, 1]},
-            r"predicted must have the shape \(3, 2\), as the scores .* got \(3,\)",
+            r"predicted must have the shape \(3, 2\), like the scores, got \(3,\)",
         ),
         ({"predicted": [[0, 0], [1, 2], [0, 0]]}, r"predicted\[1, 1\] must lie from -1 to 1 .* got 2"),
         (
             {"predicted": [[0, 0], [1, -1], [0, 0]]},
             r"predicted\[1, 1\] must be a class index where the",
         ),
-        ({"weights": [1.0, 1.0]}, r"weights must have the shape \(3,\), one a row, got \(2,\)"),
+        ({"weights": [1.0, 1.0]}, r"weights must have the shape \(3,\), one for each row, got \(2,\)"),
         ({"weights": [1.0, 1.0, 0.0]}, r"weights\[2\] must be a positive number .*got 0"),
         ({"weights": [np.nan, 1.0, 1.0]}, r"weights\[0\] must be a positive number .*got nan"),
         (

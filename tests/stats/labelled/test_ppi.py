@@ -137,10 +137,10 @@ def test_without_unlabelled_rows_it_is_the_mean() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (([], [], [0.5]), "phi must hold at least one labelled row, got none"),
+        (([], [], [0.5]), "phi must have at least one labelled row, got none"),
         (([1.0], [0.5, 0.5], [0.5]), r"expected must have the shape of phi, \(1, 1\), got \(2, 1\)"),
-        (([1.0], [0.5], [[0.5, 0.5]]), "expected_unlabelled must have 1 models, as phi, got 2"),
-        (([1.0], [np.nan], [0.5]), "expected must be finite; leave rows out that a model did not answer"),
+        (([1.0], [0.5], [[0.5, 0.5]]), "expected_unlabelled must have 1 models, like phi, got 2"),
+        (([1.0], [np.nan], [0.5]), "expected must be finite; leave out rows that a model did not answer"),
         (([[[1.0]]], [0.5], [0.5]), r"phi must have the shape \(rows,\) or \(rows, models\)"),
     ],
 )
@@ -152,7 +152,7 @@ def test_wrong_arrays_are_named(given, message: str) -> None:
 def test_wrong_settings_are_named() -> None:
     with pytest.raises(ValueError, match=r"lam must lie from 0 \(labels alone\) to 1 \(plain PPI\), got 2"):
         prediction_powered([1.0], [0.5], [0.5], lam=2)
-    with pytest.raises(ValueError, match="weights must be 1 positive numbers, one a labelled row"):
+    with pytest.raises(ValueError, match="weights must be 1 positive numbers, one for each labelled row"):
         prediction_powered([1.0], [0.5], [0.5], weights=[0.0])
     with pytest.raises(ValueError, match="tune must be 'each' or 'together', got 'all'"):
         prediction_powered([1.0], [0.5], [0.5], tune="all")  # type: ignore[arg-type]

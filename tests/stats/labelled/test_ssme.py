@@ -187,11 +187,9 @@ def test_too_few_rows_are_refused():
     fit = SSME().fit(scores, labels)
     assert fit.estimate("accuracy") == Unknown(Reason.TOO_FEW_ROWS)
     assert not fit.converged
-    with pytest.raises(
-        RuntimeError, match=r"the fit was refused \(too few rows\), so nothing can be predicted"
-    ):
+    with pytest.raises(RuntimeError, match=r"the fit was refused \(too few rows\), so it cannot predict"):
         fit.predict(scores)
-    with pytest.raises(RuntimeError, match="so no calibration comes of it"):
+    with pytest.raises(RuntimeError, match="so it gives no calibration"):
         fit.calibration()
 
 

@@ -185,11 +185,11 @@ def test_a_model_that_only_wins_has_no_coefficient() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("a", "a", "a"), "a and b must be two models, got 'a' twice"),
-        (("a", "b", "c"), "human must be 'a' or 'b', who won, 'tie' or None, got 'c'"),
-        (("a", "b"), "human or judge must say who won, got neither"),
-        (("a", "b", None, 1.5), "judge must be 'a', 'b', 'tie', a chance from 0 to 1 that b won, or None"),
-        (("a", "b", None, True), "judge must be 'a', 'b', 'tie', a chance from 0 to 1 that b won, or None"),
+        (("a", "a", "a"), "a and b must be two different models, got 'a' for both"),
+        (("a", "b", "c"), "human must be 'a', 'b', 'tie' or None, got 'c'"),
+        (("a", "b"), "a comparison needs a verdict of human or judge, got neither"),
+        (("a", "b", None, 1.5), "judge must be 'a', 'b', 'tie', None or the probability that b won"),
+        (("a", "b", None, True), "judge must be 'a', 'b', 'tie', None or the probability that b won"),
     ],
 )
 def test_wrong_comparisons_are_named(given, message: str) -> None:
@@ -200,11 +200,11 @@ def test_wrong_comparisons_are_named(given, message: str) -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match=r"lam must lie from 0 \(humans alone\) to 1 \(plain PPI\), got 3"):
         BradleyTerry(lam=3)
-    with pytest.raises(ValueError, match="reference must be a model that was compared, got 'z'"):
+    with pytest.raises(ValueError, match="reference must be a model with a comparison, got 'z'"):
         BradleyTerry(reference="z").fit([Comparison("a", "b", human="a")])
-    with pytest.raises(ValueError, match="comparisons must hold some that a human judged, got none"):
+    with pytest.raises(ValueError, match="comparisons must include some with a human verdict, got none"):
         BradleyTerry().fit([Comparison("a", "b", judge="a")])
-    with pytest.raises(ValueError, match="weights must be positive numbers, one a comparison"):
+    with pytest.raises(ValueError, match="weights must be positive numbers, one for each comparison"):
         BradleyTerry().fit([Comparison("a", "b", human="a")], weights=[0.0])
     with pytest.raises(ValueError, match="method must be 'bonferroni' or 'chi_square', got 'holm'"):
         simultaneous_intervals([0.5], [[0.1]], method="holm")  # type: ignore[arg-type]

@@ -104,10 +104,10 @@ def test_the_interval_is_as_narrow_as_was_said_and_narrower_than_an_even_draws()
             [0.5, 1.2],
             1,
             0.1,
-            "confidence must be a list of numbers from 0 to 1, one an answer, and not empty",
+            "confidence must be numbers from 0 to 1, one for each answer, and not empty",
         ),
-        ([], 1, 0.1, "confidence must be a list of numbers from 0 to 1, one an answer, and not empty"),
-        ([np.nan], 1, 0.1, "confidence must be a list of numbers from 0 to 1, one an answer, and not empty"),
+        ([], 1, 0.1, "confidence must be numbers from 0 to 1, one for each answer, and not empty"),
+        ([np.nan], 1, 0.1, "confidence must be numbers from 0 to 1, one for each answer, and not empty"),
     ],
 )
 def test_what_is_not_allowed_is_said(confidence: list[float], n: int, uniform: float, told: str) -> None:

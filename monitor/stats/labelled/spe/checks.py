@@ -1,4 +1,4 @@
-"""Checks of SPE's settings and questions, and of its class probabilities against the labels."""
+"""Checks of SPE's settings and arguments, and of its class probabilities against the labels."""
 
 from __future__ import annotations
 
@@ -14,39 +14,21 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def checked_choice(name: str, value: _Choice, allowed: Sequence[str]) -> _Choice:
-    """The value, where it is among those allowed.
-
-    Raises
-    ------
-    ValueError
-        It is not.
-    """
+    """The value, if it is allowed; else a ValueError."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
 
 
 def checked_share(name: str, value: float) -> float:
-    """The value, where it lies above 0 and is at most 1.
-
-    Raises
-    ------
-    ValueError
-        It does not.
-    """
+    """The value, if it lies above 0 and is at most 1; else a ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value <= 1.0:
         raise ValueError(f"{name} must lie above 0 and be at most 1, got {value!r}; 90 % is 0.9")
     return float(value)
 
 
 def checked_families(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Names of `FAMILIES` without repeats; all of them where None is given.
-
-    Raises
-    ------
-    ValueError
-        There are none, or one is unknown.
-    """
+    """Names of `FAMILIES` without repeats, by default all; a ValueError for none or an unknown one."""
     if names is None:
         return tuple(FAMILIES)
     if isinstance(names, str) or not names:
@@ -57,32 +39,31 @@ def checked_families(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 LIMIT = 3.0
-"""Standard deviations beyond which a fit is flagged (`Reason.CONTRADICTED`); a right fit passes that in less
+"""Standard deviations beyond which a fit is flagged (`Reason.CONTRADICTED`); a right fit exceeds it in less
 than one case of a hundred."""
 
 _SURE = 1e-12
 
 
 def labels_z(chance: Floats, positive: Floats) -> float:
-    """Spiegelhalter's z of labels under class probabilities: standard normal where those are right.
+    """Spiegelhalter's z of labels under class probabilities: standard normal if these are right.
 
-    Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p(1 − p), which compares the squared error of the probabilities with
-    the one that they themselves expect; it is large where rows that were sure turn out otherwise. A mixture
-    rests on far more unlabelled rows than labels, so that labels hardly move it and may well contradict it:
-    then the scores of a class are not of the shape that was assumed. It sees that only where labels are many
-    enough to meet such rows; a small z is no proof.
+    Σ (y − p)(1 − 2p) / √Σ (1 − 2p)² p(1 − p) compares the squared error of the probabilities with its
+    expectation; it is large if confident rows are wrong. A mixture uses far more unlabelled rows than labels,
+    so labels hardly move it and may contradict it: then the scores of a class do not have the assumed shape.
+    A small z is no proof: it needs enough labels on such rows.
 
     Parameters
     ----------
     chance : (n,) float64
-        Of the positive class, labels aside.
+        Probability of the positive class, without the label.
     positive : (n,) float64
-        1 where the label is the positive class, else 0.
+        1 if the label is the positive class, else 0.
 
     Returns
     -------
     float
-        0 where every probability is one half, or there is no row.
+        0 if every probability is one half, or there is no row.
 
     References
     ----------

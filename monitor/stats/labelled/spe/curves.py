@@ -31,7 +31,7 @@ class PerformanceCurve:
     value, lower, upper : (g,) float64
         Precision, or recall, from 0 to 1: median over the draws and the ends of the central interval.
     level : float
-        Of each point's interval; the whole curve leaves the band more often than that.
+        Level of each point's interval; the whole curve leaves the band more often.
     """
 
     kind: Kind
@@ -51,7 +51,7 @@ class Rates:
     thresholds : (t,) float64
         Falling.
     recall, false_positive : (d, t) float64
-        Shares of the positive and of the negative class above; they rise along the second axis.
+        Shares of the positive and of the negative class above each; they rise along the second axis.
     precision : (d, t) float64
         Share of positives among all above.
     """
@@ -63,13 +63,7 @@ class Rates:
 
     @classmethod
     def of_labels(cls, scores: Floats, positive: Floats) -> Rates:
-        """Rates at every score, counting those at or above it.
-
-        Parameters
-        ----------
-        scores : (n,) float64
-        positive : (d, n) float64
-            1 for the positive class, else 0.
+        """Rates at every score, for rows at or above it; `positive` (d, n) is 1 for the positive class.
 
         Examples
         --------
@@ -94,20 +88,14 @@ class Rates:
 
     @classmethod
     def of_mixture(cls, pair: Pair, parameters: Floats, thresholds: Floats | None = None) -> Rates:
-        """Equations (4) and (5) for parameters (d, p).
-
-        Parameters
-        ----------
-        pair : Pair
-        parameters : (d, p) float64
-        thresholds : (t,) float64, optional
-            Falling; a fine grid that reaches past all scores if absent.
+        """Equations (4) and (5) for parameters (d, p), at falling thresholds, by default a grid beyond all
+        scores.
         """
         falling = _SCORES[::-1] if thresholds is None else thresholds
         false_positive, recall = (np.clip(share, 0.0, 1.0) for share in pair.survival(parameters, falling))
         share = 1.0 / (1.0 + np.exp(-pair.parts(parameters)[0]))
         true, false = share * recall, (1.0 - share) * false_positive
-        # Past the last score both shares fall to 0 and their ratio means nothing: the curve ends level.
+        # Beyond the last score both shares are 0 and their ratio has no meaning: the curve ends level.
         reliable = true + false > 1e-9
         precision = np.where(reliable, true / np.maximum(true + false, 1e-300), np.nan)
         first = np.argmax(reliable, axis=1)
@@ -117,7 +105,7 @@ class Rates:
 
     @classmethod
     def joined(cls, parts: Sequence[Rates]) -> Rates:
-        """The draws of all parts, which have the same thresholds."""
+        """The draws of all parts with the same thresholds."""
         return cls(
             parts[0].thresholds,
             *(
@@ -127,7 +115,7 @@ class Rates:
         )
 
     def at_recall(self, recalls: Floats) -> Floats:
-        """(d, r) precision at the highest threshold that reaches each recall; for a mixture, between two."""
+        """(d, r) precision at the highest threshold that reaches each recall; interpolated for a mixture."""
         return np.stack([_at(recalls, x, y) for x, y in zip(self.recall, self.precision, strict=True)])
 
     def at_false_positive(self, rates: Floats) -> Floats:

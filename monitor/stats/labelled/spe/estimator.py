@@ -1,4 +1,4 @@
-"""SPE: how a classifier does, from a mixture of two parametric densities of its scores."""
+"""SPE: a classifier's performance from a mixture of two parametric densities of its scores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from monitor.stats.labelled.spe.families import FAMILIES
 from monitor.stats.labelled.spe.one_model import NO_SPREAD, OneModel, Scope
 
 _DRAWN = 200
-"""Thresholds that are tried, at most, at equal counts of rows."""
+"""Most thresholds to try, at equal counts of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Threshold:
     Parameters
     ----------
     value : float
-        The model's own score of the positive class, 0 to 1; act on rows that score as much or more.
+        The model's own score of the positive class, 0 to 1; rows at or above it count as positive.
     probability : float
-        That precision and recall are both met there, under the fit.
+        Probability under the fit that both precision and recall are reached.
     precision, recall : float
-        Their medians there.
+        Their medians at this threshold.
     """
 
     value: float
@@ -47,34 +47,33 @@ class Threshold:
 class SPE(LabelEstimator):
     """Semisupervised performance evaluation: scores as a mixture of two parametric densities.
 
-    Each model has a fit of its own. Its score of the positive class is put on a line (see `scale`) and scaled
-    into (0, 1]. There it follows (1 − π) p₀(s) + π p₁(s), p₀ and p₁ each of one of eight families: truncated
-    normal, truncated Student's t, Gamma, log-normal, right- and left-skewed Gumbel, Fréchet, Gompertz. All 64
-    pairs are fitted to labelled and unlabelled scores together (equation 2) by L-BFGS-B from several starts,
-    with weak priors. The paper keeps the pair of the highest likelihood, as if that were certain; here the
-    eight most likely ones share 100 draws by Schwarz's criterion. The draws are of the parameters, by
-    importance sampling around the most probable ones; each metric is that of the rows' class probabilities
-    under a draw.
+    Each model has its own fit. Its score of the positive class is transformed (see `scale`) and scaled into
+    (0, 1]. It follows (1 − π) p₀(s) + π p₁(s), with p₀ and p₁ from eight families: truncated normal,
+    truncated Student's t, Gamma, log-normal, right- and left-skewed Gumbel, Fréchet, Gompertz. L-BFGS-B from
+    several starts fits all 64 pairs to labelled and unlabelled scores together (equation 2), with weak
+    priors. The paper keeps the pair of the highest likelihood as if it were certain; here the eight most
+    likely ones share 100 draws by Schwarz's criterion. Importance sampling around the most probable
+    parameters draws the parameters; a metric uses the rows' class probabilities under a draw.
 
-    `scope` says what is estimated: "population", that which the rows are a sample of (the interval carries
-    the sampling of the rows), or "sample", these very rows (labels are drawn for the unlabelled ones, and
-    with all labels the interval has no width). Curves of the population are those of the densities.
+    `scope` is the target: "population", of which the rows are a sample (the interval contains the sampling of
+    the rows), or "sample", these very rows (labels are drawn for the unlabelled ones; with all labels the
+    interval has no width). Curves of the population come from the densities.
 
-    Assumptions, and when it misleads: each class's scores have one mode and a shape of the eight. Where not,
-    the fit is biased, and its intervals, which trust the shape, are too narrow: labels hardly mend it, for
-    they are few beside the unlabelled rows. On seven toxicity classifiers it is 9 points off with 20 labels
-    (`tests/fidelity/SCOREBOARD.md`), and 1.5 on scores of the likeliest families there
-    (`python -m tests.fidelity.spe_form`). Labels that lie too far from it are flagged ("labels contradict the
-    fit", `details["labels_z"]`: see `monitor.stats.labelled.spe.checks`), there 56 to 86 % of the models;
-    refits then give `Unknown` for those (`contradicted`). That no labels contradict it is no proof. Of
-    scores that are of the families, the AUROC's intervals of 95 % hold 86 to 94 %
-    (`python -m tests.fidelity.spe_digits`). Rows may be picked for labelling by their score, since the fit is
-    conditional on it; where they are picked by anything else the estimate is biased, and `weights` are not
-    read. Two densities of different widths can make the chance of the positive class fall again at the ends.
+    It assumes that each class's scores have one mode and one of the eight shapes. Otherwise it misleads: the
+    fit is biased, its intervals are too narrow, and labels hardly correct it, as they are few beside the
+    unlabelled rows. On seven toxicity classifiers it is 9 points off with 20 labels
+    (`tests/fidelity/SCOREBOARD.md`), and 1.5 on scores of the likeliest families there (`python -m
+    tests.fidelity.spe_form`). It flags labels that contradict the fit ("labels contradict the fit",
+    `details["labels_z"]`: see `monitor.stats.labelled.spe.checks`), there for 56 to 86 % of the models;
+    refits then give `Unknown` (`contradicted`). The absence of the flag is no proof. For scores of these
+    families, the AUROC's 95 % intervals cover 86 to 94 % (`python -m tests.fidelity.spe_digits`). Labelling
+    may depend on the score, since the fit is conditional on it; if it depends on anything else the estimate
+    is biased. It ignores `weights`. Two densities of different widths can make the probability of the
+    positive class fall again at the ends.
 
-    With more than two classes each class is fitted against the rest, and a row's chances are divided by
-    their sum, as nothing in the paper says. The calibration errors are `Unknown`: the paper defines none.
-    The paper's proposal is Normal with a diagonal covariance; ours is Student's t with the full one.
+    With more than two classes each class is fitted against the rest, and a row's probabilities are divided by
+    their sum; the paper has only two. The calibration errors are `Unknown`: the paper defines none. The
+    paper's proposal is Normal with a diagonal covariance; ours is Student's t with the full one.
 
     Parameters
     ----------
@@ -82,10 +81,10 @@ class SPE(LabelEstimator):
         As in `LabelEstimator`.
     scope : {"population", "sample"}
     scale : {"logit", "identity"}
-        Where the densities live: on the log odds of the score (those of a probability of 0 or 1 are cut at
-        10⁻⁶), or on the score itself, as the paper's detectors have it.
+        The scale of the densities: the log odds of the score (clipped at 10⁻⁶), or the score itself, as for
+        the paper's detectors.
     families : sequence of str, optional
-        Names of `FAMILIES` to try; all if absent.
+        Names of `FAMILIES` to try; by default all.
 
     Raises
     ------
@@ -129,10 +128,7 @@ class SPE(LabelEstimator):
 
     @property
     def families(self) -> tuple[tuple[str, str] | None, ...]:
-        """Of each model in the caller's order, the likeliest families of the other classes and the positive.
-
-        None for a model without a fit.
-        """
+        """Each model's likeliest families, of the other classes and of the positive one, or None."""
         data, _ = self._done()
         chosen: list[tuple[str, str] | None] = [None] * data.models
         for at, fit in zip(data.model_order, self._fits, strict=True):
@@ -151,19 +147,19 @@ class SPE(LabelEstimator):
         kind : {"precision_recall", "roc"}
         model : int
         level : float
-            Of the band at each point.
+            Level of the band at each point.
 
         Returns
         -------
         Curve or Unknown
-            Of the positive class, for the population or the sample as `scope` says.
+            For the positive class, and for the population or the sample by `scope`.
 
         Raises
         ------
         ValueError
-            The kind, the model or the level is not allowed.
+            The kind, the model or the level is wrong.
         RuntimeError
-            Nothing was fitted yet.
+            `fit` was not called yet.
         """
         checked_choice("kind", kind, get_args(Kind))
         checked_level(level)
@@ -171,31 +167,17 @@ class SPE(LabelEstimator):
         return rates if isinstance(rates, Unknown) else banded(kind, rates.on_grid(kind), level)
 
     def equal_error_rate(self, model: int = 0, level: float = 0.95) -> Result:
-        """The rate at the threshold where false positives are as frequent as false negatives, 0 to 1.
-
-        Parameters
-        ----------
-        model, level
-            As in `curve`.
+        """The rate, 0 to 1, at the threshold with as many false positives as false negatives; arguments as in
+        `curve`.
         """
         checked_level(level)
         rates = self._rates(model)
         return rates if isinstance(rates, Unknown) else self._told(rates.equal_error(), model, level)
 
     def precision_at_recall(self, recall: float, model: int = 0, level: float = 0.95) -> Result:
-        """The precision at the highest threshold that reaches a recall.
+        """The precision at the highest threshold that reaches a recall, above 0 and at most 1.
 
-        Parameters
-        ----------
-        recall : float
-            Above 0 and at most 1.
-        model, level
-            As in `curve`.
-
-        Raises
-        ------
-        ValueError
-            The recall, the model or the level is not allowed.
+        Other arguments and errors as in `curve`.
         """
         checked_share("recall", recall)
         checked_level(level)
@@ -207,26 +189,11 @@ class SPE(LabelEstimator):
     def threshold(
         self, precision: float, recall: float, probability: float = 0.9, model: int = 0
     ) -> Threshold | Unknown:
-        """The threshold that most probably meets a precision and a recall (section 4.4 of the paper).
+        """The threshold that most probably reaches a precision and a recall (section 4.4 of the paper).
 
-        Parameters
-        ----------
-        precision, recall : float
-            Above 0 and at most 1; both are to be reached.
-        probability : float
-            Above 0 and at most 1; with less than that there is no answer.
-        model : int
-
-        Returns
-        -------
-        Threshold or Unknown
-            The middle of the thresholds of the highest probability. Unknown where that is below
-            `probability`; the reason says the highest.
-
-        Raises
-        ------
-        ValueError
-            A share or the model is not allowed.
+        It is the middle of the thresholds of the highest probability. Unknown, with that probability in the
+        reason, if it is below `probability`. The precision, the recall and `probability` must be above 0 and
+        at most 1; else a ValueError.
         """
         for name, value in (("precision", precision), ("recall", recall), ("probability", probability)):
             checked_share(name, value)
@@ -243,25 +210,16 @@ class SPE(LabelEstimator):
         return Threshold(value, float(met[at]), float(middle[0]), float(middle[1]))
 
     def recalibrated(self, scores: ArrayLike, model: int = 0) -> Floats:
-        """Class probabilities of new rows from one model's scores: the classifier calibrated anew.
+        """(m, K) class probabilities of new rows from one model's scores (m, K), as means over the draws.
 
-        Parameters
-        ----------
-        scores : (m, K) array of float
-            Class probabilities as the model gives them.
-        model : int
-
-        Returns
-        -------
-        (m, K) float64
-            Means over the draws; rows sum to 1. Scores outside those fitted on count as the nearest.
+        Scores outside the range of the fit count as the nearest inside.
 
         Raises
         ------
         ValueError
-            The scores or the model are not allowed.
+            The scores or the model are wrong.
         RuntimeError
-            Nothing was fitted yet, or that model's fit was refused.
+            `fit` was not called yet, or that model's fit was refused.
         """
         data, _ = self._done()
         fit = self._fits[self._model(model)]
@@ -269,17 +227,7 @@ class SPE(LabelEstimator):
         return fit.predict(checked_scores(given[:, None] if given.ndim == 2 else given, 1, data.classes))
 
     def contradicted(self, model: int = 0) -> bool:
-        """Whether labels lie too far from the model's mixture; see `monitor.stats.labelled.spe.checks`.
-
-        Parameters
-        ----------
-        model : int
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            As in `LabelEstimator.contradicted`.
-        """
+        """Whether labels contradict the model's mixture; see `monitor.stats.labelled.spe.checks`."""
         _, fitted = self._done()
         at = self._model(model)
         return fitted.refused is None and Reason.CONTRADICTED in self._fits[at].flags
@@ -319,7 +267,7 @@ class SPE(LabelEstimator):
         return fit
 
     def _mean(self, posteriors: Sequence[Floats], present: Bools) -> Floats:
-        """Mean over the models that answered and have a fit; where none has, over all that have a fit."""
+        """Mean over the models that answered and have a fit; if there are none, over all with a fit."""
         fitted = np.array([fit.refused is None for fit in self._fits])
         weight = (present & fitted).astype(np.float64)
         weight[weight.sum(axis=1) == 0] = fitted
@@ -339,7 +287,7 @@ class SPE(LabelEstimator):
         return self._mean(found, ~np.isnan(scores[:, :, 0]))
 
     def _rates(self, model: int, *, thresholds: bool = False) -> Rates | Unknown:
-        """Of all draws, for the population or for drawn labels of the sample."""
+        """The rates of all draws, for the population or for drawn labels of the sample."""
         _, fitted = self._done()
         if fitted.refused is not None:
             return Unknown(fitted.refused)

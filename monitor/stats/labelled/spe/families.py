@@ -1,9 +1,9 @@
-"""The parametric densities that SPE tries for the scores of one class, scores scaled into (0, 1].
+"""The parametric densities that SPE tries for the scores of one class, scaled into (0, 1].
 
-Parameters are free of bounds in principle, so that they can be searched together: a location (or the
-logarithm of one) and the logarithm of a scale, for Student's t the logarithm of its degrees of freedom too.
-Truncated ones are renormalised above 0. The Gumbels live on all real numbers, as in their usual form: a
-left-skewed Gumbel truncated at 0 would be the Gompertz density.
+Parameters are unbounded in principle, so they can be searched together: a location (or its logarithm), the
+logarithm of a scale, and for Student's t the logarithm of its degrees of freedom. Truncated densities are
+renormalised above 0. The Gumbels have all real numbers, as in their usual form: a left-skewed Gumbel
+truncated at 0 would be the Gompertz density.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EULER = 0.5772156649015329
 _GUMBEL_SD = float(np.pi / np.sqrt(6.0))
 _FLOOR = 1e-300
 _SCALES = (float(np.log(0.01)), 0.0)
-"""Of the scores' range; below it a component would be a spike on tied scores."""
+"""Bounds of the logarithm of a scale; below, a component would be a spike on tied scores."""
 _LOCATIONS = (-1.0, 2.0)
 _LOG_LOCATIONS = (float(np.log(0.01)), float(np.log(2.0)))
 _LOG_RATIOS = (float(np.log(0.02)), float(np.log(2.0)))
@@ -41,16 +41,16 @@ class DensityFamily:
     short : str
         The paper's abbreviation (figure 4).
     bounds : tuple of (float, float)
-        Of each parameter: location, logarithm of the scale, and so on.
+        Bounds of each parameter: location, logarithm of the scale, and so on.
     log_location : bool
-        Whether the location is that of the logarithm of the score.
+        Whether the location is of the logarithm of the score.
     log_density : callable
         From parameters (d, p) and scores (n,) to (d, n) log densities.
     survival : callable
-        The same to (d, n) shares above each score.
+        From the same to (d, n) shares above each score.
     moments : callable
         From mean and standard deviation of the scores (of their logarithms with `log_location`) to
-        parameters with about those.
+        parameters.
 
     Examples
     --------
@@ -68,13 +68,7 @@ class DensityFamily:
     moments: Callable[[float, float], tuple[float, ...]]
 
     def start(self, scores: Floats, weights: Floats) -> Floats:
-        """Parameters (p,) from weighted moments, inside the bounds.
-
-        Parameters
-        ----------
-        scores, weights : (n,) float64
-            The weights sum to more than 0.
-        """
+        """Parameters (p,) from the (n,) scores' weighted moments, inside the bounds."""
         values = np.log(scores) if self.log_location else scores
         mean = float(np.average(values, weights=weights))
         spread = float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
@@ -85,10 +79,9 @@ class DensityFamily:
     def log_prior(self, parameters: Floats) -> Floats:
         """(d,) log prior of parameters (d, p), up to a constant.
 
-        As in the paper's example: Normal for the location (mean 0.5, or logarithm of 0.4; deviations 0.5
-        and 1) and Gamma for the scale (shape 2, mean 0.2, or 0.4 where it is one of the logarithm); Normal
-        for the logarithm of the degrees of freedom (of 8, deviation 0.7). Weak: together they weigh as
-        much as a few rows.
+        As in the paper's example: Normal for the location (mean 0.5, or logarithm of 0.4; deviations 0.5 and
+        1) and Gamma for the scale (shape 2, mean 0.2, or 0.4 for the scale of a logarithm); Normal for the
+        logarithm of the degrees of freedom (of 8, deviation 0.7). Together they weigh as much as a few rows.
         """
         centre, spread, rate = (np.log(0.4), 1.0, 5.0) if self.log_location else (0.5, 0.5, 10.0)
         found: Floats = -0.5 * ((parameters[:, 0] - centre) / spread) ** 2
@@ -142,7 +135,7 @@ def _t_survival(parameters: Floats, s: Floats) -> Floats:
 
 
 def _shape_and_rate(parameters: Floats) -> tuple[Floats, Floats]:
-    """Of a Gamma density: from the logarithms of its mean and of sd / mean."""
+    """Shape and rate of a Gamma density from the logarithms of its mean and of sd / mean."""
     shape = np.exp(-2.0 * parameters[:, 1:2])
     return shape, shape / np.exp(parameters[:, :1])
 

@@ -1,4 +1,4 @@
-"""The mixture of two densities: its posterior, the search for its maximum, and draws around that."""
+"""The mixture of two densities: its posterior, the search for its maximum, and draws around it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from monitor.base.records import Floats, Ints
 from monitor.stats.labelled.spe.families import DensityFamily
 
 POINTS = 512
-"""Scores of equal count that stand for the rows of one kind (unlabelled, negative, positive) in a fit."""
+"""Scores of equal count that represent the rows of one kind (unlabelled, negative, positive) in a fit."""
 COARSE = 64
-"""The same while families are compared."""
+"""The same during the comparison of families."""
 KEPT = 2
 """Pairs of families that are searched from every start."""
 AVERAGED = 8
-"""Pairs of families, the most likely ones, whose parameters are drawn."""
+"""The number of most likely pairs of families whose parameters are drawn."""
 PROPOSALS = 600
 """Draws of importance sampling in each of its two rounds."""
-_STEP = 1e-5  # of central differences: their error, 1e-10 times a third derivative, is below the tolerance
+_STEP = 1e-5  # of central differences; their error, 1e-10 times a third derivative, is below the tolerance
 _CURVE_STEP = 1e-3
 _FREEDOM = 5.0  # of the proposal's t, whose tails are heavier than the posterior's
 _ODDS = (-9.0, 9.0)
-_SCREEN = 25  # iterations while families are compared, from a start that is near
+_SCREEN = 25  # iterations in the comparison of families, from a near start
 _LOWEST = -1e12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Scores in (0, 1] and how many rows stand at each: unlabelled, negative, positive; each (m,)."""
+    """Scores in (0, 1], and the number of rows at each: unlabelled, negative, positive; each (m,)."""
 
     scores: Floats
     unlabelled: Floats
@@ -42,14 +42,9 @@ class Points:
 
     @classmethod
     def of(cls, scores: Floats, labels: Ints, most: int) -> Points:
-        """At most `most` points a kind, the means of neighbours of equal count.
+        """At most `most` points of each kind, the means of neighbours of equal count.
 
-        Parameters
-        ----------
-        scores : (n,) float64
-        labels : (n,) int64
-            1 for the positive class, 0 for the others, −1 where not known.
-        most : int
+        `labels` (n,) are 1 for the positive class, 0 for the others, −1 if unknown.
         """
         kinds = [_thinned(np.sort(scores[labels == kind]), most) for kind in (-1, 0, 1)]
         place = np.concatenate([at for at, _ in kinds])
@@ -78,7 +73,7 @@ class Pair:
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        """Of every parameter."""
+        """The bounds of every parameter."""
         return [_ODDS, *self.negative.bounds, *self.positive.bounds]
 
     def parts(self, parameters: Floats) -> tuple[Floats, Floats, Floats]:
@@ -102,7 +97,7 @@ class Pair:
         return np.where(np.isfinite(seen), seen, _LOWEST)
 
     def log_posterior(self, parameters: Floats, points: Points) -> Floats:
-        """(d,) equation (3), up to a constant: a flat prior of π, the families' own of the rest."""
+        """(d,) equation (3), up to a constant: a flat prior of π, and the families' own priors."""
         odds, first, second = self.parts(parameters)
         flat = -np.logaddexp(0.0, odds[:, 0]) - np.logaddexp(0.0, -odds[:, 0])
         prior = flat + self.negative.log_prior(first) + self.positive.log_prior(second)
@@ -122,16 +117,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureFit:
-    """What a fit of one model's scores for one class leaves.
+    """The fit of one model's scores for one class.
 
     Parameters
     ----------
     pair : Pair
         The likeliest families.
     drawn : tuple of (Pair, (d, p) float64)
-        Draws of the posterior, all of the same weight: of each pair as many as it is likely.
+        Equally weighted draws of the posterior; their number is proportional to the pair's probability.
     effective : float
-        Independent draws that the importance sampling of `pair` was worth, of `PROPOSALS`.
+        Effective number of independent draws in the importance sampling of `pair`, of `PROPOSALS`.
     iterations : int
     converged : bool
     """
@@ -170,20 +165,20 @@ def fit_mixture(
 ) -> MixtureFit:
     """Compare the pairs of families, find the most probable parameters of the likely ones, draw around them.
 
-    Every pair is searched from the best start; the `KEPT` of the highest likelihood again from all starts,
-    and the next ones up to `AVERAGED` from where they are, on finer scores. The paper keeps one pair, which
-    takes the choice for certain: with the right pair among the 64, intervals of 95 % then hold 65 to 70 %.
-    Here each pair gets a share of the draws by Schwarz's criterion.
+    It searches every pair from the best start, the `KEPT` of the highest likelihood again from all starts,
+    and the next ones up to `AVERAGED` from their maximum, on finer scores. The paper keeps one pair and
+    treats it as certain: with the right pair among the 64, 95 % intervals then cover 65 to 70 %. Here each
+    pair gets a share of the draws by Schwarz's criterion.
 
     Parameters
     ----------
     scores : (n,) float64
         In (0, 1], not all equal.
     labels : (n,) int64
-        1, 0, or −1 where not known.
+        1, 0, or −1 if unknown.
     families : sequence of DensityFamily
     guesses : (starts, n) float64
-        Chances of being positive to begin from.
+        Start values of the probability of being positive.
     draws : int
     seed : sequence of int
     """
@@ -221,19 +216,14 @@ def fit_mixture(
 
 
 def _evidence(found: _Found, points: Points, rows: int) -> float:
-    """Log of the weight of a pair, by G. Schwarz's criterion: the families' priors are not of one scale."""
+    """Log of the weight of a pair, by G. Schwarz's criterion: the families' priors have different scales."""
     likelihood = float(found.pair.log_likelihood(found.mode[None], points)[0])
     return likelihood - 0.5 * len(found.mode) * float(np.log(rows))
 
 
 def allotted(evidence: Floats, draws: int) -> Ints:
-    """How many of the draws each pair gets: in proportion to its weight, all together exactly `draws`.
-
-    Parameters
-    ----------
-    evidence : (pairs,) float64
-        Log of each weight, up to a constant.
-    draws : int
+    """The number of draws of each pair, in proportion to its weight `exp(evidence)`; their sum is exactly
+    `draws`.
     """
     weight = np.exp(evidence - evidence.max())
     reached = np.round(draws * np.cumsum(weight) / weight.sum()).astype(np.int64)
@@ -254,7 +244,7 @@ def _begin(pair: Pair, scores: Floats, guess: Floats) -> Floats:
 
 
 def _climb(pair: Pair, start: Floats, points: Points, most: int = 200) -> _Found:
-    """The maximum of the posterior by L-BFGS-B; all differences of one gradient in one vectorised call."""
+    """The maximum of the posterior by L-BFGS-B; one vectorised call computes a whole gradient."""
     steps = np.concatenate(
         [np.zeros((1, len(start))), _STEP * np.eye(len(start)), -_STEP * np.eye(len(start))]
     )
@@ -273,19 +263,11 @@ def _climb(pair: Pair, start: Floats, points: Points, most: int = 200) -> _Found
 def importance_sample(
     pair: Pair, mode: Floats, points: Points, draws: int, rng: np.random.Generator
 ) -> tuple[Floats, float]:
-    """Draws (draws, p) of the posterior by importance sampling, and how many independent ones it is worth.
+    """Draws (draws, p) of the posterior by importance sampling, and their effective number.
 
-    The proposal is Student's t around the mode with the posterior's curvature there, then once more with
-    the mean and covariance that the first round's weights give. The paper takes a Normal with a diagonal
-    covariance; locations and scales are correlated, and its effective number is smaller for it.
-
-    Parameters
-    ----------
-    pair : Pair
-    mode : (p,) float64
-    points : Points
-    draws : int
-    rng : numpy.random.Generator
+    The proposal is Student's t around the mode with the posterior's curvature; the second round uses the mean
+    and covariance of the first round's weights. The paper's Normal with a diagonal covariance has a smaller
+    effective number, as locations and scales are correlated.
     """
     centre, covariance = mode, _covariance(pair, mode, points)
     drawn, weight = _weighted(pair, centre, covariance, points, rng)
@@ -329,6 +311,6 @@ def _covariance(pair: Pair, mode: Floats, points: Points) -> Floats:
     moved = np.stack([a * step[i] + b * step[j] for i in range(size) for j in range(size) for a, b in signs])
     values = pair.log_posterior(mode + moved, points).reshape(size, size, 4)
     curve = -(values @ np.array([1.0, -1.0, -1.0, 1.0])) / (4 * _CURVE_STEP**2)
-    # At a bound the posterior may rise outwards: a floor keeps the proposal finite there.
+    # At a bound the posterior may rise outwards: a floor keeps the proposal finite.
     found, axes = np.linalg.eigh((curve + curve.T) / 2)
     return np.asarray((axes / np.clip(found, 1.0, 1e8)) @ axes.T)

@@ -1,4 +1,4 @@
-"""The fit of one model: its scores on a line, a mixture for each class, and the rows' class probabilities."""
+"""The fit of one model: transformed scores, a mixture for each class, and class probabilities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from monitor.stats.labelled.spe.mixture import MixtureFit, fit_mixture
 Scope = Literal["population", "sample"]
 
 NO_SPREAD = "scores all equal"
-"""Why a model has no fit: a density of equal scores is none."""
+"""The reason for a model without a fit: equal scores have no density."""
 
 DRAWS = 100
 _CUT = 1e-6
@@ -37,11 +37,7 @@ _LABEL_STREAM = 19
 class _Line:
     """Scores of one class into (0, 1]: the log odds, or the score itself, moved and stretched.
 
-    Parameters
-    ----------
-    low, high : float
-        The smallest and the largest on the line among the rows fitted on.
-    odds : bool
+    `low` and `high` are the smallest and the largest of the fit's rows, after the log odds.
     """
 
     low: float
@@ -50,7 +46,7 @@ class _Line:
 
     @classmethod
     def of(cls, scores: Floats, odds: bool) -> _Line | None:
-        """None where there are no two different scores."""
+        """The transformation; None without two different scores."""
         if not len(scores):
             return None
         on_line = _on_line(scores, odds)
@@ -62,7 +58,7 @@ class _Line:
         return (moved / (self.high - self.low) + _MARGIN) / (1.0 + _MARGIN)
 
     def back(self, scaled: float) -> float:
-        """The score at a place in (0, 1]."""
+        """The score of a value in (0, 1]."""
         there = (scaled * (1.0 + _MARGIN) - _MARGIN) * (self.high - self.low) + self.low
         return float(scipy.special.expit(there)) if self.odds else there
 
@@ -73,12 +69,12 @@ def _on_line(scores: Floats, odds: bool) -> Floats:
 
 
 class OneModel(PosteriorEstimator):
-    """One model's part of `SPE`, on rows that are in order already; see there.
+    """One model's part of `SPE`, on sorted rows.
 
     Attributes
     ----------
     mixtures : tuple of MixtureFit
-        Of two classes, one for the positive; else one a class against the rest.
+        For two classes, one for the positive class; else one for each class against the rest.
     """
 
     tag = "spe"
@@ -95,25 +91,22 @@ class OneModel(PosteriorEstimator):
 
     @property
     def place(self) -> int:
-        """Which of `mixtures` is the positive class's."""
+        """The index of the positive class in `mixtures`."""
         return 0 if len(self.mixtures) == 1 else self._positive()
 
     def learn(self, data: LabelledScores) -> None:
-        """Fit on rows that are checked and ordered; the one model is that of `data`."""
+        """Fit on checked and sorted rows of one model."""
         self._data = data
         self._fitted = self._fit(data)
 
     def unscaled(self, scaled: float) -> float:
-        """The model's own score of the positive class at a place in (0, 1]."""
+        """The model's own score of the positive class for a value in (0, 1]."""
         return self._lines[self.place].back(scaled)
 
     def rates(self, thresholds: int | None) -> Rates | Unknown:
-        """Rates of all draws: of the densities, or of labels drawn for the rows.
+        """Rates of all draws, of the densities or of labels drawn for the rows.
 
-        Parameters
-        ----------
-        thresholds : int or None
-            How many, at equal counts of rows, at most; all, or a fine grid, where None.
+        `thresholds` is their largest number, at equal counts of rows; None: all, or a fine grid.
         """
         data, fitted = self._done()
         if fitted.refused is not None:
@@ -182,7 +175,9 @@ class OneModel(PosteriorEstimator):
         return fit_mixture(line(raw), labels, self.families, _guesses(raw, labels), DRAWS, seed)
 
     def _chances(self, scores: Floats) -> Floats:
-        """(draws, m, K) of scores (m, K); a row without an answer has the shares of the classes."""
+        """(draws, m, K) class probabilities of scores (m, K); a row without an answer has the shares of the
+        classes.
+        """
         missing = np.isnan(scores[:, 0])
         parts = []
         classes = (self._positive(),) if len(self.mixtures) == 1 else range(len(self.mixtures))
@@ -206,7 +201,7 @@ class OneModel(PosteriorEstimator):
             yield data.clamp(chance)
 
     def _gathered(self, of: Callable[[Floats, Floats], Floats], *, resampled: bool) -> Floats:
-        """For the sample, labels are drawn where otherwise rows are resampled."""
+        """For the sample, draw labels instead of resampling rows."""
         if self.scope == "population" or not resampled:
             return super()._gathered(of, resampled=resampled)
         rng = self.rng(_LABEL_STREAM)
@@ -216,7 +211,7 @@ class OneModel(PosteriorEstimator):
 
 
 def _drawn(chance: Floats, rng: np.random.Generator) -> Floats:
-    """(d, n, K) labels, one class 1 and the others 0, with these chances."""
+    """(d, n, K) one-hot labels with these probabilities."""
     at = rng.random((*chance.shape[:2], 1)) * chance.sum(axis=2, keepdims=True)
     picked = (np.cumsum(chance, axis=2) <= at).sum(axis=2)
     labels: Floats = np.eye(chance.shape[2])[np.minimum(picked, chance.shape[2] - 1)]
@@ -224,7 +219,7 @@ def _drawn(chance: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _places(scores: Floats, most: int) -> Floats:
-    """At most so many of the scores, falling, at equal counts."""
+    """At most `most` of the scores, falling, at equal counts."""
     distinct = np.unique(scores)
     return (
         distinct[::-1]
@@ -241,7 +236,7 @@ def _picked(rates: Rates, most: int) -> Rates:
 
 
 def _guesses(scores: Floats, labels: Ints) -> Floats:
-    """(starts, n) chances of being positive: the score, and cuts at shares that labels and habit suggest."""
+    """(starts, n) probabilities of being positive: the score, and cuts at the labels' and usual shares."""
     known = labels >= 0
     share = (float(labels[known].sum()) + 1.0) / (known.sum() + 2.0)
     rank = np.argsort(np.argsort(scores, kind="stable"), kind="stable") / max(len(scores), 1)
