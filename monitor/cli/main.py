@@ -20,8 +20,7 @@ import typer
 from monitor import __version__
 from monitor.base.errors import BlindsightError, ConfigError, MissingExtraError
 from monitor.cli.process import leave_if_abandoned, one_heap, one_thread_for_matrices, postpone_collector
-from monitor.export.rules.render import Format
-from monitor.export.rules.settings import RUNBOOKS, SELECTOR
+from monitor.export.rules import RUNBOOKS, SELECTOR, Format
 
 app = typer.Typer(
     name="blindsight",
@@ -297,7 +296,7 @@ def rules(
 ) -> None:
     """Print the alert rules for a configuration's models and for the agent itself."""
     from monitor.cli.rules import paces_of, rules_text
-    from monitor.export.rules.settings import RuleSettings
+    from monitor.export.rules import RuleSettings
 
     settings = RuleSettings(selector, paces_of(config), runbooks, dashboard, time_scale)
     typer.echo(rules_text(settings, form, out))

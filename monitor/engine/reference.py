@@ -5,9 +5,9 @@ Its labelled rows also tell whether a task's two classes are written the wrong w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from monitor.stats.charts.base import Baseline
 from monitor.stats.estimate.predictive import Predictive
 from monitor.stats.estimate.predictive_fit import FEWEST_ROWS, Folded
 from monitor.stats.estimate.proportion import wilson
+
+T = TypeVar("T")
 
 FEWEST_WINDOWS = 5
 """Reference windows without which no chart is drawn: the spread of fewer says next to nothing."""
@@ -63,10 +65,7 @@ class Reference:
         """
         if method == AutoCalibrator.method:
             method = self.choice().method
-        if method not in self._fits:
-            self._fits[method] = CALIBRATORS[method]().fit(self.scores, self.predicted, self.labels)
-        calibration: Calibration = self._fits[method]
-        return calibration
+        return self._once(method, lambda: CALIBRATORS[method]().fit(*self._rows))
 
     def choice(self) -> Choice:
         """The method that `auto` takes, with the losses by which it does; worked out once.
@@ -76,10 +75,7 @@ class Reference:
         ValueError
             The rows outside some part of the reference cannot be fitted on.
         """
-        if AutoCalibrator.method not in self._fits:
-            self._fits[AutoCalibrator.method] = choose(self.scores, self.predicted, self.labels)
-        choice: Choice = self._fits[AutoCalibrator.method]
-        return choice
+        return self._once(AutoCalibrator.method, lambda: choose(*self._rows))
 
     def predictive(self, method: str, group: str = "") -> Predictive:
         """The error of later windows under this calibration, of the model or of one group of it.
@@ -95,21 +91,15 @@ class Reference:
             method = self.choice().method
         rows = self.groups.get(group)
         group = group if rows is not None and len(rows) >= FEWEST_ROWS else ""
-        key = f"{method}, predictive {group}"
-        if key not in self._fits:
-            predictive = self._folded(method).predictive(self.scores.shape[1], among=rows if group else None)
-            whole = group and predictive.components is None
-            self._fits[key] = self.predictive(method) if whole else predictive
-        answer: Predictive = self._fits[key]
-        return answer
+
+        def fit() -> Predictive:
+            own = self._folded(method).predictive(self.scores.shape[1], among=rows if group else None)
+            return self.predictive(method) if group and own.components is None else own
+
+        return self._once(f"{method}, predictive {group}", fit)
 
     def _folded(self, method: str) -> Folded:
-        key = f"{method}, folded"
-        if key not in self._fits:
-            calibrator = CALIBRATORS[method]()
-            self._fits[key] = Folded.of(calibrator, self.scores, self.predicted, self.labels)
-        folded: Folded = self._fits[key]
-        return folded
+        return self._once(f"{method}, folded", lambda: Folded.of(CALIBRATORS[method](), *self._rows))
 
     def cross_fitted(self, method: str) -> Floats | None:
         """Its own scores, calibrated by folds contiguous in time, each by a fit on the others; None for none.
@@ -119,12 +109,18 @@ class Reference:
         if method == "none":
             return None
         key = f"{method}, cross-fitted"
+        return self._once(key, lambda: cross_fit_in_time(CALIBRATORS[method](), *self._rows))
+
+    @property
+    def _rows(self) -> tuple[Floats, Ints, Ints]:
+        return self.scores, self.predicted, self.labels
+
+    def _once(self, key: str, fit: Callable[[], T]) -> T:
+        """What the first call with this key made."""
         if key not in self._fits:
-            self._fits[key] = cross_fit_in_time(
-                CALIBRATORS[method](), self.scores, self.predicted, self.labels
-            )
-        scores: Floats = self._fits[key]
-        return scores
+            self._fits[key] = fit()
+        made: T = self._fits[key]
+        return made
 
 
 def split_by_model(batch: Batch) -> dict[str, Reference]:

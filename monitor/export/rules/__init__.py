@@ -1,19 +1,431 @@
-"""Alert rules for Prometheus, from one source: `blindsight rules` prints what `deploy/prometheus` holds."""
+"""Alert rules for Prometheus, from one source: `blindsight rules` prints what `deploy/prometheus` holds.
 
-from monitor.export.rules.alerts import Alert, Group, rule_groups
-from monitor.export.rules.pace import Pace, paces
-from monitor.export.rules.promql import checked_selector
-from monitor.export.rules.render import Format, rendered
-from monitor.export.rules.settings import RuleSettings
+`alerts.yaml` holds the alerts as PromQL and templates; here they are made for a user's agents, and written as
+Prometheus' own files and as the PrometheusRule resource of its operator.
+"""
 
-__all__ = [
-    "Alert",
-    "Format",
-    "Group",
-    "Pace",
-    "RuleSettings",
-    "checked_selector",
-    "paces",
-    "rendered",
-    "rule_groups",
-]
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal
+
+from monitor.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from monitor.config.root import Config, Task
+
+_DAY = 86_400.0
+_LEAST_SECONDS = 60.0  # Prometheus' own evaluation interval: nothing shorter is ever seen
+_REFIT_SECONDS = 6 * 3600.0  # no refit is due more often than a few times a day, however fast windows close
+
+REPLICA = "instance, pod, container, endpoint"
+"""Labels of whoever was scraped. A model's alerts leave them out: a rolled-over pod is no new incident."""
+
+_SHORTEST_SECONDS = 3.0  # of a scaled duration: a range must hold a few scrapes, one a second at most
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
+_MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n`]|\\[^\n`])*"'
+
+SELECTOR = 'job="blindsight"'
+RUNBOOKS = "deploy/runbooks"
+
+_FILLED_IN = re.compile(r"<(\w+)>")
+_HEADER = "# Printed by `blindsight rules`: change its options, not this file.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of a task.
+
+    Parameters
+    ----------
+    task : str
+        Its name; empty where it holds of any.
+    window_seconds : float
+        How long a window of the slowest model takes at its expected traffic.
+    slowest_seconds : float
+        How long one takes at most while there is traffic: in a quiet hour windows close by their age.
+    refit_seconds : float
+        Within which several refits were due.
+
+    Examples
+    --------
+    >>> Pace()
+    Pace(task='', window_seconds=900.0, slowest_seconds=900.0, refit_seconds=54000.0)
+    """
+
+    task: str = ""
+    window_seconds: float = 900.0
+    slowest_seconds: float = 900.0
+    refit_seconds: float = 54_000.0
+
+
+def paces(config: Config) -> tuple[Pace, ...]:
+    """The paces of a configuration's tasks; one for any task where all are alike.
+
+    A window is expected to take what its rows take at the model's `answers_per_day`, and `max_age_seconds`
+    where that is less or not known. Where a day's traffic comes within a few hours, the rest of the day is
+    slower: `slowest_seconds` allows for that.
+
+    Examples
+    --------
+    >>> from monitor.config.root import Config
+    >>> busy = {"window": {"size": 500}, "models": {"erm": {"answers_per_day": 144_000}}}
+    >>> paces(Config(tasks={"spam": busy, "ham": {}}))[0]
+    Pace(task='spam', window_seconds=300.0, slowest_seconds=900.0, refit_seconds=21600.0)
+    """
+    found = {name: _pace(task) for name, task in config.scored_tasks.items()}
+    refits = {times[:2]: times[2] for times in found.values()}
+    for name, arena in config.arenas.items():
+        age = float(max(_LEAST_SECONDS, arena.window.max_age_seconds))
+        # An arena has no refits: it is like any task with windows like its own.
+        found[name] = (age, age, refits.get((age, age), _REFIT_SECONDS))
+    if len(set(found.values())) == 1:
+        return (Pace("", *next(iter(found.values()))),)
+    return tuple(Pace(name, *times) for name, times in found.items())
+
+
+def _pace(task: Task) -> tuple[float, float, float]:
+    known = [each.answers_per_day for each in task.models.values() if each.answers_per_day]
+    window, age = task.window, task.window.max_age_seconds
+    expected, slowest = age, age
+    if known and len(known) == len(task.models):
+        second = min(known) / _DAY
+        slowest = max(age, window.min_size / second)
+        expected = min(window.size / second, slowest)
+    expected, slowest = (float(max(_LEAST_SECONDS, each)) for each in (expected, slowest))
+    # Windows of all models together make a refit due; three that brought nothing are no accident.
+    refit = 3 * (task.ssme.every_seconds or task.ssme.every_windows * expected)
+    return expected, slowest, max(_REFIT_SECONDS, refit)
+
+
+def duration(seconds: float) -> str:
+    """A duration as Prometheus writes it.
+
+    Examples
+    --------
+    >>> duration(1800), duration(5400), duration(4.5), duration(86400)
+    ('30m', '1h30m', '4s500ms', '1d')
+    """
+    left, text = round(seconds * 1000), ""
+    for unit, size in _UNITS:
+        count, left = divmod(left, size)
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def seconds_of(text: str) -> float:
+    """The seconds of a duration of one unit.
+
+    Examples
+    --------
+    >>> seconds_of("15m"), seconds_of("1d")
+    (900.0, 86400.0)
+    """
+    return int(text[:-1]) * dict(_UNITS)[text[-1]] / 1000
+
+
+def checked_selector(text: str) -> str:
+    """The label matchers that pick the agents, as they were given.
+
+    Raises
+    ------
+    ConfigError
+        They are none.
+
+    Examples
+    --------
+    >>> checked_selector('job="blindsight",cluster=~"eu-.*"')
+    'job="blindsight",cluster=~"eu-.*"'
+    """
+    if re.fullmatch(rf"\s*{_MATCHER}(?:\s*,\s*{_MATCHER})*\s*", text) is None:
+        raise ConfigError(
+            "--selector: expected label matchers with values in double quotes, such as "
+            f'job="blindsight",cluster="eu", got {text!r}; they pick the agents\' series'
+        )
+    return text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which series rules are about, and in what time.
+
+    Parameters
+    ----------
+    selector : str
+        Label matchers without braces.
+    task : str
+        All of them if empty.
+    scale : float
+        Factor of every duration, above 0. Below 1 no duration is less than 3 s.
+    """
+
+    selector: str
+    task: str = ""
+    scale: float = 1.0
+
+    def seconds(self, real: float) -> float:
+        """A duration, scaled."""
+        return real if self.scale == 1 else max(_SHORTEST_SECONDS, real * self.scale)
+
+    @property
+    def agents(self) -> str:
+        """Matchers of the agents' series, and of the task's.
+
+        Examples
+        --------
+        >>> Scope('job="b"', "spam").agents
+        'job="b",task="spam"'
+        """
+        # JSON's way to quote is Go's and PromQL's, too.
+        return (
+            f"{self.selector},task={json.dumps(self.task, ensure_ascii=False)}"
+            if self.task
+            else self.selector
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """Which agents, in what time, and where their runbooks are.
+
+    Parameters
+    ----------
+    selector : str
+        Label matchers that pick the agents' series.
+    paces : tuple of Pace
+        Of the tasks, at least one: that of any task, or one a task.
+    runbooks : str
+        What stands before ``/NAME.md`` in `runbook_url`: an address, or a folder of this repository.
+    dashboard : str
+        Address of a dashboard with the variables `task` and `model`; no `dashboard_url` if empty.
+    scale : float
+        Factor of every duration, above 0 and at most 100: to try the rules out in seconds.
+
+    Raises
+    ------
+    ConfigError
+        One of them cannot be used.
+    """
+
+    selector: str = SELECTOR
+    paces: tuple[Pace, ...] = (Pace(),)
+    runbooks: str = RUNBOOKS
+    dashboard: str = ""
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        checked_selector(self.selector)
+        if not 0 < self.scale <= 100:
+            raise ConfigError(
+                f"--time-scale: expected a factor above 0 and at most 100, got {self.scale:g}; "
+                "1 leaves the durations as they are"
+            )
+        for option, text in (("--runbooks", self.runbooks), ("--dashboard", self.dashboard)):
+            if any(part in text for part in ("{{", "}}", "\n")):
+                raise ConfigError(
+                    f"{option}: expected an address without templates and line breaks, got {text!r}"
+                )
+
+    def scope(self, pace: Pace | None = None) -> Scope:
+        """The series of a pace's task; of all of them without one."""
+        return Scope(self.selector, pace.task if pace else "", self.scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alerting rule.
+
+    Parameters
+    ----------
+    name : str
+        ``Blindsight…``; the page of `deploy/runbooks` that explains it has the same name.
+    severity : {"critical", "warning"}
+        Critical wakes somebody; a warning waits until the morning.
+    expr : str
+        PromQL. What it leaves of the labels is the alert's identity: no pod, no window, no value.
+    for_seconds : float
+        How long it must hold before the alert fires.
+    keep_seconds : float
+        How long the alert fires on once it no longer holds, or nobody can tell.
+    summary : str
+        A sentence without templates.
+    description : str
+        A template of Prometheus: who, how much.
+    task : str
+        The only task that it is about, where tasks differ in their pace. As a label it changes no alert, but
+        keeps two rules of one name apart.
+    """
+
+    name: str
+    severity: Literal["critical", "warning"]
+    expr: str
+    for_seconds: float
+    keep_seconds: float
+    summary: str
+    description: str
+    task: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Alerts that are evaluated together."""
+
+    name: str
+    alerts: tuple[Alert, ...]
+
+
+def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
+    """The alerts on models and on the agent; those that wait for windows once for each pace of the tasks.
+
+    Examples
+    --------
+    >>> for group in rule_groups(RuleSettings()):
+    ...     print(group.name, len({alert.name for alert in group.alerts}))
+    blindsight-models 5
+    blindsight-agent 9
+    """
+    groups: dict[str, list[Alert]] = {}
+    for entry in _written()["alerts"]:
+        for pace in settings.paces if entry.get("each_pace") else (Pace(),):
+            groups.setdefault(entry["group"], []).append(_alert(entry, settings.scope(pace), pace))
+    return tuple(Group(name, tuple(alerts)) for name, alerts in groups.items())
+
+
+@cache
+def _written() -> dict[str, Any]:
+    # Not at the top: who only reads the rules needs no YAML.
+    import yaml
+
+    text = files(__name__).joinpath("alerts.yaml").read_text(encoding="utf-8")
+    written: dict[str, Any] = yaml.safe_load(text)
+    return written
+
+
+def _alert(entry: dict[str, Any], scope: Scope, pace: Pace) -> Alert:
+    times = {
+        "two_windows": 2 * pace.window_seconds,
+        "two_periods": 2 * pace.slowest_seconds,
+        "refits": pace.refit_seconds,
+    }
+    values = {name: duration(scope.seconds(seconds)) for name, seconds in times.items()}
+    values["refit_seconds"] = f"{scope.seconds(pace.refit_seconds):g}"
+    values |= {"replica": REPLICA, "selector": scope.selector, "agents": scope.agents}
+
+    def real_seconds(name: str) -> float:
+        return times[name] if name in times else seconds_of(name)
+
+    return Alert(
+        name=entry["name"],
+        severity=entry["severity"],
+        expr=_filled(entry["expr"], values, scope),
+        for_seconds=real_seconds(entry["for"]),
+        keep_seconds=real_seconds(entry["keep"]),
+        summary=entry["summary"],
+        description=_filled(entry["description"], values, scope),
+        task=pace.task,
+    )
+
+
+def _filled(text: str, values: dict[str, str], scope: Scope) -> str:
+    """With everything in angle brackets filled in; the lines of a piece stand as far in as its first."""
+    pieces = _written()["pieces"]
+    lines = []
+    for line in text.split("\n"):
+        margin = line[: len(line) - len(line.lstrip())]
+
+        def value(match: re.Match[str], margin: str = margin) -> str:
+            name = match[1]
+            if name in pieces:
+                return _filled(pieces[name], values, scope).replace("\n", f"\n{margin}")
+            return values[name] if name in values else duration(scope.seconds(seconds_of(name)))
+
+        lines.append(_FILLED_IN.sub(value, line))
+    return "\n".join(lines)
+
+
+class Format(StrEnum):
+    """For whom the rules are."""
+
+    PROMETHEUS = "prometheus"
+    OPERATOR = "operator"
+
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        kind = "rules" if self is Format.PROMETHEUS else "prometheusrule"
+        return f"blindsight.{kind}.yaml"
+
+
+def rendered(groups: Iterable[Group], settings: RuleSettings, form: Format) -> str:
+    """The text of a rule file.
+
+    Examples
+    --------
+    >>> settings = RuleSettings()
+    >>> print(rendered(rule_groups(settings), settings, Format.OPERATOR)[:126])
+    # Printed by `blindsight rules`: change its options, not this file.
+    apiVersion: monitoring.coreos.com/v1
+    kind: PrometheusRule
+    """
+    spec = {"groups": [_group(group, settings) for group in groups]}
+    if form is Format.PROMETHEUS:
+        return _HEADER + _yaml(spec)
+    labels = {"app.kubernetes.io/name": "blindsight"}
+    resource = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "blindsight", "labels": labels},
+        "spec": spec,
+    }
+    return _HEADER + _yaml(resource)
+
+
+def _group(group: Group, settings: RuleSettings) -> dict[str, Any]:
+    return {"name": group.name, "rules": [_rule(alert, settings) for alert in group.alerts]}
+
+
+def _rule(alert: Alert, settings: RuleSettings) -> dict[str, Any]:
+    scope = settings.scope()
+    annotations = {
+        "summary": alert.summary,
+        "description": alert.description,
+        "runbook_url": f"{settings.runbooks.rstrip('/')}/{alert.name}.md",
+    }
+    if settings.dashboard:
+        annotations["dashboard_url"] = _dashboard(settings.dashboard)
+    return {
+        "alert": alert.name,
+        "expr": alert.expr + "\n" if "\n" in alert.expr else alert.expr,
+        "for": duration(scope.seconds(alert.for_seconds)),
+        "keep_firing_for": duration(scope.seconds(alert.keep_seconds)),
+        "labels": {"severity": alert.severity} | ({"task": alert.task} if alert.task else {}),
+        "annotations": annotations,
+    }
+
+
+def _dashboard(address: str) -> str:
+    """With the model in its address where the alert has one."""
+    joint = "&" if "?" in address else "?"
+    chosen = "var-task={{ $labels.task | urlquery }}&var-model={{ $labels.model | urlquery }}"
+    return f"{address}{{{{ if $labels.model }}}}{joint}{chosen}{{{{ end }}}}"
+
+
+def _yaml(value: dict[str, Any]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+            super().increase_indent(flow, False)
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000)

@@ -30,18 +30,8 @@ class ShewhartP(LimitsAndRules):
 
     Parameters
     ----------
-    arl0 : float, optional
-        One false alarm in so many windows, all rules together: 10 to 1,000,000. 370 if neither this nor
-        `sigmas` is given.
-    sigmas : float, optional
-        Half width of the limits in sigmas instead, above 0 and up to 10.
-    rules : tuple of str
-        `we1` to `we4`, `nelson1` to `nelson8`: see `monitor.stats.charts.rules`.
-
-    Raises
-    ------
-    ConfigError
-        Impossible settings, from the constructor; too few reference windows, from `build`.
+    arl0, sigmas, rules
+        As in `Shewhart`, with the same errors.
 
     References
     ----------
