@@ -93,12 +93,6 @@ class PositionLedger:
                 return None
             return place.read if place.read is not None else place.resume
 
-    def is_told(self, name: str) -> bool:
-        """Whether the group's brokers took all that was read of a partition, as far as this process knows."""
-        with self._lock:
-            place = self._places.get(name)
-            return place is not None and place.read is not None and place.read == place.committed
-
     def known(self, name: str) -> LogPosition:
         """As `resume`, with what is known of the log; position 0 where none is."""
         with self._lock:

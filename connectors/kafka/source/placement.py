@@ -27,7 +27,7 @@ Start = Literal["earliest", "latest", "none"]
 ASK_SECONDS = 2.0
 """How long the brokers may take to name a position, or to take a last commit."""
 
-MAX_OWNERS = 100
+MAX_OWNERS = 50
 """How many owners of a partition, one after another, a commit names; Kafka takes notes of 4,096 bytes."""
 
 CHECK_SECONDS = 1.0
@@ -177,11 +177,12 @@ class Placement:
             self._ledger.begun(name, position)
         self._ledger.told(name, current)
         self._go(driver, name, position)
-        if told is not None and (own is None or own < told.position):
-            self._began[name] = (*_began(told), position)[-MAX_OWNERS:]
-        elif told is not None:
-            # Nobody has taken it further than we have: the stretch goes on that the last commit began.
-            self._began[name] = _began(told) or self._began[name]
+        if told is not None:
+            began = _began(told)
+            # Where we have used more than the group was told, the stretch goes on that the last commit began.
+            if position == told.position and began[-1:] != (position,):
+                began = (*began, position)[-MAX_OWNERS:]
+            self._began[name] = began or (position,)
         return True
 
     def mend(self, driver: Driver, error: PositionGoneError) -> None:
@@ -232,7 +233,7 @@ class Placement:
         if own is None or group is None:
             return own if group is None else group
         if group > own:
-            twice = 0 if self._ledger.is_told(name) else _used_twice(own, _began(told))
+            twice = _used_twice(own, _began(told))
             self._taken_over += group - own
             self._overlap += twice
             log.info(
