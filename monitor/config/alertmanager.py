@@ -27,7 +27,7 @@ class BasicAuth(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> BasicAuth:
-        told = f"expected a name without a colon, which ends it in the header, got {self.username!r}"
+        told = f"expected a name without a colon (the header's separator), got {self.username!r}"
         demand([("username", told) if ":" in self.username else None])
         return self
 

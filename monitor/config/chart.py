@@ -116,11 +116,14 @@ class ChartConfig(Section):
         """Keys that this kind of chart does not have, which would change nothing."""
         own = registry.CHARTS[self.kind].keys
         if self.rules != ("we1",) and "rules" not in own:
-            yield "rules", f"expected none with kind {self.kind}, got {', '.join(self.rules)}: leave it out"
+            yield (
+                "rules",
+                f"expected no rules with kind {self.kind}, got {', '.join(self.rules)}: leave it out",
+            )
         for key in ("shift", "weight"):
             if getattr(self, key) is not None and key not in own:
                 kinds = " or ".join(kind for kind, entry in registry.CHARTS.items() if key in entry.keys)
-                yield key, f"expected only with kind {kinds}, got it with {self.kind}: leave it out"
+                yield key, f"expected kind {kinds} for this key, got {self.kind}: leave it out"
 
     @property
     def windows(self) -> float | None:
@@ -150,7 +153,7 @@ def budget_problems(
         name = unknown[0] if unknown else "NAME"
         yield (
             key,
-            f"expected answers_per_day of every model beside it, to share it out by, got {got}: "
+            f"expected answers_per_day of every model, which divide the budget, got {got}: "
             f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, "
             "or give arl0 in windows",
         )
@@ -159,7 +162,7 @@ def budget_problems(
     if arl0 and not 10 <= arl0 <= 1_000_000:
         yield (
             key,
-            f"expected what leaves each chart an ARL0 of 10 to 1000000 windows, got {budget:g} "
+            f"expected a budget with an ARL0 of 10 to 1000000 windows for each chart, got {budget:g} "
             f"for {windows_per_week:,.4g} windows a week, an ARL0 of {arl0:,.4g}: "
             f"give {windows_per_week / 1e6:.3g} to {windows_per_week / 10:.3g}",
         )

@@ -222,7 +222,7 @@ def _refuse_duplicates(root: yaml.Node) -> None:
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if key.value in lines:
-                raise _refusal(f"the key {key.value!r} stands twice, first in line {lines[key.value]}", key)
+                raise _refusal(f"the key {key.value!r} occurs twice, first in line {lines[key.value]}", key)
             lines[key.value] = key.start_mark.line + 1
 
 

@@ -106,6 +106,6 @@ def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Probl
     listed = ", ".join(BY_LABELS)
     return (
         "labels.weights",
-        f"expected given where estimators lists none of those that weigh labels ({listed}), got "
+        f"expected given if estimators has none that uses weights ({listed}), got "
         f"{labels.weights!r}: list one of them, or leave labels.weights out",
     )

@@ -184,12 +184,12 @@ class FieldMapping(Section):
                 yield name, f"expected a path or constants.{name}, got both: leave one out"
         if self.format is not None and not FORMATS[self.format].paths:
             for name in self.paths:
-                told = f"expected no path beside format: {self.format}, which knows where each field stands"
+                told = f"expected no path with format: {self.format}, which defines all fields"
                 yield _key(name), f"{told}: leave one out"
         elif not self.paths:
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
         if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):
-            yield "time", "missing; time_unit and time_zone say how it is read: give its path, or leave them"
+            yield "time", "missing; time_unit and time_zone need it: give its path, or leave them out"
         if self.time_zone is not None and not _is_zone(self.time_zone):
             yield (
                 "time_zone",

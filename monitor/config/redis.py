@@ -104,9 +104,9 @@ class RedisSourceConfig(SourceSection):
             yield (
                 "url",
                 "expected an address such as 'redis://127.0.0.1:6379/0', 'rediss://…' or 'unix:///path', got "
-                "another; a login is given as username and password_file",
+                "another; give a login as username and password_file",
             )
         if self.username is not None and self.password_file is None:
-            yield "password_file", "missing: a username is given together with the file of its password"
+            yield "password_file", "missing: a username needs the file of its password"
         if self.tls is not None and not self.url.startswith("rediss:"):
-            yield "tls", "expected it with a rediss:// address only: write rediss://, or leave tls out"
+            yield "tls", "expected a rediss:// address with tls: write rediss://, or leave tls out"

@@ -201,11 +201,14 @@ class Config(Section):
             if first != i:
                 yield (
                     f"sources[{i}].name",
-                    f"expected a name of its own, got {source.label!r} like sources[{first}]: give it a name",
+                    f"expected another name than sources[{first}], got {source.label!r} for both: set name",
                 )
         stdins = [i for i, source in enumerate(self.sources) if isinstance(source, StdinSourceConfig)]
         if len(stdins) > 1:
-            yield f"sources[{stdins[1]}].kind", "expected one stdin source, got two: it can be read only once"
+            yield (
+                f"sources[{stdins[1]}].kind",
+                "expected one stdin source, got two: only one source can read it",
+            )
 
     def _http_problems(self) -> Iterable[Problem | None]:
         """Two that share an address or a spool, a token for a task that is not there."""
@@ -217,13 +220,13 @@ class Config(Section):
             if first != f"sources[{i}].spool.path":
                 yield (
                     f"sources[{i}].spool.path",
-                    f"expected a folder of its own, got {source.spool.path!r}, which {first} names too",
+                    f"expected another folder than {first}, got {source.spool.path!r} for both",
                 )
             other = listening.setdefault(source.listen, f"sources[{i}].listen")
             if other != f"sources[{i}].listen" and listen_address(source.listen)[1]:
                 yield (
                     f"sources[{i}].listen",
-                    f"expected an address of its own, got {source.listen!r}, which {other} has: "
+                    f"expected another address than {other}, got {source.listen!r} for both: "
                     "take another port",
                 )
             for j, token in enumerate(source.tokens):
@@ -249,5 +252,5 @@ class Config(Section):
                 continue
             other = next((user for user, path in users if path == section.path), None)
             if other:
-                yield key, f"expected a file of its own, got {section.path!r}, which {other} names too"
+                yield key, f"expected another file than {other}, got {section.path!r} for both"
             users.append((key, section.path))

@@ -380,12 +380,12 @@ class Task(Section):
                 yield "chart.estimator", f"expected one of estimators ({listed}), got {tag!r}: add it there"
                 continue
             why = f"as charts and objectives judge {metric} by it"
-            yield "estimators", f"expected {tag} among them, {why}, got {listed}: add it"
+            yield "estimators", f"expected a list with {tag}, {why}, got {listed}: add it"
         if chosen != "average_confidence" and self.reference.path is None:
             yield (
                 "chart.estimator",
-                f"expected average_confidence without a labelled reference, got {chosen!r}, which is fitted "
-                "on one: give reference.path",
+                f"expected average_confidence without a labelled reference, got {chosen!r}, which needs one: "
+                "give reference.path",
             )
 
     def _refit_problems(self) -> Iterable[Problem | None]:
@@ -415,7 +415,7 @@ class Task(Section):
         yield unique("classes", self.classes)
         yield sane("classes", self.classes)
         if self.positive is not None and len(self.classes) != 2:
-            yield "positive", f"expected only with two classes, got it with {len(self.classes)}: leave it out"
+            yield "positive", f"expected two classes for this key, got {len(self.classes)}: leave it out"
         elif self.positive is not None and self.positive not in self.classes:
             yield "positive", f"expected one of the classes ({classes}), got {self.positive!r}"
 
@@ -435,8 +435,7 @@ class Task(Section):
         if self.average != "macro" and len(self.classes) < 3:
             yield (
                 "average",
-                f"expected {self.average} only with three classes or more, got it with {len(self.classes)}: "
-                "leave it out",
+                f"expected three classes or more for {self.average}, got {len(self.classes)}: leave it out",
             )
         yield from self._judged_problems()
         for metric in self.objective.bounds():

@@ -111,7 +111,7 @@ def test_two_sources_of_one_name(run: Run, folder: Path) -> None:
     code, text = run(sources=[*SOURCES, {"kind": "file", "path": "other/in.ndjson"}])
     assert code == 2
     assert (
-        "sources[1].name: expected a name of its own, got 'in.ndjson' like sources[0]: give it a name" in text
+        "sources[1].name: expected another name than sources[0], got 'in.ndjson' for both: set name" in text
     )
 
 

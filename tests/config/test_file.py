@@ -65,9 +65,9 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path):
             "a: [1\nb: 2",
             ": line 2, column 2: while parsing a flow sequence, expected ',' or ']', but got ':'",
         ),
-        ("a:\n  b: 1\n  b: 2\n", ": line 3, column 3: the key 'b' stands twice, first in line 2"),
-        ("a: {b: 1, b: 2}", ": line 1, column 11: the key 'b' stands twice, first in line 1"),
-        ("a: [{b: 1, b: 2}]", ": line 1, column 12: the key 'b' stands twice, first in line 1"),
+        ("a:\n  b: 1\n  b: 2\n", ": line 3, column 3: the key 'b' occurs twice, first in line 2"),
+        ("a: {b: 1, b: 2}", ": line 1, column 11: the key 'b' occurs twice, first in line 1"),
+        ("a: [{b: 1, b: 2}]", ": line 1, column 12: the key 'b' occurs twice, first in line 1"),
         (
             "a: 0500",
             ": line 1, column 4: 0500 starts with 0, which YAML reads as octal: write 500, or put it",

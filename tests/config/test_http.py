@@ -109,15 +109,15 @@ def test_on_this_machine_everyone_may(listen: str) -> None:
 def test_addresses_and_folders_are_not_shared() -> None:
     second = {"name": "second", "spool": {"path": "other"}}
     assert (
-        "sources[1].listen: expected an address of its own, got '127.0.0.1:9108', which "
-        "sources[0].listen has: take another port" in refusal({}, second)
+        "sources[1].listen: expected another address than sources[0].listen, "
+        "got '127.0.0.1:9108' for both: take another port" in refusal({}, second)
     )
-    assert "which export.listen has" in refusal({}, export={"listen": "127.0.0.1:9108"})
+    assert "another address than export.listen" in refusal({}, export={"listen": "127.0.0.1:9108"})
     free = {"listen": "127.0.0.1:0"}
     assert len(config_from(data(free, free | second)).sources) == 2
     third = {"name": "second", "listen": "127.0.0.1:9110"}
     assert (
-        "sources[1].spool.path: expected a folder of its own, got 'spool', which sources[0].spool.path"
+        "sources[1].spool.path: expected another folder than sources[0].spool.path, got 'spool' for both"
         in (refusal({}, third))
     )
 

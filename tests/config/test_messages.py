@@ -290,10 +290,10 @@ def test_a_required_key_that_is_missing_is_named(path, key):
         (
             "chart",
             {"kind": "ewma", "rules": ["we2"]},
-            "chart.rules: expected none with kind ewma, got we2: leave it out",
+            "chart.rules: expected no rules with kind ewma, got we2: leave it out",
         ),
-        ("chart.shift", 2, "chart.shift: expected only with kind ewma or cusum, got it with shewhart: leave"),
-        ("chart", {"kind": "cusum", "weight": 0.2}, "expected only with kind ewma, got it with cusum: leave"),
+        ("chart.shift", 2, "chart.shift: expected kind ewma or cusum for this key, got shewhart: leave"),
+        ("chart", {"kind": "cusum", "weight": 0.2}, "expected kind ewma for this key, got cusum: leave"),
         ("arl0", 100, "unknown key here; it belongs under 'chart'."),
         ("classes", [False, True], "classes[0]: expected text, got false: YAML reads yes, no, on, off"),
         ("classes", [0, 1], "classes[1]: expected text, got 1: put it in quotes"),
@@ -314,7 +314,7 @@ def test_a_budget_without_known_traffic_says_what_to_add(models, got, name):
     chart = {"arl0": {"false_alarms_per_week": 20}}
     data = changed(("tasks", "t"), {**BASE["tasks"]["t"], "models": models, "chart": chart})
     assert lines_of(refusal(data)) == [
-        f"{BUDGET}: expected answers_per_day of every model beside it, to share it out by, got {got}: "
+        f"{BUDGET}: expected answers_per_day of every model, which divide the budget, got {got}: "
         f"add models: {{{name}: {{answers_per_day: 40000}}}} with the right number, or give arl0 in windows"
     ]
 
@@ -325,7 +325,7 @@ def test_a_budget_that_is_too_large_or_too_small_says_what_would_do():
     for budget, arl0 in ((50, 8.4), (1e-4, "4.2e+06")):
         task["chart"] = {"arl0": {"false_alarms_per_week": budget}}
         assert lines_of(refusal(changed(("tasks", "t"), task))) == [
-            f"{BUDGET}: expected what leaves each chart an ARL0 of 10 to 1000000 windows, "
+            f"{BUDGET}: expected a budget with an ARL0 of 10 to 1000000 windows for each chart, "
             f"got {budget:g} for 420 windows a week, an ARL0 of {arl0}: give 0.00042 to 42"
         ]
     task["chart"] = {"arl0": {"false_alarms_per_week": 20}}

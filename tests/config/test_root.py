@@ -112,8 +112,8 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"classes": ["a", "b", ""]}, "classes: expected names of 1 to 200 characters"),
         ({"classes": ["a", "b\n"]}, "without double quotes or control characters, got 'b\\\\n'"),
         ({"classes": ["a", "\ud800"]}, "without double quotes or control characters"),
-        ({"positive": "a"}, "positive: expected only with two classes, got it with 0: leave it out"),
-        ({"classes": ["a", "b", "c"], "positive": "a"}, "positive: expected only with two classes"),
+        ({"positive": "a"}, "positive: expected two classes for this key, got 0: leave it out"),
+        ({"classes": ["a", "b", "c"], "positive": "a"}, "positive: expected two classes for this key, got 3"),
         (
             {"classes": ["a", "b"], "positive": "c"},
             "positive: expected one of the classes (a, b), got 'c'",
@@ -126,7 +126,7 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"metrics": ["f1"]}, "with f1, got none: list classes, or use accuracy"),
         (
             {"classes": ["a", "b"], "average": "micro"},
-            "average: expected micro only with three classes or more, got it with 2: leave it out",
+            "average: expected three classes or more for micro, got 2: leave it out",
         ),
         ({"estimators": ["realised", "realised"]}, "estimators: expected each name once"),
         (
@@ -148,7 +148,7 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ({"ssme": {"models": ["erm", "erm"]}}, "ssme.models: expected each name once, got 'erm' 2 times"),
         (
             {"estimators": ["realised"]},
-            "estimators: expected average_confidence among them, as charts and objectives judge accuracy by "
+            "estimators: expected a list with average_confidence, as charts and objectives judge accuracy by "
             "it, got realised: add it",
         ),
         (
@@ -161,12 +161,12 @@ def test_bounds_of_an_objective_are_those_that_are_set():
         ),
         (
             {"estimators": ["doc"], "chart": {"estimator": "doc"}, "reference": {"path": "r"}},
-            "estimators: expected average_confidence among them, as charts and objectives judge ece by it",
+            "estimators: expected a list with average_confidence, as charts and objectives judge ece by it",
         ),
         (
             {"estimators": ["average_confidence", "atc"], "chart": {"estimator": "atc"}},
-            "chart.estimator: expected average_confidence without a labelled reference, got 'atc', which is "
-            "fitted on one: give reference.path",
+            "chart.estimator: expected average_confidence without a labelled reference, got 'atc', which "
+            "needs one: give reference.path",
         ),
         ({"chart": {"rules": [1, "we1"]}}, "rules: expected each name once, got 'we1' 2 times"),
         (
@@ -208,11 +208,11 @@ def test_sources_have_names_given_or_derived():
     [
         (
             {"sources": [FILE, KAFKA, {**FILE, "path": "old/predictions.ndjson"}]},
-            "sources[2].name: expected a name of its own, got 'predictions.ndjson' like sources[0]",
+            "sources[2].name: expected another name than sources[0], got 'predictions.ndjson' for both",
         ),
         (
             {"sources": [{"kind": "stdin"}, {"kind": "stdin", "name": "x"}]},
-            "sources[1].kind: expected one stdin source, got two: it can be read only once",
+            "sources[1].kind: expected one stdin source, got two: only one source can read it",
         ),
         ({"sources": [{"kind": "stdin", "name": "\t"}]}, "sources[0].name: expected names of 1 to 200"),
         ({"sources": [{**KAFKA, "topics": ["a", "a"]}]}, "topics: expected each name once"),
@@ -221,16 +221,16 @@ def test_sources_have_names_given_or_derived():
         ({"tasks": {" ": {}}}, "tasks: expected names of 1 to 200 characters"),
         (
             {"sources": [FILE], "reports": {"path": FILE["path"]}},
-            "reports.path: expected a file of its own, got 'data/predictions.ndjson', "
-            "which sources[0].path names too",
+            "reports.path: expected another file than sources[0].path, "
+            "got 'data/predictions.ndjson' for both",
         ),
         (
             {"reports": {"path": "x"}, "rejects": {"path": "x"}},
-            "rejects.path: expected a file of its own, got 'x', which reports.path names too",
+            "rejects.path: expected another file than reports.path, got 'x' for both",
         ),
         (
             {"tasks": {"t": {"reference": {"path": "x"}}}, "rejects": {"path": "x"}},
-            "got 'x', which tasks.t.reference.path names too",
+            "expected another file than tasks.t.reference.path, got 'x' for both",
         ),
     ],
 )

@@ -133,5 +133,7 @@ def test_a_reference_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_two_sources_of_one_derived_name_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"expected a name of its own, got 'a\.ndjson' like sources"):
+    with pytest.raises(
+        ValueError, match=r"expected another name than sources\[0\], got 'a\.ndjson' for both"
+    ):
         config({"kind": "file", "path": "x/a.ndjson"}, {"kind": "file", "path": "y/a.ndjson"})

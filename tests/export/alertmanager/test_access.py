@@ -249,7 +249,7 @@ def test_a_missing_file_refuses_the_start(tmp_path: Path) -> None:
         ),
         (
             {"basic_auth": {"username": "u:v", "password_file": "p"}},
-            "alertmanager.basic_auth.username: expected a name without a colon, which ends it in the header, "
+            "alertmanager.basic_auth.username: expected a name without a colon (the header's separator), "
             "got 'u:v'",
         ),
         ({"basic_auth": {"username": "u"}}, "alertmanager.basic_auth.password_file: missing"),

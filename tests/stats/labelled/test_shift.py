@@ -257,7 +257,7 @@ def test_estimated_weights_that_nobody_reads_are_refused() -> None:
     with pytest.raises(ValueError) as error:
         Config(tasks={"t": base | {"estimators": ["average_confidence", "dawid_skene"]}})
     assert (
-        "labels.weights: expected given where estimators lists none of those that weigh labels (labelled, "
+        "labels.weights: expected given if estimators has none that uses weights (labelled, "
         "rectified, autoeval), got 'estimated': list one of them, or leave labels.weights out"
     ) in str(error.value)
     for tag in ("labelled", "ssme"):  # which brings labelled along
