@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -84,6 +86,13 @@ sys.addaudithook(_keep_unit_tests_alone)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What jax has compiled for one fit serves the next, here and in the programs that tests start. A folder
+    # for each worker: jax writes into it without a lock.
+    compiled = tempfile.mkdtemp(prefix="blindsight-jax-")
+    config.add_cleanup(lambda: shutil.rmtree(compiled, ignore_errors=True))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
     for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")

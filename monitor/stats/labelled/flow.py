@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -119,13 +120,15 @@ def trained(
     parameters, static = eqx.partition(
         flow.bijection, eqx.is_inexact_array, is_leaf=lambda leaf: isinstance(leaf, paramax.NonTrainable)
     )
-    means, roots, shares = (jnp.asarray(x) for x in (mixture.means, mixture.roots, mixture.shares))
+    # Arguments, not constants: one compiled program serves every mixture of this shape.
+    classes = tuple(jnp.asarray(x) for x in (mixture.means, mixture.roots, mixture.shares))
 
     def latent(at: Any, rows: Any) -> tuple[Any, Any]:
         bijection = paramax.unwrap(eqx.combine(at, static))
         return jax.vmap(bijection.inverse_and_log_det)(rows)  # type: ignore[no-any-return]
 
-    def loss(at: Any, rows: Any, barred: Any) -> Any:
+    def loss(at: Any, rows: Any, barred: Any, classes: Any) -> Any:
+        means, roots, shares = classes
         z, log_det = latent(at, rows)
         away = jnp.swapaxes(z[None] - means[:, None], 1, 2)
         white = jax.vmap(lambda root, a: jax.scipy.linalg.solve_triangular(root, a, lower=True))(roots, away)
@@ -135,13 +138,13 @@ def trained(
 
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(_RATE))
 
-    def step(at: Any, state: Any, rows: Any, barred: Any) -> tuple[Any, Any]:
-        updates, state = optimiser.update(eqx.filter_grad(loss)(at, rows, barred), state, at)
+    def step(at: Any, state: Any, rows: Any, barred: Any, classes: Any) -> tuple[Any, Any]:
+        updates, state = optimiser.update(eqx.filter_grad(loss)(at, rows, barred, classes), state, at)
         return eqx.apply_updates(at, updates), state
 
     barred = np.where(allowed, 0.0, _NEVER)
     start = parameters, optimiser.init(parameters)
-    steps = eqx.filter_jit(step), eqx.filter_jit(loss)
+    steps = (partial(eqx.filter_jit(each), classes=classes) for each in (step, loss))
     found, epochs = _stopped_early(*steps, *start, points, barred, training, rng)
     return lambda rows: np.asarray(latent(found, jnp.asarray(rows))[0], dtype=np.float64), epochs
 

@@ -84,6 +84,7 @@ def share_held(make: type[LabelEstimator], chance: Chance, trials: int, weigh: b
     return held / trials
 
 
+@pytest.mark.simulation
 @pytest.mark.parametrize("make", [Labelled, AutoEval])
 @pytest.mark.parametrize("chance", [by_score, by_doubt, by_lot])
 def test_intervals_hold_where_the_scores_show_who_was_labelled(
@@ -93,6 +94,7 @@ def test_intervals_hold_where_the_scores_show_who_was_labelled(
     assert share_held(make, chance, 100) >= 0.95 - 0.065
 
 
+@pytest.mark.simulation
 def test_without_weights_they_do_not() -> None:
     """Accuracy among labelled rows is some 6 points lower; the interval reaches about as far."""
     assert share_held(Labelled, by_score, 100, weigh=False) < 0.85

@@ -214,6 +214,7 @@ def test_the_same_seed_gives_the_same_numbers_and_leaves_its_input():
     assert np.array_equal(before[1], labels)
 
 
+@pytest.mark.simulation
 def test_intervals_of_accuracy_cover():
     """30 runs at 100 labels: fewer than 25 hits happen once in 300 series where 95 % is true."""
     population, population_truth, _ = simulated(9000, n=20_000, power=1.7)

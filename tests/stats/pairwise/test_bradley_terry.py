@@ -51,6 +51,7 @@ def test_coefficients_and_intervals_are_those_of_ppi_python(ppi: ModuleType, lam
     np.testing.assert_allclose(fit.interval(0.9)[1:], np.stack([low, high], axis=1), rtol=0, atol=1e-6)
 
 
+@pytest.mark.simulation
 def test_intervals_hold_the_coefficients_and_the_judge_narrows_them() -> None:
     # 150 trials of 3 coefficients, a biased judge: three binomial errors at 0.9 are 7.3 points a coefficient.
     inside, widths = np.zeros(3), []
@@ -97,6 +98,7 @@ def printed_equation_8(a: Ints, b: Ints, human: Floats, judge: Floats, seen: Boo
     return np.asarray(found.x)
 
 
+@pytest.mark.simulation
 def test_weights_stand_on_both_terms_not_on_the_human_alone_as_in_8() -> None:
     # d beats a in 73 % of games; as printed (8) says 8.6 points less. 100 trials; four standard errors.
     ours, printed = [], []
