@@ -144,7 +144,7 @@ def trained(
 
     barred = np.where(allowed, 0.0, _NEVER)
     start = parameters, optimiser.init(parameters)
-    steps = (partial(eqx.filter_jit(each), classes=classes) for each in (step, loss))
+    steps = partial(eqx.filter_jit(step), classes=classes), partial(eqx.filter_jit(loss), classes=classes)
     found, epochs = _stopped_early(*steps, *start, points, barred, training, rng)
     return lambda rows: np.asarray(latent(found, jnp.asarray(rows))[0], dtype=np.float64), epochs
 
