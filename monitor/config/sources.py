@@ -105,7 +105,7 @@ class KafkaSourceConfig(SourceSection):
         repr=False,
         description="Options of kafka-python's KafkaConsumer, for both drivers: security_protocol, "
         "ssl_cafile, sasl_mechanism, …; with driver: confluent also librdkafka's own options, "
-        "which have dots.",
+        "which have dots. Unless isolation_level says otherwise, only what is committed is read.",
     )
     stall_seconds: float = Field(
         default=60.0,

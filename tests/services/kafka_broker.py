@@ -340,6 +340,7 @@ class KafkaBroker:
             "broker.heartbeat.interval.ms": "500",
             # The controller writes a record twice a second by default, to show that it lives.
             "metadata.max.idle.interval.ms": "10000",
+            "log.cleaner.backoff.ms": "500",
             # Tests shorten a member's session, so that a killed one is missed soon.
             "group.min.session.timeout.ms": "1000",
         }

@@ -50,7 +50,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
         if records is not None and len(records) == len(starts):
             return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [])
     lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return _collect(lines, positions, block.partition, wire, lambda x: _from_line(x, max_line_bytes, wire))
+    return _collect(lines, positions, block.partition, max_line_bytes, wire, _from_line)
 
 
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
@@ -62,7 +62,7 @@ def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> 
         records = _try_pieces(values, wire)
         if records is not None:
             return Reading(records, positions, values.__getitem__, [])
-    return _collect(values, positions, raw.partition, wire, lambda x: _from_message(x, max_line_bytes, wire))
+    return _collect(values, positions, raw.partition, max_line_bytes, wire, _from_message)
 
 
 def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
@@ -98,15 +98,16 @@ def _collect(
     pieces: list[bytes],
     positions: Ints,
     partition: str,
+    max_line_bytes: int,
     wire: Wire,
-    decode_one: Callable[[bytes], list[Outcome]],
+    decode_one: Callable[[bytes, int, Wire], list[Outcome]],
 ) -> Reading:
     records: list[Record] = []
     places: list[int] = []
     raws: list[bytes] = []
     rejects: list[tuple[int, Reject]] = []
     ignored = 0
-    for number, raw, outcome in _outcomes(pieces, wire, decode_one):
+    for number, raw, outcome in _outcomes(pieces, max_line_bytes, wire, decode_one):
         if isinstance(outcome, Record):
             records.append(outcome)
             places.append(int(positions[number]))
@@ -120,7 +121,10 @@ def _collect(
 
 
 def _outcomes(
-    pieces: list[bytes], wire: Wire, decode_one: Callable[[bytes], list[Outcome]]
+    pieces: list[bytes],
+    max_line_bytes: int,
+    wire: Wire,
+    decode_one: Callable[[bytes, int, Wire], list[Outcome]],
 ) -> list[tuple[int, bytes, Record | Fault | None]]:
     """What each piece holds: (number of the piece, bytes of the record, record, fault or None)."""
     numbers = [i for i, piece in enumerate(pieces) if piece]
@@ -129,9 +133,15 @@ def _outcomes(
     while pending:
         some = pending.pop()
         if len(some) <= _LEAF:
-            found.extend((i, raw, outcome) for i in some for raw, outcome in decode_one(pieces[i]))
+            found.extend(
+                (i, raw, outcome)
+                for i in some
+                for raw, outcome in decode_one(pieces[i], max_line_bytes, wire)
+            )
             continue
-        records = _try_pieces([pieces[i] for i in some], wire)
+        here = [pieces[i] for i in some]
+        # What is too long is judged alone, not decoded beside others as if it were not.
+        records = _try_pieces(here, wire) if max(map(len, here)) <= max_line_bytes else None
         if records is not None:
             found.extend((i, pieces[i], record) for i, record in zip(some, records, strict=True))
         else:

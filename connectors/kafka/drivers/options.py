@@ -62,6 +62,8 @@ COMPRESSIONS = ("gzip", "snappy", "lz4", "zstd")
 DEFAULTS: dict[str, Any] = {
     "client_id": "blindsight",
     "auto_offset_reset": "earliest",
+    # Its own reads what is aborted later too.
+    "isolation_level": "read_committed",
     # kafka-python's own (1 MiB a partition) halves the rate of reading small messages.
     "fetch_max_bytes": 64 << 20,
     "max_partition_fetch_bytes": 16 << 20,

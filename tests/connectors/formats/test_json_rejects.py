@@ -248,16 +248,17 @@ def test_a_path_quotes_names_that_are_no_words():
     assert reject.message == '$.models["erm v2.1"][1]: expected a number from 0 to 1, got null'
 
 
-def test_a_line_over_the_limit_is_rejected_unread_and_its_neighbours_are_not():
+@pytest.mark.parametrize("before", [1, 20])
+def test_a_line_over_the_limit_is_rejected_unread_and_its_neighbours_are_not(before):
     long = b'{"model": "erm", "scores": [0.5, 0.5], "x": "' + b"y" * 2_000_000 + b'"}'
-    chunk = decode(answer(), long, answer())
+    chunk = decode(*[answer()] * before, long, answer())
     [reject] = chunk.rejects
     assert reject.reason is RejectReason.TOO_LARGE
     assert reject.message == (
         f"$: a record of {len(long)} bytes; at most 1048576 are read; send one record a line"
     )
     assert reject.raw == long[:2000]
-    assert len(chunk.batches[0]) == 2
+    assert len(chunk.batches[0]) == before + 1
 
 
 def test_a_bad_record_within_a_message_takes_no_other_with_it():

@@ -58,20 +58,6 @@ def test_a_message_passes_through_untouched_whatever_it_holds(
     assert reader.values["forms-0"] == [one, array, ndjson, broken, b""]
 
 
-def test_a_message_without_a_value_is_handed_on_empty(
-    kafka_broker: KafkaBroker, kafka_source: Sources
-) -> None:
-    kafka_broker.create_topic("tombstones")
-    kafka_broker.produce("tombstones", [b"1", None, b"3", None])
-    source = kafka_source(kafka_broker.address, "tombstones", group="tombstones")
-    source.open({})
-    reader = Reader(source)
-    reader.until(4)
-    source.close()
-    assert reader.values["tombstones-0"] == [b"1", b"", b"3", b""]
-    assert kafka_broker.committed("tombstones", "tombstones", 1) == {"tombstones-0": 4}
-
-
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
 def test_compressed_messages_are_read(kafka_broker: KafkaBroker, kafka_source: Sources, codec: str) -> None:
     kafka_broker.create_topic(codec)
