@@ -120,8 +120,8 @@ class Health:
         whole = bool(assigned) and len(known) == len(assigned)
         self.lag = sum(max(end - at, 0) for at, end in known.values()) if whole else None
         self._release(positions)
-        # Behind an open transaction there is lag, but nothing that could be delivered: ends that were asked for
-        # are those of what is committed.
+        # Behind an open transaction there is lag, but nothing that could be delivered: ends that were asked
+        # for are those of what is committed.
         readable = {name: (at, self._asked.get(name, end)) for name, (at, end) in known.items()}
         return self._find(reading, readable) if asked else []
 
