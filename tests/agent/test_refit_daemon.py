@@ -95,7 +95,7 @@ def test_refits_are_published_and_a_killed_worker_costs_one_of_them(tmp_path: Pa
             "was refused, the last good one stays in use: the worker process was killed (signal 9"
             in daemon.log
         )
-        assert "the newest was refused: the worker process was killed" in daemon.get("/")[1]
+        assert "the newest refit was refused: the worker process was killed" in daemon.get("/")[1]
 
         append(tmp_path, 400, 200)
         until_refitted(daemon, 600)

@@ -63,7 +63,7 @@ def test_one_under_way_is_due_again_and_the_windows_before_are_those_of_a_daemon
         [child] = workers(daemon)
         os.kill(child, signal.SIGSTOP)  # so that the next one is surely under way
         append(tmp_path, 150, 250)
-        daemon.until(lambda: "one is under way" in daemon.get("/")[1], "the next has begun")
+        daemon.until(lambda: "one is running" in daemon.get("/")[1], "the next has begun")
         until_windows(daemon, path, 4)
         daemon.end(signal.SIGKILL)
     os.kill(child, signal.SIGKILL)

@@ -38,7 +38,7 @@ def _progress(one: ArenaView) -> str:
         if one.standing.comparisons.get(name)
     )
     return (
-        f"window {one.windows_closed - 1:,} to {moment(one.window_end_time)} · {pending} · rests on "
+        f"window {one.windows_closed - 1:,} to {moment(one.window_end_time)} · {pending} · from "
         f"comparisons decided {decided}{_worth(one.standing)}"
     )
 
@@ -47,7 +47,7 @@ def _worth(standing: Standing) -> str:
     if not standing.effective_comparisons:
         return ""
     return (
-        f" · they tell as much as {standing.effective_comparisons:,.0f} by humans alone "
+        f" · as informative as {standing.effective_comparisons:,.0f} by humans alone "
         f"(weight of the judge {standing.judge_weight:.2f})"
     )
 
@@ -57,7 +57,7 @@ def _table(task: str, standing: Standing) -> Iterator[str]:
     ranked = sorted(standing.models, key=_place)
     yield from table(f"Models of {task}", heads, (_row(one, standing.reference) for one in ranked))
     level = percent(standing.rank_level)
-    yield f'<p class="soft">The ranks hold all at once at {level} %, the coefficients each by itself.</p>'
+    yield f'<p class="soft">The level of all ranks together is {level} %, and of each interval its own.</p>'
 
 
 def _place(one: ModelStanding) -> tuple[bool, float]:

@@ -63,11 +63,11 @@ def _note(found: Distributions, labelled: int) -> str:
     if not labelled:
         before = sum(found.curve.labelled)
         so_far = f" ({before:,} of an earlier calibration or version)" if before else ""
-        return f"No labelled answer yet whose confidence is of the calibration in force{so_far}."
+        return f"No answer with the present calibration has a label yet{so_far}."
     return (
-        "Answers are those of all windows since the start; labelled ones those whose confidence is of the "
-        f"calibration in force, with intervals of {percent(LEVEL)} %. Where right ones are fewer than the "
-        "mean confidence says, the model is surer than it should be."
+        "The table counts the answers of all windows since the start, and the labelled answers with the "
+        f"present calibration. Intervals are of {percent(LEVEL)} %. If the share of right answers is below "
+        "the mean confidence, the model is overconfident."
     )
 
 

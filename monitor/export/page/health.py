@@ -65,24 +65,26 @@ def refits(engine: EngineView) -> Iterator[str]:
     """What the last good refit of each task rests on, and what came after it."""
     if not engine.refits:
         return
-    yield "<h2>Refits by labels</h2>"
+    yield "<h2>Refits on labels</h2>"
     rows = []
     for task, found in engine.refits.items():
         good = "none yet" if found.success_time is None else f"published {moment(found.success_time)}"
         of = f" of {found.pool_rows:,}" if found.pool_rows > found.rows else ""
         counts = numbers([f"{found.rows:,}{of}", f"{found.labelled:,}", f"{found.failures:,}"])
         rows.append(f'<tr><th scope="row">{text(task)}</th><td>{good}{_newest(found)}</td>{counts}</tr>')
-    yield from table("Refits by labels", ("Task", "Last good one", "#Rows", "#With labels", "#Refused"), rows)
+    yield from table(
+        "Refits on labels", ("Task", "Last good refit", "#Rows", "#With labels", "#Refused"), rows
+    )
 
 
 def _newest(found: RefitView) -> str:
     """What has become of the refits since the last good one."""
     refused = f"; {_refusal(found.refused)}" if found.refused else ""
-    return refused + ("; another is under way" if found.under_way else "")
+    return refused + ("; another is running" if found.under_way else "")
 
 
 def _refusal(reason: str) -> str:
-    return f'<span class="warn">the newest was refused: {text(reason)}</span>'
+    return f'<span class="warn">the newest refit was refused: {text(reason)}</span>'
 
 
 def recalibrations(engine: EngineView) -> Iterator[str]:
@@ -90,16 +92,16 @@ def recalibrations(engine: EngineView) -> Iterator[str]:
     found = [(one, one.recalibrations) for one in engine.series if one.recalibrations is not None]
     if not found:
         return
-    yield "<h2>Calibrations fitted again on labels</h2>"
+    yield "<h2>Calibrations refitted on labels</h2>"
     rows = []
     for one, fits in found[:MOST_SERIES]:
         said = [_refusal(fits.refused)] if fits.refused else []
-        said += ["one is under way"] if fits.under_way else []
+        said += ["one is running"] if fits.under_way else []
         counts = numbers([f"{fits.outcomes[outcome]:,}" for outcome in OUTCOMES])
         who = f'<th scope="row">{text(one.task)} {text(one.model)}</th>'
         rows.append(f"<tr>{who}<td>{'; '.join(said)}</td>{counts}</tr>")
     heads = ("Model", "Newest", *(f"#{outcome.capitalize()}" for outcome in OUTCOMES))
-    yield from table("Calibrations fitted again on labels", heads, rows)
+    yield from table("Calibrations refitted on labels", heads, rows)
 
 
 def sinks(view: AgentView) -> Iterator[str]:

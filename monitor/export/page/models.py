@@ -212,7 +212,7 @@ def _audit(one: SeriesView) -> str:
         return ""
     ratio, level = percent(one.coverage.ratio), percent(one.coverage.level)
     return (
-        f" · confidences as they are held {ratio} % (of {level} %) of batches of {BATCH_ROWS}, "
+        f" · intervals by confidences alone covered {ratio} % (target {level} %) of batches of {BATCH_ROWS}, "
         f"{one.coverage.rows:,} labels"
     )
 
@@ -246,7 +246,7 @@ def _rank(e: MetricEstimate) -> str:
 def _rests_on(e: MetricEstimate) -> str:
     """Labels come late: what they say is of older windows than the estimate beside it, and of few rows."""
     if e.labels:
-        return f' <span class="soft">interval moved by {_count(e.labels, "label")}</span>'
+        return f' <span class="soft">interval adjusted by {_count(e.labels, "label")}</span>'
     if e.estimator not in _RESTS_ON or not isinstance(e.result, Estimate):
         return ""
     return f' <span class="soft">by {e.result.n:,} labels{_RESTS_ON[e.estimator]}</span>'

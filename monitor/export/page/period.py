@@ -102,7 +102,7 @@ class Period:
         charts = self.histories.charts({series: dict(rows) for series, rows in labelled.items()})
         views = self._views()
         form = models.Form(
-            self._progress, _Figures(charts, self._windows), "left out, to keep this file small"
+            self._progress, _Figures(charts, self._windows), "left out to keep this file small"
         )
         engine = EngineView(series=tuple(views), arenas=tuple(self._arenas.values()))
         return "".join(
@@ -125,7 +125,7 @@ class Period:
 
     @staticmethod
     def _body(engine: EngineView, form: models.Form) -> Iterator[str]:
-        yield "<p>How the models stood when the period ended:</p>"
+        yield "<p>The models at the end of the period:</p>"
         yield from models.glance(engine)
         yield from models.tasks(engine, form)
         yield from arenas(engine.arenas)
@@ -164,7 +164,7 @@ class Period:
         raised = self.histories.alarms().get(series, {})
         words += [f"alarms of {text(metric)}: {len(found):,}" for metric, found in raised.items()]
         if self._left_out[series]:
-            words.append(f"{self._left_out[series]:,} from before it was begun anew are left out")
+            words.append(f"{self._left_out[series]:,} from before a new start of the numbers are left out")
         return " · ".join(words)
 
 
@@ -209,8 +209,8 @@ class _Figures:
         for chart in self._charts.get(series, ()):
             if chart.title == title:
                 thinned = (
-                    " More windows than pixels: of those in a pixel column the lowest and highest are drawn, "
-                    "and every one at which something happened."
+                    " There are more windows than pixels: the chart shows the lowest and the highest of each "
+                    "pixel column, and every window with an event."
                     if self._windows[series] > MOST_KEPT
                     else ""
                 )

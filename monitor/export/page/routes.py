@@ -92,6 +92,6 @@ class _Charts:
     @staticmethod
     def _svg(request: HttpRequest, lines: list[bytes], metric: str, estimator: str) -> Response:
         if not lines:
-            return text(404, "No window of it is kept any more.\n")
+            return text(404, "Its windows are no longer stored.\n")
         picture = control_chart_svg(chart_of([from_json(line) for line in lines], metric, estimator))
         return packed(request, picture.encode(), "image/svg+xml")

@@ -32,7 +32,7 @@ def test_each_bin_is_a_row_with_its_answers_and_its_labels() -> None:
     assert "|80 to 90 %|400| 4.4 %|40|85.0 %|75.0 % (59.8 to 85.8)" in text  # Wilson's interval
     assert "|90 to 95 %|500| 5.6 %|||" in text, "no labels there"
     assert text.count("0.0 %|||") >= 5
-    assert "the model is surer than it should be" in text
+    assert "the model is overconfident" in text
 
 
 def test_the_picture_has_a_point_a_bin_and_says_so_in_words() -> None:
@@ -66,7 +66,7 @@ def test_a_calibration_without_labels_yet_says_that_there_were_some_before() -> 
     fresh = model(current=CalibrationCurve())
     text = read(of(fresh)).text
     assert "Confidences of erm: 9,000 answersConfidences" in text, "and then the table"
-    assert "No labelled answer yet whose confidence is of the calibration in force (550 of an earlier" in text
+    assert "No answer with the present calibration has a label yet (550 of an earlier" in text
     assert '<svg class="curve"' not in render_page(of(fresh))
 
 
@@ -86,5 +86,5 @@ def test_labels_that_moved_an_interval_are_told() -> None:
     [first, second] = MODEL.estimates
     moved = dataclasses.replace(MODEL, estimates=(dataclasses.replace(first, labels=1310), second))
     text = read(of(moved)).text
-    assert "average confidence: 91.3 % (88.8 to 93.6) interval moved by 1,310 labels\nrealised:" in text
+    assert "average confidence: 91.3 % (88.8 to 93.6) interval adjusted by 1,310 labels\nrealised:" in text
     assert "interval moved" not in read(of(MODEL)).text

@@ -202,7 +202,9 @@ def test_delays_have_a_fitting_unit(seconds: float, said: str) -> None:
 def test_the_audit_of_the_intervals_stands_beside_the_model_with_the_labels_it_rests_on() -> None:
     assert "confidences as they are" not in read(of(MODEL)).text
     text = read(of(dataclasses.replace(MODEL, coverage=Coverage(0.855, 6000, 0.95)))).text
-    assert "confidences as they are held 85.5 % (of 95.0 %) of batches of 30, 6,000 labels" in text
+    assert (
+        "intervals by confidences alone covered 85.5 % (target 95.0 %) of batches of 30, 6,000 labels" in text
+    )
 
 
 def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refused() -> None:
@@ -220,7 +222,7 @@ def test_refits_tell_what_the_last_good_one_rests_on_and_why_the_newest_was_refu
     }
     said = read(AgentView(engine=EngineView(refits=refits))).text
     assert "published 2026-11-20 10:07:31 UTC" in said
-    assert "the newest was refused: took <too> long; another is under way" in said
+    assert "the newest refit was refused: took <too> long; another is running" in said
     assert "none yet" in said
     assert "Refits" not in read(AgentView()).text
 
@@ -234,10 +236,10 @@ def test_recalibrations_are_counted_by_model_with_the_reason_of_the_last_refusal
     ]
     said = read(of(*models)).text
     assert "|Model|Newest|Taken|Kept|Refused" in said
-    assert "|toxicity a|the newest was refused: all of <one> class|1,234|7|2" in said
-    assert "|toxicity b|one is under way|0|0|0" in said
-    assert "toxicity c" not in said.partition("fitted again on labels")[2]
-    assert "fitted again" not in read(of(models[2])).text
+    assert "|toxicity a|the newest refit was refused: all of <one> class|1,234|7|2" in said
+    assert "|toxicity b|one is running|0|0|0" in said
+    assert "toxicity c" not in said.partition("Calibrations refitted on labels")[2]
+    assert "refitted" not in read(of(models[2])).text
 
 
 def test_an_agent_that_has_seen_nothing_says_so() -> None:

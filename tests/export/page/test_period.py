@@ -87,7 +87,7 @@ def test_windows_from_before_a_new_beginning_are_left_out_and_counted(reports: l
     again = [*reports, *(replace(report, version="2") for report in reports[:6])]
     said = words(page_of(again))
     assert "version 2 · 3 windows," in said
-    assert "20 from before it was begun anew are left out" in said
+    assert "20 from before a new start of the numbers are left out" in said
 
 
 def test_a_revision_counts_instead_of_its_window(reports: list[WindowReport]) -> None:
@@ -100,7 +100,7 @@ def test_a_long_history_is_thinned_and_says_so(reports: list[WindowReport]) -> N
     sample = next(report for report in reports if not report.group)
     few = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(MOST_KEPT)])
     many = page_of([replace(sample, window=n, end_time=sample.end_time + n) for n in range(3 * MOST_KEPT)])
-    said = "More windows than pixels: of those in a pixel column the lowest and highest are drawn"
+    said = "There are more windows than pixels: the chart shows the lowest and the highest of each"
     assert said in many
     assert said not in few
     assert len(many) < 1.5 * len(few)
