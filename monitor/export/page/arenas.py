@@ -57,7 +57,8 @@ def _table(task: str, standing: Standing) -> Iterator[str]:
     ranked = sorted(standing.models, key=_place)
     yield from table(f"Models of {task}", heads, (_row(one, standing.reference) for one in ranked))
     level = percent(standing.rank_level)
-    yield f'<p class="soft">The level of all ranks together is {level} %, and of each interval its own.</p>'
+    yield f'<p class="soft">All ranks together are right with a probability of {level} %. '
+    yield "Each coefficient has its own interval.</p>"
 
 
 def _place(one: ModelStanding) -> tuple[bool, float]:
