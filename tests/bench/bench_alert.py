@@ -1,12 +1,12 @@
-"""Seconds from a degradation in the stream to whoever is paged, by rules and by direct push.
+"""Seconds from a degradation in the stream to the page, by rules and by direct push.
 
     python -m tests.bench.bench_alert [--runs 5]
 
-The agent follows a file; a real Prometheus scrapes it each second and evaluates the printed rules, with every
-duration shortened 600 times but to no less than 3 s; a real Alertmanager with the shipped example, its
-`group_wait` of 1 s, tells a webhook. Answers of a degraded model come for three seconds, six windows; the
-clock starts with the first of them. Then the same without Prometheus,
-the agent telling Alertmanager itself. What is waited for on purpose (`for`, `group_wait`) is told apart.
+The agent follows a file. A real Prometheus scrapes it each second and evaluates the printed rules; every
+duration is 600 times shorter, but at least 3 s. A real Alertmanager with the shipped example and a
+`group_wait` of 1 s calls a webhook. A degraded model answers for three seconds, six windows; the clock starts
+with its first answer. Then the same without Prometheus: the agent pushes to Alertmanager itself. Deliberate
+waiting (`for`, `group_wait`) is printed separately.
 """
 
 from __future__ import annotations

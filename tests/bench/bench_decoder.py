@@ -1,4 +1,4 @@
-"""What decoding to columns costs beside msgspec alone: ``python -m tests.bench.bench_decoder``.
+"""Cost of decoding to columns, compared with msgspec alone: ``python -m tests.bench.bench_decoder``.
 
 The bare rate is `decode_lines` on blocks of 1 MiB into a Struct with every field of SPEC section 3; the
 decoder's rate includes it. Both read the same fresh file in the same run; the best of several rounds

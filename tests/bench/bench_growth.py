@@ -1,18 +1,18 @@
-"""How cost grows with rows, models, windows, groups and labels: time, memory, disk, scrapes, exponents.
+"""Growth of time, memory, disk and scrapes with rows, models, windows, groups and labels.
 
     python -m tests.bench.bench_growth [--only rows models] [--small] [--results FILE]
 
-Each point is a process of its own: columns of random answers go through the engine in chunks of 8,192, as
-from the decoder (whose time, in proportion to the rows, is in `bench_replay`), and after every 64 chunks what
-changed is committed to a store. Four models, windows of 500, one group a row where there are groups, 5 % of
-the answers labelled half a million answers later (with fewer rows: after half of them), accuracy and
-calibration error with predictive intervals on a reference of 3,000 rows, unless the axis says otherwise.
-Refits run in a process of their own and are not in it (`bench_refit`).
+Each point runs in its own process: columns of random answers go through the engine in chunks of 8,192, as
+from the decoder (whose time is in `bench_replay`). After every 64 chunks, changes are committed to a store.
+The defaults are four models, windows of 500, one group for each row if there are groups, 5 % of the answers
+labelled half a million answers later (with fewer rows: after half of them), accuracy and calibration error
+with predictive intervals on a reference of 3,000 rows. Each axis changes one of these. Refits run in another
+process and do not count here (`bench_refit`).
 
-Time is the processor's, in microseconds an answer, without the start. Memory is the most that was resident
-beyond the imports. An exponent is the slope from the last point but one to the last, of all the time (not a
-row's), in logarithms: 1 is in proportion, 0 flat. With `--results` finished points are kept in that file and
-not measured again, so that a run can be cut short.
+Time is processor time in microseconds an answer, without the start. Memory is the peak of resident memory
+beyond the imports. An exponent is the slope of the total time between the last two points, in logarithms: 1
+is proportional, 0 is flat. `--results` keeps finished points in that file and does not measure them again, so
+a run can be interrupted.
 """
 
 from __future__ import annotations

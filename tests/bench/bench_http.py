@@ -1,9 +1,8 @@
-"""What posting costs: ``python -m tests.bench.bench_http``.
+"""Cost of posts: ``python -m tests.bench.bench_http``.
 
-The source runs in a process of its own, with a thread that reads its spool and decodes what it reads, as
-the agent does. Clients post 100 rows at a time over connections that stay open, at a set rate (open loop:
-a post's latency counts from when it was due, so that a stall is not hidden by the posts it kept back).
-The last round goes as fast as the same clients can.
+The source runs in its own process, with a thread that reads and decodes its spool, as in the agent. Clients
+post 100 rows at a time over open connections, at a set rate (open loop: a post's latency counts from its due
+time, so delayed posts do not hide a stall). The last round is as fast as the same clients can post.
 
 ``python -m tests.bench.bench_http chunks``: one client posts 20 times a second, alone, and then while others
 send bodies whose chunks hold a byte each, as fast as they are taken, over and over.

@@ -1,12 +1,12 @@
-"""What a record costs on each way in, beside another checkout: ``--against DIR``.
+"""Cost of a record from each kind of source, compared with another checkout: ``--against DIR``.
 
     python -m tests.bench.bench_intake --against DIR [--records 300000] [--rounds 5]
 
 `replay` reads a file of predictions. `run` takes the same number from posts of 100 rows over eight
 connections (`http`), and from a real broker in three partitions by either library (`kafka-python`,
-`confluent`). Each is the command of its checkout in a process of its own. A first part of the records is used
-before counting begins: no start is counted, and no import that waits for the first window or chart.
-What is counted is processor time, of all threads. Both checkouts take turns; figures are medians.
+`confluent`). Each runs as a command of its checkout. Counting begins after a first part of the records, so it
+excludes the start and the imports for the first window or chart. It counts the processor time of all threads.
+Both checkouts take turns; figures are medians.
 """
 
 from __future__ import annotations

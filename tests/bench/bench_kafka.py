@@ -1,12 +1,11 @@
-"""What reading from Kafka costs with either client library: ``python -m tests.bench.bench_kafka``.
+"""Cost of reading from Kafka with either client library: ``python -m tests.bench.bench_kafka``.
 
-A real broker on this machine holds messages of 141 bytes, one prediction each, in three partitions.
-Every stage reads the whole topic in a group of its own: the library's bare poll, then the source, then the
-source with the decoder, then with the engine behind it; first over kafka-python, then over confluent-kafka.
-The garbage collector is set as the daemon sets it.
-librdkafka fetches ahead in threads of its own, so that it uses a second core where one is idle; so the
-processor's time of all threads is printed beside the rate. Both are the best of several rounds, because only
-other processes can make a round slower.
+A real broker on this machine holds messages of 141 bytes, one prediction each, in three partitions. Every
+stage reads the whole topic in its own group: the library's bare poll, the source, the source with the
+decoder, and with the engine; first with kafka-python, then with confluent-kafka. The garbage collector has
+the daemon's settings. librdkafka fetches ahead in its own threads and can use a second core, so the processor
+time of all threads is printed with the rate. Both are the best of several rounds, because only other
+processes can make a round slower.
 """
 
 from __future__ import annotations

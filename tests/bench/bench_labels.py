@@ -1,17 +1,17 @@
-"""What it costs that predictions stay joinable: a stream with ids and late labels beside one without.
+"""Cost of the label join: a stream with ids and late labels, compared with one without.
 
     python -m tests.bench.bench_labels [--records 1000000] [--rounds 3] [--pace 100000]
 
-Four models, windows of 500, an isotonic calibration on a labelled reference. The first stream has no ids
-and no labels; the second is the same predictions with ids, and 5 % of them get a label of its own 100,000
-records later. The streams take turns.
+Four models, windows of 500, an isotonic calibration on a labelled reference. The first stream has no ids and
+no labels. The second has the same predictions with ids, and 5 % of them get a label 100,000 records later.
+The streams take turns.
 
-One core: in one process, records are decoded, go through the engine in chunks of 4,000, and each window's
-lines are written to memory; what is counted is processor time. The third row leaves out the confidence
-that answers keep for the audit of intervals, to say what that costs.
+One core: one process decodes records, sends them through the engine in chunks of 4,000, and writes each
+window's lines to memory; it counts processor time. The third row is without the confidence that answers keep
+for the audit of intervals, and shows its cost.
 
-The daemon: `blindsight run`, which decodes in a thread of its own, gets the same streams through a pipe, at
-a set pace and then as fast as it takes them: see `tests.bench.paced_daemon`.
+The daemon: `blindsight run`, with its decoding thread, gets the same streams through a pipe, at a set pace
+and then at full speed: see `tests.bench.paced_daemon`.
 """
 
 from __future__ import annotations

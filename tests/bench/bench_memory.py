@@ -2,11 +2,11 @@
 
     python -m tests.bench.bench_memory [--marks 1000000 5000000 20000000] [--kind run|replay]
 
-Four models in windows of 500, labels for 5 % of the rows, a labelled reference. The records are made while
-they are read, through a named pipe: `blindsight run` with a store and a reports file, and `blindsight
-replay`. Whatever fills up to a bound that the configuration sets has filled it by the first mark: the join
-holds 200,000 answers and 20,000 labels, the store 1,000 windows' lines, 1,000 windows wait for revisions.
-The peak is the most that was ever resident until then.
+Four models in windows of 500, labels for 5 % of the rows, a labelled reference. A named pipe brings the
+records to `blindsight run` with a store and a reports file, and to `blindsight replay`. Everything with a
+bound in the configuration is full at the first mark: the join holds 200,000 answers and 20,000 labels, the
+store 1,000 windows' lines, and 1,000 windows wait for revisions. The peak is of resident memory until the
+mark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Speed of the metrics from confidences: each beside the accuracy alone, in the same run.
+"""Speed of the metrics from confidences, each compared with the accuracy alone, in the same run.
 
     python -m tests.bench.bench_metrics
 

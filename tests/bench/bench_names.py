@@ -1,9 +1,9 @@
-"""What names that rotate for ever cost: resident memory while a million models go by that are not watched.
+"""Cost of ever new names: resident memory during a million models that are not watched.
 
     python -m tests.bench.bench_names [--names 1000000]
 
-Each record names a model that never comes again, five series are watched, and each record has a label along.
-The engine runs in this process; records are made a chunk of 5,000 at a time, as a source would bring them.
+Each record has a label and names a model that never occurs again; five series are watched. The engine runs in
+this process; records come in chunks of 5,000, as from a source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Speed of the Poisson binomial and of Average Confidence, each beside a rival in the same run.
+"""Speed of the Poisson binomial and of Average Confidence, each compared with another library in the same
+run.
 
     python -m tests.bench.bench_poisson_binomial [--nannyml-python PATH]
 

@@ -1,11 +1,11 @@
-"""What a fit on a large score pool takes: of the engine's thread, of the refit's process, of memory.
+"""Cost of a fit on a large score pool: the engine's thread, the refit's process, memory.
 
     python -m tests.bench.bench_pool [--requests 100000 1000000 10000000]
 
 Requests answered by two models, 2,000 of them labelled; `ssme.fit_rows` is at its default of 20,000 and
-`ssme.max_rows` at the pool. Each size is a process of its own. "Choosing" is what the engine waits for: from
+`ssme.max_rows` at the pool. Each size runs in its own process. "Choosing" is the engine's waiting time: from
 the answers of the label join to the job's rows. "Fit" is `ssme` with the intervals of accuracy and AUROC.
-Times are the processor's; memory is what the answers take, and how much more was ever resident for the job.
+Times are processor times; memory is that of the answers, and the additional peak for the job.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long an agent with a large state takes to come back after a kill -9.
+"""Recovery time of an agent with a large state after a kill -9.
 
     python -m tests.bench.bench_recovery [--rows 22000000] [--models 500]
 
-A store is filled with answers of many models, a checkpoint every 200,000 rows as at 200,000 rows a second,
-until the ring of answers is full: about 1 GB. Then `blindsight run` is started on it, given some answers to
-save, killed with SIGKILL, and started again. What is printed is the time until it is ready, and beside it
-that of reading the file's bytes, and of SQLite's own check of it.
+It fills a store with answers of many models, with a checkpoint every 200,000 rows, until the ring of answers
+is full: about 1 GB. Then it starts `blindsight run` on the store, sends some answers, kills the agent with
+SIGKILL, and starts it again. It prints the time until the agent is ready, the time to read the file's bytes,
+and the time of SQLite's own check.
 """
 
 from __future__ import annotations

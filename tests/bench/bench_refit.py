@@ -1,14 +1,13 @@
-"""What refits cost the windows: the same stream with the worker process at work all the time, and without.
+"""Cost of refits for the windows: the same stream with a busy worker process, and without.
 
     python -m tests.bench.bench_refit [--chunks 600]
 
-Chunks of 500 requests, three models' scores each, are decoded and absorbed as the agent does it; each
-closes a window of each model, and every tenth request brings a label. The two kinds take turns by a hundred
-chunks: in one the worker has a job of 20,000 rows and three models at any time, which is taken from the
-score pool and handed over between two chunks; in the other nothing is due. What is counted is the time
-from a chunk's bytes to its reports, so that of its windows, by the wall clock: a worker that takes the
-processor away, or an agent that waits for it, shows; so does other load on the machine, which the
-processor time of the agent's own thread leaves out.
+It decodes and absorbs chunks of 500 requests, with three models' scores each, as the agent does. Each chunk
+closes a window of each model, and every tenth request has a label. Both kinds take turns of a hundred chunks:
+in one the worker always has a job of 20,000 rows and three models, taken from the score pool and handed over
+between two chunks; in the other no refit is due. It measures the wall time from a chunk's bytes to its
+reports. So a worker that takes the processor away, or an agent that waits for it, shows; other load on the
+machine shows too, but not in the processor time of the agent's own thread.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""`replay` and `run` of a million predictions beside bare msgspec decoding of the same file.
+"""`replay` and `run` of a million predictions, compared with bare msgspec decoding of the same file.
 
     python -m tests.bench.bench_replay [--records 1000000] [--rounds 3]
 
-Bare decoding reads blocks of 1 MiB and calls `decode_lines` into the Struct with all fields of SPEC
-section 3. The replay is the whole of it: configuration and reference read, calibration fitted, duplicates
-looked for, answers kept for their labels, windows of 500 closed with intervals, calibration error, charts
-and an objective, reports written, pictures drawn. `run` is the daemon over the same file, and fed with it by
-standard input, until its end: the same but for the pictures, with metrics served meanwhile. Each run is a
-process of its own, all take turns, and what is counted is processor time, of all threads: other load on the
-machine makes it hardly longer. The ratio is that of the medians. The bare loop runs at Python's own setting
-of the garbage collector, and once more at the one that the commands make.
+Bare decoding reads blocks of 1 MiB and calls `decode_lines` into the Struct with all fields of SPEC section
+3. The replay does everything: it reads configuration and reference, fits the calibration, looks for
+duplicates, keeps answers for their labels, closes windows of 500 with intervals, calibration error, charts
+and an objective, writes reports and draws pictures. `run` is the daemon over the same file, and over standard
+input, until its end: it draws no pictures, but serves metrics. All take turns, each in its own process. It
+counts the processor time of all threads, which hardly depends on other load. The ratio is of the medians. The
+bare loop runs with Python's own setting of the garbage collector, and once more with the commands' setting.
 """
 
 from __future__ import annotations

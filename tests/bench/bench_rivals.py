@@ -1,4 +1,4 @@
-"""Other libraries beside this one, on the same arrays and windows, in one run.
+"""Other libraries compared with this one, on the same arrays and windows, in one run.
 
     python -m tests.bench.bench_rivals [--nannyml-python PATH] [--evidently-python PATH]
 
@@ -12,10 +12,10 @@
 * scipy and fast-poibin for one window of the Poisson binomial: `tests.bench.bench_poisson_binomial`.
 
 `PATH` is the interpreter of an environment that has the library (and numpy): nannyml==0.13.1;
-evidently==0.7.15 with pandas==2.3.3. Their usage logging is off. Each runs in a process of its own, as ours
-does; memory is what that process grew by, libraries loaded. Scores are simulated (Kivimäki et al., Table 2)
-and calibrated, so that an interval of a level should hold the realised value of that share of windows.
-NannyML's is three standard errors either way, which is 99.7 %.
+evidently==0.7.15 with pandas==2.3.3. Their usage logging is off. Each library runs in its own process, as
+ours does; memory is the growth of that process after the imports. Scores are simulated (Kivimäki et al.,
+Table 2) and calibrated, so an interval should contain the realised value in as many windows as its level
+says. NannyML's is three standard errors either way, which is 99.7 %.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What HTTP servers hold of the bounds on posts: ``python -m tests.bench.bench_servers [--servers granian]``.
+"""The bounds on posts that HTTP servers keep: ``python -m tests.bench.bench_servers [--servers granian]``.
 
-Our own server over h11 beside uvicorn (on httptools and on h11), hypercorn and granian, each with its own
-settings at their best, before the same handler and spool. The three are no part of any extra:
-``pip install uvicorn httptools hypercorn granian``; one that is missing is left out.
+It compares our own server over h11 with uvicorn (on httptools and on h11), hypercorn and granian, each with
+its best settings, before the same handler and spool. The three are in no extra: ``pip install uvicorn
+httptools hypercorn granian``; one that is missing is left out.
 
 Each server runs in a process of its own. The time for a head, a body and an answer is 5 s, and 288
 connections are the most that may be held (`max_requests` and 256 more). 2,000 sockets send a byte a second,
 first of a head, then of a body, while one client posts 20 times a second over a new connection each time.
-Processor time is the server's; milliseconds passed are those of the machine and all that it does besides.
+Processor time is the server's; wall milliseconds depend on other load.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What an agent needs, by answers a second and models: processor, memory, disk, and what a scrape takes.
+"""The needs of an agent by answers a second and models: processor, memory, disk, and scrape time.
 
     python -m tests.bench.bench_sizing [--cells 1x100 10x1000 100x10000] [--seconds 15] [--keep]
 
 Windows of 500, accuracy and calibration error with a labelled reference, 5 % of the answers labelled, a
-store, a file of reports. First the join is filled to its bound of a million answers, as fast as it goes;
-then answers come at the set pace, and the processor time of that stretch alone is counted: it is seconds
-of processor a second, of one core. Memory is the most that was ever resident. The store's files do not
-grow further once they hold `keep_reports` lines, 100,000 of about 2 kB, so their bound is 200 MB more.
+store, a file of reports. First it fills the join to its bound of a million answers, at full speed. Then
+answers come at the set pace; only this stretch counts, in seconds of processor time a second, of one core.
+Memory is the peak of resident memory. The store's files do not grow further once they hold `keep_reports`
+lines, 100,000 of about 2 kB, so their bound is 200 MB more.
 """
 
 from __future__ import annotations

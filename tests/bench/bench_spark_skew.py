@@ -1,16 +1,16 @@
-"""Memory of `replay --engine spark` where one model has nine answers in ten, beside models of equal shares.
+"""Memory of `replay --engine spark` if one model has nine answers in ten, compared with equal shares.
 
     python -m tests.bench.bench_spark_skew [--millions 1 2 4]
 
 The file of `bench_replay` on two executors of one core and 1 GiB each (`local-cluster[2,1,1024]`): either
 each of four models answers as often, or one answers 27 times in 30 and the other three once each; in the last
-two lines every tenth answer brings its label. Memory is the most that was ever resident (`VmHWM`): of the
-driver's Python, of its Java, which is this cluster's master and workers too, of an executor's Java, and of
-an executor's Python, each the largest of its kind. Each run is a process of its own. A line says how many
-rows the largest unit of work had, which one core computes.
+two lines every tenth answer brings its label. Memory is the peak of resident memory (`VmHWM`): of the
+driver's Python, of its Java, which is this cluster's master and workers too, of an executor's Java, and of an
+executor's Python, each the largest of its kind. Each run is a process of its own. A line says how many rows
+the largest unit of work had, which one core computes.
 
-Below stands what one core makes of the work, in rows a second of processor time and without Spark: of
-reading, decoding and sharing out, which are spread over all cores, and of one model's engine, which is not.
+Below is the speed of one core without Spark, in rows a second of processor time: for reading, decoding and
+distribution, which use all cores, and for one model's engine, which uses one.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""What starting takes: bare Python, `--help`, `check`, and `run` until it is scraped; medians of some runs.
+"""Cost of the start: bare Python, `--help`, `check`, and `run` until its first scrape; medians of some runs.
 
     python -m tests.bench.bench_start [--runs 5] [--models 1 10] [--against DIR]
 
 `run` is the README's sidecar: a reference of 10,000 labelled answers a model, and a file in which the answers
 of the first window of each model stand already. `/metrics` is asked every 10 ms: "first scrape" is the first
 that is answered, "with data" the first that has the estimate of each model; then the same on the store that
-it left (a restart). Seconds that passed depend on what else the machine does, those of the processor hardly.
-Modules are those that a run of its own imports (`-X importtime`); it writes the bytecode that others find.
+it left (a restart). Wall seconds depend on other load, processor seconds hardly. A separate run counts the
+imported modules (`-X importtime`); it writes the bytecode for the others.
 
-`DIR` is another checkout, whose command runs in turns with this one's, by `PYTHONPATH`; its figures stand
-first, then this one's, then this one's processor time beside its.
+`DIR` is another checkout; the commands of both run in turns, by `PYTHONPATH`. The figures are those of `DIR`,
+of this checkout, and the ratio of processor times.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What the durable store costs: the same stream through the daemon's parts with it and without.
+"""Cost of the durable store: the same stream through the daemon with it and without.
 
     python -m tests.bench.bench_store [--records 1000000] [--rounds 3]
 
-A run is `blindsight run` on a file, in a process of its own: reading, decoding, windows, charts, the label
-join, the reports file. The two take turns; what is counted is processor time, of all threads.
+A run is `blindsight run` on a file: reading, decoding, windows, charts, the label join, the reports file. The
+two take turns; it counts the processor time of all threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A stream of any length, made as fast as it is read: predictions of four models, and labels for some.
+"""A stream of any length, written as fast as it is read: predictions of four models, and labels for some.
 
 Lines of one length in a matrix of bytes, into which numpy writes the figures: millions a second, where
 formatting each line would take longer than the agent takes to use it.

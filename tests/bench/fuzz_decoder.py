@@ -1,4 +1,4 @@
-"""Feeds the decoder what nobody should send: ``python -m tests.bench.fuzz_decoder --inputs 1000000``.
+"""Feeds wrong input to the decoder: ``python -m tests.bench.fuzz_decoder --inputs 1000000``.
 
 A seeded mutator damages good records: bytes flipped, cut, doubled and spliced, values replaced by others
 that JSON allows and by some that it does not. They arrive as blocks of a file and as messages. After

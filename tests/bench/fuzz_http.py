@@ -1,12 +1,12 @@
-"""Posts what nobody should send: ``python -m tests.bench.fuzz_http [--bodies 100000] [--requests 4000]``.
+"""Posts wrong input: ``python -m tests.bench.fuzz_http [--bodies 100000] [--requests 4000]``.
 
 Bodies are made of the mutated records of `tests.bench.fuzz_decoder`: as NDJSON, arrays and mixtures; nested
 deeply, with numbers of a thousand digits, in wrong UTF-8; packed by gzip and then cut, damaged, doubled or
 said to be what they are not. Most go to the real handler with its decoder and its spool. Some thousands go
 over a socket to a real agent, with wrong lengths, broken chunks, half requests and a trickle of bytes.
 
-None may be answered 500 or with anything that the table in `connectors.http.handler` does not name. What the
-answers said was accepted must be what is read from the spool, and the accounting identities must hold.
+None may be answered 500 or with anything that the table in `connectors.http.handler` does not name. The spool
+must contain exactly the accepted records, and the accounting identities must hold.
 """
 
 from __future__ import annotations

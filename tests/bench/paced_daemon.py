@@ -1,8 +1,7 @@
-"""`blindsight run` fed through a pipe at a set pace: how late its windows are, and what processor it takes.
+"""`blindsight run` fed through a pipe at a set pace: the latency of its windows, and its processor time.
 
-The pace is an open loop: a window's latency counts from when its last record was due in the pipe to when
-its line stands in the reports file, so that a stall is not hidden by what it kept back. The file is looked
-at every 2 ms.
+The pace is an open loop: a window's latency counts from the due time of its last record to its line in the
+reports file, so delayed records do not hide a stall. The file is checked every 2 ms.
 """
 
 from __future__ import annotations

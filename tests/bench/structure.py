@@ -1,11 +1,11 @@
-"""How much there is to know: lines, files, modules a package, names that stand twice, chains of imports.
+"""The size of the code: lines, files, modules of each package, names used twice, chains of imports.
 
     python -m tests.bench.structure [--against DIR]
 
-Counted are the tracked Python files of monitor, connectors and tests. A line of code is one that holds
-something else than a docstring, a comment or nothing. A name stands twice if two modules define a public
-class by it. The chain of imports follows what is imported as a module is; a longer one means that more
-must be read before the last of it is understood. `DIR` is another checkout; its figures stand first.
+It counts the tracked Python files of monitor, connectors and tests. A line of code has more than a docstring
+or a comment. A name is used twice if two modules define a public class with it. The chain of imports follows
+the imports at the top of modules; a longer chain means more to read before its end is clear. `DIR` is another
+checkout; its figures come first.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def figures(tree: Tree) -> dict[str, str]:
         "tests: lines of code": code_lines(tests.values()),
         "modules directly in monitor": sum(name.count("/") == 1 for name in tree.of("monitor")),
         "modules of the largest package": max(packages.values()),
-        "public classes whose name stands twice": len(twice(tree.modules)),
+        "public class names used twice": len(twice(tree.modules)),
         "longest chain of imports": len(chain),
     }
     return {name: f"{count:,}" for name, count in found.items()}
