@@ -102,7 +102,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Two more than there are cores: tests of services wait for most of their time; none for files named."""
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    return None if config.option.markexpr == "unit" else (os.cpu_count() or 1) + 2
+    return None if config.option.markexpr in ("unit", "simulation") else (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
