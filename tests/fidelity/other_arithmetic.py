@@ -11,7 +11,8 @@ those of this processor: how many numbers differ in any bit, the largest differe
 the six decimals of a window's line. Ends of calibration errors stand apart: they rest on single precision.
 
 `suite` runs the numeric tests folder by folder and prints how they ended: all under the first two, those of
-estimates and calibrations under OpenBLAS' of others too. It takes as long as they do, twice.
+estimates and calibrations under OpenBLAS' of others too. It takes as long as they do, twice; `--folders`
+runs some of them, or single files.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def suite(folders: Sequence[str] = FOLDERS) -> Iterator[str]:
             done = subprocess.run(
                 words, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
             )
-            yield f"{name:34}{folder:24}{done.stdout.splitlines()[-1].strip('= ').partition(' in ')[0]}"
+            yield f"{name:34}{folder:46}{done.stdout.splitlines()[-1].strip('= ').partition(' in ')[0]}"
 
 
 if __name__ == "__main__":
