@@ -1,17 +1,17 @@
 """False alarms and delays of every chart and set of rules: ``python -m tests.fidelity.all_charts``.
 
-Windows are normal, as the mean of 500 confidences nearly is; `tests.fidelity.arl` has what skewness adds.
-Each chart of the table of kinds is at its defaults (ARL0 370, `we1` where it has rules, shift 1), with
-known limits or on its own reference, the real `build` and the real memory of each series. Shares are the
+Windows are normal, as the mean of 500 confidences nearly is; `tests.fidelity.arl` shows the effect of
+skewness. Each chart of the table of kinds is at its defaults (ARL0 370, `we1` where it has rules, shift 1),
+with known limits or on its own reference, the real `build` and the real memory of each series. Shares are the
 textbook's p-chart's own case: the charts of counts see windows with the binomial's variation.
 
-The sets of rules are on `shewhart`: each rule alone, and those that are used together. Asked for is an ARL0
-of 370, or what the set reaches on 20 reference windows where that is less; the order rules alone (nelson3,
-nelson4) have one run length that nothing changes, whatever is asked for.
+The sets of rules are on `shewhart`: each rule alone, and the usual combinations. The promised ARL0 is 370, or
+the most that the set reaches on 20 reference windows; the order rules alone (nelson3, nelson4) have a fixed
+run length.
 
-The run length printed is the harmonic mean, windows over alarms, each alarm starting afresh: what a fleet
-sees, and what `arl0` promises. The delay is the mean number of windows from the first shifted one until
-the alarm, of charts that start afresh at the shift; a shift of one point is 0.01 of accuracy.
+The printed run length is the harmonic mean, windows over alarms, with a fresh start after each alarm: the
+rate of a fleet, which `arl0` promises. The delay is the mean number of windows from the first shifted one to
+the alarm, for charts that start at the shift; a shift of one point is 0.01 of accuracy.
 """
 
 from __future__ import annotations

@@ -3,15 +3,16 @@
     python -m tests.fidelity.annotators [--runs 50] [--answers FOLDER]
 
 The SSME paper's protocol (`tests.fidelity.ssme.protocol`), reporting half. crowd-kit, a second implementation
-of Dawid and Skene by Toloka, is in the extra `test`. It makes 400 iterations here whatever its bound does:
-that falls after two where rows are labelled, though the likelihood still rises, and by its own rule it stops
-there. Ours stops by its own, after 100 at the latest.
+of Dawid and Skene by Toloka, is in the extra `test`. Here it always makes 400 iterations. By its own rule it
+would stop after two if rows are labelled, as its bound falls then, though the likelihood still rises. Ours
+stops by its own rule, after at most 100.
 
 The calibration's table is mean absolute error in points over models and runs, with its standard deviation
 over runs, beside what Shanmugam et al. print (Tables 1, S3, S4 and S5). Both are beta calibrations of Ji et
-al. (2020), each model by itself. Ours is nearer to the truth: it follows the labels more. In the per-model
-tables (`python -m tests.fidelity.ssme models`) the paper's estimates of six models scatter by 1 point of
-AUROC, far from the truth, and ours by 3 to 5 around a mean that is nearer to it; the paper gives no prior.
+al. (2020), for each model separately. Ours is nearer to the truth, as it follows the labels more. In the
+per-model tables (`python -m tests.fidelity.ssme models`) the paper's estimates of six models scatter by 1
+point of AUROC, far from the truth, and ours by 3 to 5 around a mean that is nearer to it; the paper gives no
+prior.
 """
 
 from __future__ import annotations

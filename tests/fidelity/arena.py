@@ -1,4 +1,5 @@
-"""Simulated arenas: coverage, width and worth of Bradley-Terry by PPI++ beside humans alone, by judge.
+"""Simulated arenas: coverage, width and value of Bradley-Terry by PPI++, compared with humans alone, by
+judge.
 
     python -m tests.fidelity.arena [--trials 250]
 
@@ -17,8 +18,8 @@ gives a probability: its logit is 2 for the human's verdict, blurred by a standa
   chi-square set's; and the mean number of ranks in Bonferroni's, of 20;
 * none: trials in which humans alone, and PPI++, have no finite estimate; they count nowhere else.
 
-The second table is for windows: humans only, 8 models, by comparisons a model. It is what the least number in
-`monitor.stats.pairwise.standing` rests on.
+The second table is for windows: humans only, 8 models, by comparisons for each model. It is the reason for
+the least number in `monitor.stats.pairwise.standing`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """False alarms of the control charts, by simulation: ``python -m tests.fidelity.arl``.
 
-Every line builds the real charts on simulated reference windows, lets the in-control stream run, and
-starts afresh after each alarm. Printed are the harmonic mean run length (windows over alarms, what a
-fleet sees and what `arl0` promises) with its standard error, the mean and the median of the first run
-length, and the share of charts that alarm within 100 windows. Runs still silent at the end count as
-ended there, so that means marked ``>`` are lower bounds.
+For every line it builds the real charts on simulated reference windows, runs the stream in control, and
+starts again after each alarm. It prints the harmonic mean run length (windows over alarms, the rate of a
+fleet, which `arl0` promises) with its standard error, the mean and the median of the first run length, and
+the share of charts that alarm within 100 windows. Runs without an alarm count as ended at the end, so means
+marked ``>`` are lower bounds.
 """
 
 from __future__ import annotations

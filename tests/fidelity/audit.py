@@ -1,11 +1,11 @@
-"""What the audit of intervals shows where confidences are calibrated, and where they are not.
+"""The audit of intervals with calibrated confidences, and with others.
 
     python -m tests.fidelity.audit [--batches 20000]
 
-Simulated rows (Kivimäki et al., Table 2) in batches of 30, right with a chance of their confidence less a
-bias; then the flights of the demo as they are streamed: each model's audit as the agent exports it at the
-end of the year. Concept drift makes the confidences wrong there, and labels mend them: calibrations are
-fitted on them anew, and with each the audit begins anew.
+First simulated rows (Kivimäki et al., Table 2) in batches of 30, right with the probability of their
+confidence minus a bias. Then the flights of the demo: each model's audit as the agent exports it at the end
+of the year. Concept drift makes their confidences wrong, and labels correct them: calibrations are refitted
+on labels, and the audit starts again with each refit.
 """
 
 from __future__ import annotations

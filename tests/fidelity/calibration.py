@@ -1,14 +1,14 @@
-"""How good each calibration method is, by the size of its reference.
+"""The quality of each calibration method, by the size of its reference.
 
     python -m tests.fidelity.calibration [--quick]
 
 Simulated: confidences of Kivimäki et al., Table 2, as they are (calibrated) and made overconfident (logits
-times 1.6); judged on 20,000 fresh rows whose true chances are known: log loss beyond that of the truth
-in thousandths of a nat a row, and ACE (20 bins of equal count, calibrated against true chance) in points.
+times 1.6); judged on 20,000 new rows with known true probabilities: log loss minus that of the truth in
+thousandths of a nat a row, and ACE (20 bins of equal count, calibrated against true probability) in points.
 
 Flights: each model of the demo, fitted on rows of every second of the held-out days of January to March and
-judged on the other days; ACE with the bias of label noise taken off, log loss beyond that of the raw scores
-(below 0 is better). scikit-learn's sigmoid (of the logit) and isotonic stand beside as witnesses.
+judged on the other days; ACE without the bias of label noise, log loss minus that of the raw scores (below 0
+is better). scikit-learn's sigmoid (of the logit) and isotonic stand beside as witnesses.
 """
 
 from __future__ import annotations

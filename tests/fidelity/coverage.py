@@ -4,14 +4,13 @@
 
 For each mixture and window size it prints, in percent, how often the realised accuracy lies in
 
-* `exact`: the central quantiles of the Poisson binomial, Blindsight's interval, and beside it `mass`:
-  the probability that the exact distribution itself puts between them. They must agree within three
-  binomial errors of the trials: the calculation is then right, and what differs from 95 % is counts
-  being discrete;
+* `exact`: the central quantiles of the Poisson binomial, Blindsight's interval, and beside it `mass`: the
+  probability that the exact distribution itself puts between them. They must agree within three binomial
+  errors of the trials: then the calculation is right, and the difference to 95 % comes from discrete counts;
 * `F-range`: the paper's words taken literally (section 4.2): counts whose CDF is from 0.025 to 0.975;
 * `mid-P`: counts whose CDF less half their own probability is from 0.025 to 0.975;
-* `SEM`: the mean confidence ± 1.96 standard errors from the labels of the reference (equation 3), the
-  rival of Figure 4.
+* `SEM`: the mean confidence ± 1.96 standard errors from the labels of the reference (equation 3), for
+  comparison in Figure 4.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How soon the charts see a drift: ``python -m tests.fidelity.delay``.
+"""The charts' delay until they detect a drift: ``python -m tests.fidelity.delay``.
 
-The drift is the gradual one of Kivimäki et al., section 5.1.2: with each window the share of rows from
-the shifted distribution (table 2) rises by 5 %, from 5 % up to all of them, and stays there. Each chart
-has its own reference of windows before the shift, and starts at the shift with a clean slate.
+The drift is the gradual one of Kivimäki et al., section 5.1.2: with each window the share of rows from the
+shifted distribution (table 2) rises by 5 %, from 5 % up to all of them, and stays there. Each chart has its
+own reference of windows before the shift, and starts at the shift without memory.
 
-`arl0` is what a chart promises. For `shewhart_p` on confidences that is far from what it gives
-(`tests.fidelity.arl`), so that one more line sets it to limits that are truly 3 sigma: then the two
-differ by nothing but the allowance for a short reference.
+`arl0` is a chart's promise. `shewhart_p` on confidences is far from its promise (`tests.fidelity.arl`), so
+one more line sets its limits to true 3 sigma: then the two differ only by the allowance for a short
+reference.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Coverage of the weighted share's interval where rows are picked with unequal probabilities.
+"""Coverage of the weighted share's interval if rows are picked with unequal probabilities.
 
     python -m tests.fidelity.hajek [--trials 10000]
 
-Of the answers, 20 % have a low score and are right 75 times in 100; the others 98 times: 93.4 % in all.
-Each is picked for labelling on its own, with a probability that depends on its score, or on whether it
-is right (as where errors are reported by those who meet them). For each design and number of answers it
-prints, in percent, how often the interval holds that 93.4 %:
+Of the answers, 20 % have a low score and are right 75 times in 100; the others 98 times: 93.4 % in all. Each
+is picked for labelling independently, with a probability that depends on its score, or on whether it is right
+(as when users report errors). For each design and number of answers it prints, in percent, how often the
+interval contains the 93.4 %:
 
 * `hajek`: Blindsight's interval, and its mean width;
 * `plain`: the same at the effective number without the two virtual rows (see `monitor.stats.estimate.hajek`);
-* `counts`: Wilson's interval of the labelled rows as if all had been picked alike.
+* `counts`: Wilson's interval of the labelled rows, without weights.
 
 Samples without a labelled row have no interval and are drawn again.
 """

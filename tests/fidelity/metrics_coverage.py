@@ -2,18 +2,18 @@
 
     python -m tests.fidelity.metrics_coverage [--trials 1000]
 
-A row's chance of being positive is drawn from a beta distribution with the stated prevalence, its label from
-that chance, and it is predicted positive at or above a threshold (0.5; 0.2 at a prevalence of 5 %, as nobody
-acts on such a class at 0.5). Printed are, in percent of the windows whose labels define the metric,
+A row's probability of being positive is drawn from a beta distribution with the stated prevalence, and its
+label with that probability. It is predicted positive at or above a threshold (0.5; 0.2 at a prevalence of 5
+%). It prints, in percent of the windows whose labels define the metric,
 
-* `cover`: how often the realised metric of the window lies in the 95 % interval, among those known, and
-  `±3 err`, three binomial errors of the trials around the mass;
-* `mass`: what the exact distribution itself puts in the interval: more than 95 because counts are discrete.
-  AUROC and average precision have none: their 95 is what 1,000 draws aim at;
+* `cover`: how often the realised metric of the window lies in the 95 % interval, among those known, and `±3
+  err`, three binomial errors of the trials around the mass;
+* `mass`: the probability of the interval under the exact distribution: more than 95 because counts are
+  discrete. AUROC and average precision have none: their 95 is the level of the 1,000 draws;
 * `sem`: how often it lies within ±3 standard errors of the estimate, NannyML's band, from the spread of the
   metric over labelled rows of the same distribution;
 * `width` of both, in points; `undef`: windows whose labels leave the metric undefined, of all trials, and
-  `unknown`: those that were said to be unknown.
+  `unknown`: windows with an unknown estimate.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python -m tests.fidelity.point_estimates [--trials 1000]
 
-The share of rows from the shifted mixture grows from 0 to 100 % in steps of 5 %. Printed are mean and
-standard deviation of the error, estimate less realised accuracy, in percentage points, for
+The share of rows from the shifted mixture grows from 0 to 100 % in steps of 5 %. It prints mean and standard
+deviation of the error, estimate minus realised accuracy, in percentage points, for
 
 * `AC`: Average Confidence;
 * `ATC`: the share of confidences above a threshold, chosen on a labelled reference so that the share
   below it is the error rate there (Garg et al., in the paper's section 3);
-* `binomial`: the accuracy of the original distribution, whatever comes.
+* `binomial`: always the accuracy of the original distribution.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Coverage and width of the predictive interval beside its rivals, on streams that are stable and that
-drift.
+"""Coverage and width of the predictive interval and of others, on stable and on drifting streams.
 
     python -m tests.fidelity.predictive [--references 16]
 
-Simulated rows (Kivimäki et al., Table 2) whose logits carry a bias: none, an Ornstein–Uhlenbeck process
-of 0.3 logits that is forgotten over 2,000 rows, or 1/f noise of 0.3 logits (ten such processes of equal
+Simulated rows (Kivimäki et al., Table 2) whose logits carry a bias: none, an Ornstein–Uhlenbeck process of
+0.3 logits that is forgotten over 2,000 rows, or 1/f noise of 0.3 logits (ten such processes of equal
 variance, 100 to 51,200 rows), or a jump by five points downwards at the 6,000th row after the reference. A
 reference of N rows in time order, an isotonic calibration on it, and windows from the 20,000 rows that
 follow: without labels, and with 1 % or 5 % of the rows labelled at random, 2,000 rows late, that feed the
-filter on the bias. What an interval covers is the share right among the window's own rows. Rivals: the
-exact Poisson binomial; Laney's (± 1.96 binomial errors of the confidences times the standard deviation of
-the reference's own windows in such units; – below five of them); NannyML's band, ± 3 standard errors of the
-reference's accuracy.
+filter on the bias. The target of an interval is the share of right answers among the window's own rows. The
+others are: the exact Poisson binomial; Laney's (± 1.96 binomial errors of the confidences times the standard
+deviation of the reference's own windows in such units; – below five of them); NannyML's band, ± 3 standard
+errors of the reference's accuracy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Coverage and width of predictive intervals of every metric, beside those of chance alone.
+"""Coverage and width of predictive intervals of every metric, compared with intervals of chance alone.
 
     python -m tests.fidelity.predictive_metrics [--references 16]
 

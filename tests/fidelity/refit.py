@@ -1,17 +1,17 @@
-"""Windows calibrated by `ssme` beside windows calibrated on the old reference, where calibration has drifted.
+"""Windows calibrated by `ssme`, compared with windows calibrated on the old reference, after drift.
 
     python -m tests.fidelity.refit
 
 The mean absolute error of the windows' Average Confidence accuracy, in points, that of its means over 20
 windows in a row, and the root mean square error, from two replays of the same records: calibration
 `isotonic`, fitted once on the labelled reference, and calibration `ssme`, refitted on all models' scores and
-the labels that have come by then. The truth is that of all labels; the stream has those of 1 % of the rows,
-which come hours late. A calibration that has gone stale is wrong by the same amount for a long time, which
-the means show; what a single window adds to that, such as a day of bad weather, no calibration fitted on
-earlier windows knows of. Those days are few and bad, so the median window is better than the mean: an
-estimate that is too high on the whole comes nearer to most windows, which the absolute error rewards and
-the square does not. How little there is to be gained in single windows is printed below the table: there the
-reference's curve is put right by its own exact errors in the last 20 windows, which no agent knows.
+the labels that have come by then. The truth comes from all labels; the stream has labels for 1 % of the rows,
+hours late. An old calibration is wrong by the same amount for a long time, which the means show. Single
+windows add their own error (a day of bad weather), which no calibration fitted on earlier windows knows. Such
+days are few and bad, so the median window is better than the mean: an estimate that is too high on average is
+nearer to most windows, which the absolute error rewards and the square does not. The possible gain in single
+windows is printed below the table: there the reference's curve is corrected by its own exact errors in the
+last 20 windows, which no agent knows.
 
 * `flights`: the demo's four models and 250,000 flights, April to December 2013 (concept drift): four draws of
   the labels, and the mean of their errors. What follows the drift was tuned on draws 0 to 3, not reported.

@@ -1,13 +1,12 @@
-"""`ssme` on a stratified sample of a pool, beside the whole of it and an even draw: error, width, time.
+"""`ssme` on a stratified sample of a pool, compared with the whole pool and an even draw: error, width, time.
 
     python -m tests.fidelity.sampling [--pools 4]
 
 Pools of 30,000 simulated requests of three models (an overconfident one among them), a tenth of them of the
-last class, 200 of them labelled: in half of the pools at random, in the others of those requests that the
-models are least sure of, with the probability of each given. A sample keeps every label. Errors are against
-the whole pool's true accuracy and AUROC, in points, means over pools and models; "off the whole" is how far
-the value lies from that of the fit on the whole pool. Seconds are the processor's, of a fit and of its
-intervals.
+last class, 200 of them labelled: in half of the pools at random, in the others at the requests with the least
+confidence, with known probabilities. A sample keeps every label. Errors are against the whole pool's true
+accuracy and AUROC, in points, means over pools and models; "off the whole" is the distance of the value from
+that of the fit on the whole pool. Seconds are processor time, of a fit and of its intervals.
 
 The second table is of accuracy: what a sample adds to its standard deviation, in points, as told (of strata,
 `monitor.stats.sampling.stratified.sampling_variance`; of rows drawn evenly beside it) and as measured: eight

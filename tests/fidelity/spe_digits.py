@@ -1,4 +1,4 @@
-"""SPE on the digits, one against the rest: how far its precision-recall curve is from the truth.
+"""SPE on the digits, one against the rest: the distance of its precision-recall curve from the truth.
 
     python -m tests.fidelity.spe_digits [--samples 10]
 

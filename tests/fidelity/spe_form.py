@@ -1,12 +1,12 @@
-"""Whether SPE is off on the toxicity task by the shape that it assumes, or by a fault of ours.
+"""The reason for SPE's error on the toxicity task: the assumed shape, or a fault of our code.
 
     python -m tests.fidelity.spe_form [--runs 10]
 
 `own` are civilcomments' scores, reporting half, by the paper's protocol. `drawn` are the same rows with other
 scores: those of each model and class are drawn from the likeliest of SPE's eight families, fitted to that
-class's scores. What SPE's method and our code of it can do is seen on `drawn`, where its form is right;
-what is worse on `own` is the form. `contradicted`: fits of a model that its labels contradict
-(`monitor.stats.labelled.spe.checks`), of which refits publish nothing.
+class's scores. `drawn` shows SPE's method and our code with the right form; the difference to `own` comes
+from the form. `contradicted`: fits of a model that its labels contradict
+(`monitor.stats.labelled.spe.checks`); refits do not publish them.
 
 Above it, for each model and class the family and its Kolmogorov-Smirnov distance from the scores, the largest
 gap between the two distribution functions: samples of as many scores that are of the family have less than

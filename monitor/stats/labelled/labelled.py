@@ -31,7 +31,7 @@ class Labelled(LabelEstimator):
 
     * accuracy, precision, recall, specificity: Wilson's, of their counts;
     * F1 = 2J / (1 + J): Wilson's for J, the share of right rows among all rows of the class or predicted as
-    it;
+      it;
     * AUROC: Newcombe's score interval, which does not collapse at an AUROC of 1;
     * average precision: Wilson's with the number of positive rows as trials;
     * calibration errors, and with more than two classes all means over classes: Bayesian bootstrap of the

@@ -61,15 +61,16 @@ class SSME(PosteriorEstimator):
     classifiers' confidences:
 
     1. *Evidence.* The models' centred log-probabilities are averaged with weights from their agreement
-    (`agreement_weights`): copies share a weight, a model that agrees with none has none. 2. *Hypotheses.* The
-    mean of the classifiers is right; each classifier is calibrated by itself; only a softmax of the pooled
-    evidence with free scale and class shares is right; only its order is right (normal distributions on the
-    scale of ranks: two classes). Their prior weights come from development suites, and from the models'
-    agreement about the classes' shares (`hypotheses`). Each is a set of particles, weighted by the likelihood
-    of the labelled rows: Bayesian model averaging. 3. *Corrections.* A Bayesian logistic regression on the
-    labelled rows, with the logits as offset and shrunk towards no correction (`Corrections`), corrects all
-    hypotheses but the first: it bends the curve, and rectifies each model's number of right answers. With few
-    labels it widens the intervals by the usual error of shapes; with many the fit follows the labels.
+       (`agreement_weights`): copies share a weight, a model that agrees with none has none.
+    2. *Hypotheses.* The mean of the classifiers is right; each classifier is calibrated by itself; only a
+       softmax of the pooled evidence with free scale and class shares is right; only its order is right
+       (normal distributions on the scale of ranks: two classes). Their prior weights come from development
+       suites, and from the models' agreement about the classes' shares (`hypotheses`). Each is a set of
+       particles, weighted by the likelihood of the labelled rows: Bayesian model averaging.
+    3. *Corrections.* A Bayesian logistic regression on the labelled rows, with the logits as offset and
+       shrunk towards no correction (`Corrections`), corrects all hypotheses but the first: it bends the
+       curve, and rectifies each model's number of right answers. With few labels it widens the intervals by
+       the usual error of shapes; with many the fit follows the labels.
 
     Metrics are medians over 100 draws: a hypothesis with more than half of the weight gives the value, the
     others the interval. `details` has each hypothesis's weight.

@@ -27,10 +27,10 @@ class SSMEFlow(PosteriorEstimator):
     """The scores are an invertible map of a Gaussian mixture with one normal distribution for each class.
 
     1. The scores are mapped by additive log-ratio to R^(M(K−1)) and standardised. They give the mixture's
-    parameters, each row with the mean of the classifiers as its class, labelled rows with their label. 2.
-    Adam fits the map, a RealNVP of affine couplings, to the likelihood with the mixture fixed. It stops when
-    the likelihood of the held-out rows (one in ten) stops rising, after at most `epochs` passes. 3. EM fits
-    the mixture again in the map's space, with labelled rows on their label.
+       parameters, each row with the mean of the classifiers as its class, labelled rows with their label.
+    2. Adam fits the map, a RealNVP of affine couplings, to the likelihood with the mixture fixed. It stops
+       when the likelihood of the held-out rows (one in ten) stops rising, after at most `epochs` passes.
+    3. EM fits the mixture again in the map's space, with labelled rows on their label.
 
     It assumes that a class's scores become one normal distribution under one smooth map for all classes, that
     the classifiers' mean identifies the classes, and that labelled rows were picked at random. **A flexible
