@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,8 @@ def build_inputs(config: Config) -> list[Input]:
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)
-        decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire_of(settings))
+        wire = wire_of(settings)
+        decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire, clock=time.time)
         reads_events = settings.mapping is not None and settings.mapping.format is not None
         inputs.append(Input(source, decoder.decode, reads_events))
     return inputs

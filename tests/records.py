@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from connectors.formats.decode.decoder import Decoder
 from monitor.base.records import Chunk, TaskLayout
@@ -14,11 +15,15 @@ TOPIC = TaskLayout("topic", ("a", "b", "c"), models=("topic-1",))
 ARRIVAL = TaskLayout("arrival", (), models=("eta",))
 
 
-def decode(*records: object, layouts: tuple[TaskLayout, ...] = (TOXICITY,)) -> Chunk:
+def decode(
+    *records: object,
+    layouts: tuple[TaskLayout, ...] = (TOXICITY,),
+    clock: Callable[[], float] | None = None,
+) -> Chunk:
     """One line a record, as one block; bytes are taken as they are."""
     lines = [record if isinstance(record, bytes) else json.dumps(record).encode() for record in records]
     block = RawBlock(b"\n".join(lines) + b"\n", "p.ndjson", 0)
-    chunk = Decoder(layouts, "test").decode([block])
+    chunk = Decoder(layouts, "test", clock=clock).decode([block])
     check_chunk(chunk)
     return chunk
 

@@ -75,7 +75,7 @@ def test_beside_a_model_its_records_its_configuration_and_its_scrape_are_one(tmp
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(1.0, "labels_total", outcome="matched")
         with stream.open("ab") as file:
-            file.write(ndjson(answers(rng, 500, start=1.8e9)[:499]))
+            file.write(ndjson(answers(rng, 500, start=1.75e9)[:499]))
         daemon.until_value(1.0, "windows_closed_total", model="erm")
         scraped = daemon.metrics().text
     expected = blocks("text")[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ class Intake:
     """
 
     def __init__(self, layouts: Sequence[TaskLayout], wire: Wire = PLAIN) -> None:
-        self._decoder = Decoder(layouts, "http", wire=wire)
+        self._decoder = Decoder(layouts, "http", wire=wire, clock=time.time)
         self.wire = wire
 
     def judge(self, lines: Sequence[bytes], kind: PostKind) -> Judgement:

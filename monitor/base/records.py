@@ -53,6 +53,7 @@ class RejectReason(StrEnum):
     BAD_ID = "bad_id"
     TIME_UNIT = "time_unit"
     TIME_FORMAT = "time_format"
+    BAD_TIME = "bad_time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -66,7 +67,7 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
     ConfigError
         A task's classes are the wrong way round, as at least 50 labelled answers tell.
     """
-    chunk = Decoder(layouts, name, wire=wire).decode(raws)
+    chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
     labels = sum(map(len, chunk.labels))
     lines = [*_held(chunk), *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     values = list(_values(raws, wire))

@@ -141,7 +141,7 @@ def test_a_signal_drains_and_ends_within_five_seconds(tmp_path: Path, number: si
     with DaemonProcess(tmp_path, following(tmp_path)) as daemon:
         daemon.until_value(30, "answers_pending", task="t", model="erm")
         with (tmp_path / "in.ndjson").open("ab") as more:
-            more.write(ndjson(stream(45, start=1.8e9)))
+            more.write(ndjson(stream(45, start=1.75e9)))
         daemon.until_value(75, "answers_pending", task="t", model="erm")
         code, seconds = daemon.end(number)
         windows = read_windows(tmp_path / "windows.ndjson")
@@ -181,7 +181,7 @@ def test_records_come_through_a_pipe_until_it_is_closed(tmp_path: Path) -> None:
         daemon.process.stdin.flush()
         daemon.until_value(20, "answers_pending", task="t", model="erm")
         assert daemon.metrics().value("source_up", source="stdin") == 1
-        daemon.process.stdin.write(ndjson(stream(30, start=1.8e9)))
+        daemon.process.stdin.write(ndjson(stream(30, start=1.75e9)))
         daemon.process.stdin.close()
         assert daemon.process.wait(PATIENCE_SECONDS) == 0
     assert [w["size"] for w in read_windows(tmp_path / "windows.ndjson")] == [100, 50]

@@ -31,8 +31,8 @@ def written(report: WindowReport) -> tuple[str, str]:
     ("time", "text"),
     [
         ("9999-12-31T23:59:59.9994Z", "9999-12-31T23:59:59.999Z"),
-        ("0001-01-01T00:00:00.0004Z", "0001-01-01T00:00:00.000Z"),
-        (-62135596800, "0001-01-01T00:00:00.000Z"),
+        ("1970-01-01T00:00:00.0004Z", "1970-01-01T00:00:00.000Z"),
+        (0, "1970-01-01T00:00:00.000Z"),
         (99_999_999_999.9996, "5138-11-16T09:46:40.000Z"),
     ],
 )
@@ -48,6 +48,13 @@ def test_what_no_report_could_say_is_refused_and_stops_nothing(time: object) -> 
     (report,) = window_of(rig, 1.7e9)
     assert report.size == ROWS
     assert rig.engine.view().rejected == {("test", RejectReason.TIME_FORMAT.value): ROWS}
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", -0.001, -62135596800])
+def test_a_time_before_1970_is_refused_also_in_a_replay(time: object) -> None:
+    rig = Rig()
+    assert window_of(rig, time) == []
+    assert rig.engine.view().rejected == {("test", RejectReason.BAD_TIME.value): ROWS}
 
 
 def test_without_a_time_a_live_record_has_that_of_its_arrival() -> None:

@@ -37,8 +37,8 @@ from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosit
 class Decoder:
     """Decodes what one source brings.
 
-    It holds nothing between calls and reads no clock: the same bytes give the same rows, wherever a source
-    cuts its input and whenever it comes.
+    It holds nothing between calls: the same bytes give the same rows, wherever a source cuts its input and,
+    without a clock, whenever it comes.
     Nothing that comes in makes it raise; what cannot be used is in the chunk's `rejects`.
 
     Parameters
@@ -57,6 +57,9 @@ class Decoder:
     wire : Wire, optional
         How bytes become records: under our names where left out; see
         `connectors.formats.wires.choice.wire_of`.
+    clock : callable, optional
+        Seconds since the epoch: times more than a day ahead of it are rejected. None are if absent, as in
+        `replay`.
 
     Raises
     ------
@@ -81,6 +84,7 @@ class Decoder:
         max_line_bytes: int = MAX_LINE_BYTES,
         keep: Keep = "whole",
         wire: Wire = PLAIN,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         names = [layout.name for layout in layouts]
         if not names or len(set(names)) != len(names):
@@ -88,6 +92,7 @@ class Decoder:
         self.layouts = tuple(layouts)
         self.source = source
         self.max_line_bytes = max_line_bytes
+        self._clock = clock
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
         self._keep = keeper(keep)
@@ -203,7 +208,7 @@ class Decoder:
         slots = np.maximum(columns.weight, 1)
         sizes = [len(reading.records) for reading in readings]
         places = Places(
-            time=parse_times(columns.time, faults),
+            time=parse_times(columns.time, faults, None if self._clock is None else self._clock()),
             key=encode_ids(columns.id, faults),
             order=np.cumsum(slots) - slots,
             partition=np.repeat(np.array(owners, dtype=np.int64), np.array(sizes, dtype=np.int64)),

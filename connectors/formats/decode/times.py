@@ -24,23 +24,27 @@ _LONGEST = 64
 _SHORTEST = 20
 _LENGTHS = frozenset(range(_SHORTEST, _LONGEST + 1))
 
+_MOST_AHEAD = 86_400.0  # seconds: senders may write local time as UTC
 _NOT_SECONDS = 1e11  # seconds until the year 5138; milliseconds until March 1973
 _UNITS = ((1e14, "milliseconds", 1e3), (1e17, "microseconds", 1e6), (1e20, "nanoseconds", 1e9))
 
 _TEXT_HINT = "RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, or seconds since the epoch"
 
 
-def parse_times(values: Sequence[str | float | None], faults: Faults) -> Floats:
+def parse_times(values: Sequence[str | float | None], faults: Faults, now: float | None = None) -> Floats:
     """Seconds since the epoch, NaN where there are none.
 
     A leap second (``:60``) counts as the second after it. Of a fraction the first nine digits count. A
-    time that rounds to a millisecond outside the years 1 to 9999 is none: nobody could write it down.
+    time that rounds to a millisecond outside the years 1 to 9999 is none: nobody could write it down. One
+    before 1970, or more than a day after `now`, is one, and wrong.
 
     Parameters
     ----------
     values : sequence of str, float or None
     faults : Faults
-        Takes `TIME_FORMAT` and `TIME_UNIT`; such rows are NaN too.
+        Takes `TIME_FORMAT`, `TIME_UNIT` and `BAD_TIME`; such rows are NaN too.
+    now : float, optional
+        Seconds since the epoch; if absent, no time is ahead.
 
     Returns
     -------
@@ -52,6 +56,27 @@ def parse_times(values: Sequence[str | float | None], faults: Faults) -> Floats:
     >>> parse_times(["1970-01-01T01:00:00.25+01:00", 3.5, None, "noon"], faults).tolist(), list(faults.found)
     ([0.25, 3.5, nan, nan], [3])
     """
+    times = _parsed(values, faults)
+    latest = np.inf if now is None else now + _MOST_AHEAD
+    with np.errstate(invalid="ignore"):
+        wrong = np.flatnonzero((times < 0.0) | (times > latest))
+    for i in wrong.tolist():
+        faults.add(i, RejectReason.BAD_TIME, _bad_time(values[i], times[i], now))
+    times[wrong] = np.nan
+    return times
+
+
+def _bad_time(value: str | float | None, time: float, now: float | None) -> str:
+    if time < 0.0 or now is None:
+        return f"$.time: expected a time from 1970 on, got {shown(value)}; correct the sender's clock"
+    clock = np.datetime64(int(now), "s")
+    return (
+        f"$.time: expected at most a day ahead of this machine's clock, {clock}Z, got {shown(value)}; "
+        "correct the sender's clock, or this one"
+    )
+
+
+def _parsed(values: Sequence[str | float | None], faults: Faults) -> Floats:
     kinds = set(map(type, values))
     if kinds == {str}:
         return _texts(values, np.arange(len(values)), faults)  # type: ignore[arg-type]

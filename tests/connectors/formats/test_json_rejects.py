@@ -86,6 +86,8 @@ WRONG = [
      "$.time: 1763632800120000 can only be microseconds since the epoch; send seconds: 1763632800.120"),
     (answer(time=1.76363280012e18), "time_unit",
      "$.time: 1763632800120000000 can only be nanoseconds since the epoch; send seconds: 1763632800.120"),
+    (answer(time=-0.5), "bad_time",
+     "$.time: expected a time from 1970 on, got -0.5; correct the sender's clock"),
     (answer(time=1e21), "time_format",
      "$.time: expected RFC 3339 with an offset, such as 2026-11-20T10:00:00.120Z, "
      "or seconds since the epoch, got 1e+21"),
@@ -229,6 +231,42 @@ def test_what_is_no_time_is_refused_and_its_neighbours_are_not(text):
     chunk = decode(answer(time=text), answer(time="2026-11-20T10:00:00Z"))
     assert [r.reason for r in chunk.rejects] == [RejectReason.TIME_FORMAT]
     assert [len(batch) for batch in chunk.batches] == [1]
+
+
+EARLY = "$.time: expected a time from 1970 on, got {}; correct the sender's clock"
+AHEAD = (
+    "$.time: expected at most a day ahead of this machine's clock, 2026-11-20T10:00:00Z, got {}; correct the "
+    "sender's clock, or this one"
+)
+
+
+@pytest.mark.parametrize(
+    ("time", "message"),
+    [
+        ("1969-12-31T23:59:59.75Z", EARLY.format('"1969-12-31T23:59:59.75Z"')),
+        (-0.25, EARLY.format("-0.25")),
+        ("0001-01-01T00:00:00Z", EARLY.format('"0001-01-01T00:00:00Z"')),
+        (1795255201, AHEAD.format("1795255201.0")),
+        ("2026-11-21T10:00:00.001Z", AHEAD.format('"2026-11-21T10:00:00.001Z"')),
+        (4e9, AHEAD.format("4000000000.0")),
+    ],
+)
+def test_a_time_before_1970_or_more_than_a_day_ahead_is_refused(time, message):
+    records = [
+        answer(time=time),
+        {"id": "a", "label": "ok", "time": time},
+        answer(time="2026-11-21T10:00:00Z"),
+    ]
+    live = decode(*records, clock=lambda: 1795168800.0)
+    assert [(r.reason.value, r.message, r.answers) for r in live.rejects] == [
+        ("bad_time", message, 1),
+        ("bad_time", message, 0),
+    ]
+    assert [len(batch) for batch in live.batches] == [1]
+    replayed = decode(*records)
+    assert [r.reason.value for r in replayed.rejects] == (
+        [] if "at most a day" in message else ["bad_time"] * 2
+    )
 
 
 def test_a_sum_is_judged_alike_whatever_stands_beside_it():

@@ -6,6 +6,7 @@ import gzip
 import json
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_where_some_rows_are_good_they_are_taken_and_the_others_told(posted: Pos
         "rejected": 1,
         "errors": [{"row": 1, "reason": "out_of_range", "message": message}],
     }
+
+
+def test_a_time_more_than_a_day_ahead_of_the_clock_is_refused(posted: Posted) -> None:
+    now = time.time()
+    answer = posted.post([row(1, time=now + 80_000), row(2, time=now + 90_000), row(3, time=-1)])
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
+    assert [(each["row"], each["reason"]) for each in answer.json()["errors"]] == [
+        (1, "bad_time"),
+        (2, "bad_time"),
+    ]
 
 
 def test_where_none_is_good_all_are_told_and_the_engine_still_counts_them(posted: Posted) -> None:
