@@ -14,12 +14,12 @@ from monitor.base.records import Floats
 N = TypeVar("N", int, float)
 
 BIN_ENDS = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Upper ends, each its own bin's; a tenth bin reaches to 1. Most confidences of a model that is fit for use
-lie above 0.9, and of two classes few below 0.5: bins of equal width would tell least where most answers are.
-They stay as they are, since counts of other bins could not be added to what Prometheus has."""
+"""The upper ends of the bins, inclusive; a tenth bin reaches to 1. Most confidences of a useful model lie
+above 0.9, and with two classes few lie below 0.5, so equal bins would tell least about most answers. Do not
+change them: Prometheus has counts in these bins."""
 
 BIN_NAMES = tuple(f"{low:.2f}-{high:.2f}" for low, high in pairwise((0.0, *BIN_ENDS, 1.0)))
-"""Of each bin, in rising order, also as text."""
+"""The bins' names in rising order, also as text."""
 
 _ENDS = np.array(BIN_ENDS)
 

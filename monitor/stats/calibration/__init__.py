@@ -14,13 +14,13 @@ _FITTING = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.ref
 _FITTED = registry.TablePart(registry.CALIBRATIONS, lambda entry: not entry.chooses)
 
 CALIBRATORS: Mapping[str, type[Calibrator]] = registry.Classes(_FITTING)
-"""Every way to fit a calibration on a reference, by its name in the configuration."""
+"""Every method that fits a calibration on a reference, by its name in the configuration."""
 
 CALIBRATIONS: Mapping[str, type[Calibration]] = registry.Classes(
     _FITTED,
     of=lambda code: getattr(code, "calibration", code),
 )
-"""Every fitted calibration by its method: what `auto` fits bears the name of another; refits bring `ssme`."""
+"""Every fitted calibration by its method; `auto` returns one of the others, and `ssme` comes from refits."""
 
 
 def calibration_from_snapshot(snapshot: Mapping[str, Any]) -> Calibration:

@@ -42,13 +42,13 @@ from monitor.base.records import Floats
 from monitor.stats.calibration.isotonic import Curve
 
 NEWEST = 500
-"""Labelled rows that are looked at; older ones tell of a past that the walks have left."""
+"""The number of newest labelled rows in use; older ones tell of a past that the walks have left."""
 
 WORTH = 0.5
 """Independent labels that one label counts for."""
 
 LEAST = 1e-3
-"""Chances are kept so far from 0 and 1: a curve says 0 where it has merely seen nothing."""
+"""Smallest distance of probabilities from 0 and 1: a curve gives 0 to an event that it has never seen."""
 
 
 class Walk(NamedTuple):
@@ -73,7 +73,7 @@ WALKS = (
 )
 
 STILL_PRIOR = 0.5
-"""Chance, before any label, that nothing has changed; the other walks share the rest."""
+"""Prior probability that nothing has changed; the other walks share the rest."""
 
 _LEAST_STRETCH = 0.1  # of 1 + b: a curve may become flat, but may not fall
 _NEWTON_STEPS = 4  # for one label: the third step changes the sixth digit

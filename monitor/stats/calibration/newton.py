@@ -9,9 +9,9 @@ import numpy as np
 from monitor.base.records import Floats
 
 PRIOR = 0.01
-"""Precision of the normal prior around the identity map, a standard deviation of 10. On references where the
-likelihood alone has a finite maximum it moves nothing that matters (0.01 against about 0.1 for each row);
-where classes are separable, scores constant or a class absent it keeps the answer finite, and one."""
+"""Precision of the normal prior around the identity map (a standard deviation of 10). If the likelihood alone
+has a finite maximum, the prior hardly changes it (0.01 against about 0.1 for each row). With separable
+classes, constant scores or an absent class it keeps the result finite and unique."""
 
 _SETTLED = 1e-13  # a few times what float64 resolves
 _NEAR = 1e-9  # relative gain: below it rounding blurs comparisons, so steps are full

@@ -7,7 +7,8 @@ import numpy as np
 from monitor.base.records import Floats, Ints
 
 STANDARD_ERRORS = 4.0
-"""Scores that say nothing pass this by chance in 3 of 100,000 fits; a reference has several, cross-fitted."""
+"""Scores without information exceed this by chance in 3 of 100,000 fits; a reference has several,
+cross-fitted."""
 
 
 def refuse_reversed_scores(method: str, scores: Floats, labels: Ints) -> None:

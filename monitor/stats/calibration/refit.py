@@ -14,7 +14,7 @@ from monitor.stats.calibration.base import Calibration, Calibrator, check_fit_in
 from monitor.stats.calibration.order import refuse_reversed_scores
 
 FEWEST_LABELS = 50
-"""Labelled rows below which nothing is refitted: they cannot tell what the reference is still worth."""
+"""With fewer labelled rows there is no refit: they cannot show the present value of the reference."""
 
 RATIOS = (0.25, 1.0, 4.0, 16.0)
 """Candidate weights of the reference, in multiples of the labelled rows, besides none and its full weight."""

@@ -12,8 +12,8 @@ from monitor.stats.calibration.base import check_fit_input
 from monitor.stats.calibration.order import refuse_reversed_scores
 
 CLIP = 1e-6
-"""Scores are moved this far from 0 and 1 before their logarithm is taken: one wrong row whose score is
-exactly 1 would otherwise outweigh all others. Half-precision models write 0 and 1 for less."""
+"""Smallest distance of scores from 0 and 1 before their logarithm: otherwise one wrong row with a score of
+exactly 1 would outweigh all others. Half-precision models write 0 and 1 for less."""
 
 
 class FitRows(NamedTuple):

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from monitor.stats.charts.settings import LimitChart
 
 CHARTS: Mapping[str, type[LimitChart]] = registry.Classes(registry.CHARTS)
-"""The chart of each `kind`; the tests in `tests/stats/charts` hold every one of them to the same contract."""
+"""The chart of each `kind`; the tests in `tests/stats/charts` check the same contract for all."""

@@ -24,11 +24,11 @@ class Spread(StrEnum):
     """The source of a chart's sigma; it decides how wrong sigma is after a short reference."""
 
     KNOWN = "known"
-    """From a formula, the binomial's: not mistaken, where the formula holds."""
+    """From a formula, the binomial's: exact, if the formula is right."""
     REFERENCE = "reference"
-    """The larger of what the rows give and what the reference windows show (`Limits.inflation`)."""
+    """The larger of the rows' variance and the reference windows' variance (`Limits.inflation`)."""
     MOVING_RANGE = "moving range"
-    """From the mean distance of neighbouring reference windows alone, as Laney's."""
+    """From the mean distance of neighbouring reference windows alone, as in Laney's chart."""
 
 
 class Detector(ABC):

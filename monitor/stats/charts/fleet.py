@@ -14,7 +14,7 @@ from monitor.base.records import Floats
 from monitor.stats.charts.detectors import Detector, Spread
 
 MIN_REFERENCE_WINDOWS = 5
-"""Below this the reference says next to nothing of the variation between windows."""
+"""With fewer, the reference shows next to nothing of the variation between windows."""
 
 _TAIL = 1e-13  # probability of the dispersion's tail outside an integral whose value is 1e-6 or more
 

@@ -9,10 +9,10 @@ from monitor.stats.charts.detectors import Detector
 from monitor.stats.charts.rules import FAR
 
 RELEASE_WINDOWS = 8
-"""So many windows in a row without a broken rule release an alarm: what `we4` looks back on."""
+"""Windows in a row without a broken rule that release an alarm: as many as `we4` uses."""
 
 RESOLUTION = 1e-9
-"""Estimates nearer to the centre than this lie on it: means of equal numbers differ by rounding."""
+"""Estimates nearer to the centre count as equal to it: means of equal numbers differ by rounding."""
 
 
 class Latch:

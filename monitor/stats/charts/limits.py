@@ -23,7 +23,7 @@ from monitor.stats.charts.fleet import Limits, check_reference, mean_rate
 from monitor.stats.solvers import brentq
 
 DEFAULT_ARL0 = 370.0
-"""Windows: what `we1` gives at the textbook's 3 sigma with known limits (370.4)."""
+"""Windows: the ARL0 of `we1` at the textbook's 3 sigma with known limits (370.4)."""
 
 LOWEST_ARL0, HIGHEST_ARL0 = 10.0, 1_000_000.0
 
@@ -221,10 +221,7 @@ def _limits(arl0: float, detector: Detector, m: float, spread: Spread) -> Limits
 def _with_slope(
     multiplier: Callable[[Callable[[float], float]], float], far: Callable[[float, float], float]
 ) -> Limits:
-    """Multiplier and inflation of a CUSUM, which depend on each other, as its reference value is in sigmas.
-
-    Each is computed from the other in turn; three rounds reach 1e-3, six reach rounding.
-    """
+    """Multiplier and inflation of a CUSUM, each from the other in turn; six rounds reach rounding."""
     inflation = 1.0
     for _ in range(6):
         found = multiplier(lambda _, kappa=inflation: kappa)  # type: ignore[misc]

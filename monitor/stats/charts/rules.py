@@ -18,10 +18,10 @@ WESTERN_ELECTRIC = ("we1", "we2", "we3", "we4")
 NELSON = tuple(f"nelson{number}" for number in range(1, 9))
 RULES = WESTERN_ELECTRIC + NELSON
 MEMORY = 15
-"""Windows that the rules look back on: the fifteen of `nelson7`, the present one included."""
+"""The windows that the rules use: the fifteen of `nelson7`, with the present one."""
 
 FAR = 1e6
-"""The bound of standardised values: beyond any limit, and still a number for JSON."""
+"""The bound of standardised values: beyond any limit, but still a number for JSON."""
 
 _PATTERNS = {
     "we1": (1, 1, 1.0), "we2": (2, 3, 2 / 3), "we3": (4, 5, 1 / 3), "we4": (8, 8, 0.0),
@@ -36,7 +36,7 @@ class Memory(Protocol):
     """The memory of one series of standardised windows, and the judge of the next."""
 
     kind: str
-    """What its state is of, so that one of another kind is not taken for it."""
+    """The kind of its state; another kind's state is not used."""
 
     def update(self, z: float) -> tuple[str, ...]:
         """Take the next window's standardised value; return the rules that it breaks."""

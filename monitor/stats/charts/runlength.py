@@ -36,12 +36,12 @@ _ORDER_RATES = {
     ("nelson4",): 1 / 601.0078,
     ("nelson3", "nelson4"): 1 / 248.8016,
 }
-"""Alarms a window of the rules that go by order: exact, from `python -m tests.stats.charts.order_rates`."""
+"""Alarms a window of the rules about order: exact, from `python -m tests.stats.charts.order_rates`."""
 _SAME = {"nelson1": "we1", "nelson5": "we2", "nelson6": "we3"}
 
 NARROWEST, WIDEST = 0.05, 7.25
-"""Half widths past these ends change no rate that matters, in standard deviations: below, nearly every
-window alarms; above, rates are under 1e-11, where the linear system has used up half of its digits."""
+"""Half widths in standard deviations; beyond them no relevant rate changes. Below, nearly every window
+alarms; above, rates are under 1e-11, and the linear system has lost half of its digits."""
 _WIDTHS = np.concatenate([np.linspace(NARROWEST, 0.75, 8), np.linspace(1.0, WIDEST, 26)])
 # Up to six standard errors of the centre at five reference windows; dense near 0, where the logarithm of
 # the rate bends within 1/width.
@@ -49,17 +49,12 @@ _ERRORS = 2.7 * np.linspace(0.0, 1.0, 20) ** 1.5
 
 
 _NEVER = 1e13
-"""Windows; a run length beyond what the solver's rounding can tell from any other."""
+"""Windows; rounding in the solver does not resolve longer run lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """The system ``(I - Q) a = 1`` of one set of rules, as a sparse matrix that is linear in the zones'
-    probabilities.
-
-    State 0 is the fresh start; the entries at (`rows`, `columns`) are ``identity - moves @ p`` for zone
-    probabilities p.
-    """
+    """The system ``(I - Q) a = 1`` of one set of rules; its sparse entries are ``identity - moves @ p``."""
 
     states: int
     rows: Ints

@@ -33,7 +33,7 @@ class LimitChart(Chart):
 
     spread: ClassVar[Spread] = Spread.REFERENCE
     of_counts: ClassVar[bool] = False
-    """Whether it takes the variation of a share of successes, so that it fits the accuracy only."""
+    """Whether it uses the variation of a share of successes, so it fits the accuracy only."""
 
     arl0: float | None = None
     sigmas: float | None = None

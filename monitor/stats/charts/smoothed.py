@@ -32,7 +32,7 @@ _SLOPES = np.concatenate([np.linspace(-4.0, -1.25, 12), np.linspace(-1.0, 1.0, 4
 _INTERVALS = 0.05 + 49.95 * np.linspace(0.0, 1.0, 44) ** 2
 
 LONGEST = 1e9
-"""Windows. Above it rounding in the linear systems shows, and an asymptotic formula takes over."""
+"""Windows; above it rounding in the linear systems shows, and an asymptotic formula replaces them."""
 
 
 def ewma_arls(weight: float, error: Floats, width: Floats) -> Floats:

@@ -42,10 +42,7 @@ def _roots(variance: float, n: int) -> int:
 
 @lru_cache(maxsize=64)
 def _transform(roots: int) -> Floats:
-    """(GROUP + 1, 2·frequencies) matrix of the Fourier transform, real and imaginary parts in turn.
-
-    For so few coefficients a matrix product is faster than a fast transform padded with zeros.
-    """
+    """(GROUP + 1, 2·frequencies) matrix of the Fourier transform, faster here than a padded fast one."""
     angles = -2 * np.pi * np.outer(np.arange(GROUP + 1), np.arange(roots // 2 + 1)) / roots
     matrix = np.stack([np.cos(angles), np.sin(angles)], axis=-1).reshape(GROUP + 1, -1)
     matrix.flags.writeable = False
@@ -66,10 +63,7 @@ def _products(p: Floats) -> Floats:
 
 
 def _unfold(folded: Floats, origin: Ints, mean: Floats, n: int) -> tuple[Ints, Floats]:
-    """Unfold masses, clip rounding errors below 0, and normalise.
-
-    Entry r of a (windows, roots) row holds the mass of the counts equal to `origin + r` modulo roots.
-    """
+    """Unfold masses (entry r: counts `origin + r` modulo roots), clip them at 0, and normalise."""
     roots = folded.shape[1]
     width = min(roots, n + 1)
     start = np.clip(np.rint(mean).astype(np.int64) - (width - 1) // 2, 0, n + 1 - width)

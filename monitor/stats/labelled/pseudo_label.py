@@ -23,10 +23,7 @@ _FREE = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Regression:
-    """The classes `seen` in labels, the most probable coefficients (p · C,), and normal draws around them.
-
-    C is 1 for two classes (log-odds of the second), else the number of classes seen.
-    """
+    """The classes `seen` in labels, the most probable coefficients, and normal draws around them."""
 
     seen: Ints
     found: Floats

@@ -43,11 +43,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Weighed:
-    """A hypothesis with its posterior.
-
-    `chance` are the particles' probabilities without corrections, `centre` 24 draws from them, `log_weights`
-    prior and marginal likelihood for each size of the corrections.
-    """
+    """A hypothesis with the posterior of its particles (`chance`), draws from it, and its corrections."""
 
     family: ParticleFamily
     chance: Floats

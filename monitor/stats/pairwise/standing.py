@@ -171,10 +171,7 @@ def standing(names: tuple[str, ...], rows: Comparisons, reference: str | None, l
 
 
 def _placed(rows: Comparisons, names: tuple[str, ...], origin: str) -> tuple[Bools, Ints, list[Reason]]:
-    """The models with a coefficient, their numbers of human verdicts, and the reasons of the others.
-
-    A model that is left out takes its comparisons from the others, so it repeats until all fit.
-    """
+    """The models with a coefficient (repeated until all fit), their human verdicts, the others' reasons."""
     human = ~np.isnan(rows.human)
     a, b, share = rows.a[human], rows.b[human], rows.human[human]
     at = names.index(origin) if origin in names else -1

@@ -35,10 +35,7 @@ _LABEL_STREAM = 19
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Scores of one class into (0, 1]: the log odds, or the score itself, moved and stretched.
-
-    `low` and `high` are the smallest and the largest of the fit's rows, after the log odds.
-    """
+    """Scores of one class into (0, 1]: the log odds or the score, moved and stretched by `low` and `high`."""
 
     low: float
     high: float
