@@ -206,7 +206,7 @@ class NativeDriver(Driver):
             (found,) = self._consumer.committed([place(name)], timeout=timeout_seconds)
         if found.error is not None:
             raise translated(found.error)
-        return CommittedPosition(found.offset, found.metadata or "") if found.offset >= 0 else None
+        return CommittedPosition(found.offset, note_of(found)) if found.offset >= 0 else None
 
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there, at the next poll."""
@@ -437,6 +437,17 @@ def place(name: str, position: int | None = None) -> TopicPartition:
     """
     topic, number = partition_of(name)
     return TopicPartition(topic, number) if position is None else TopicPartition(topic, number, position)
+
+
+def note_of(found: TopicPartition) -> str:
+    """What was noted beside a position; perhaps with a few bytes of garbage behind it.
+
+    librdkafka copies a note without its end, and confluent-kafka reads on to the next zero.
+    """
+    try:
+        return found.metadata or ""
+    except UnicodeDecodeError as error:
+        return error.object[: error.start].decode()
 
 
 def marked(marks: Mapping[str, CommittedPosition]) -> list[TopicPartition]:

@@ -33,7 +33,8 @@ MAX_OWNERS = 50
 CHECK_SECONDS = 1.0
 """How often the brokers are asked whether the topics are still the same."""
 
-_NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=(\S+))?")
+_NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL)
+"""What a commit notes. Behind an id, whose length is known, confluent-kafka may add what memory held."""
 
 
 def _began(told: CommittedPosition | None) -> tuple[int, ...]:

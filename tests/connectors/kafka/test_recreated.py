@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -151,7 +152,7 @@ def test_a_position_that_the_group_has_of_another_log_is_none(
     kafka_broker.create_topic("stale")
     kafka_broker.produce("stale", numbers(0, 80))
     late = KafkaConsumer(bootstrap_servers=kafka_broker.address, group_id="stale", enable_auto_commit=False)
-    late.commit({TopicPartition("stale", 0): OffsetAndMetadata(60, "began=0 log=deleted", -1)})
+    late.commit({TopicPartition("stale", 0): OffsetAndMetadata(60, f"began=0 log={uuid.uuid4()}", -1)})
     late.close(autocommit=False)
     source = kafka_source(kafka_broker.address, "stale", group="stale", auto_offset_reset="latest")
     source.open({})
