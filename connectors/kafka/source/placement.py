@@ -249,7 +249,8 @@ class Placement:
             self._ledger.overtaken(name, group)
             self._after_others.add(name)
             return group
-        self._overlap += own - group
+        if _began(told):  # else a tool has reset the offsets of the group: nobody has read from there
+            self._overlap += own - group
         return own
 
     def _beginning(self, driver: Driver, name: str) -> int | None:

@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
 from connectors.kafka import KafkaSource
 from monitor.base.source import SourceCounts
@@ -189,6 +189,25 @@ def test_commits_of_other_tools_say_nothing_of_where_they_began(
     reader.until_up()
     reader.quiet(0.3)
     assert source.counts == SourceCounts(taken_over_records=30)
+
+
+def test_a_reset_of_the_groups_offsets_is_no_overlap(
+    kafka_broker: KafkaBroker, kafka_source: Sources
+) -> None:
+    """We go on at our own position: nothing is read twice. What lay between was counted."""
+    kafka_broker.create_topic("reset")
+    kafka_broker.produce("reset", [b"%d" % i for i in range(60)])
+    tool = KafkaConsumer(bootstrap_servers=kafka_broker.address, group_id="reset", enable_auto_commit=False)
+    tool.assign([TopicPartition("reset", 0)])
+    tool.commit({TopicPartition("reset", 0): OffsetAndMetadata(10, "", -1)})
+    tool.close()
+    source = kafka_source(kafka_broker.address, "reset", group="reset")
+    source.open({"reset-0": 50})
+    reader = Reader(source)
+    reader.until(10)
+    reader.quiet(0.3)
+    assert reader.offsets["reset-0"] == list(range(50, 60))
+    assert source.counts == SourceCounts()
 
 
 def test_20_hand_overs_between_two_sources_of_a_group_lose_and_double_nothing(
