@@ -1,1 +1,1 @@
-"""The configuration: one frozen model a section; reading, messages, what a reload may change."""
+"""The configuration: one frozen model for each section; reading, messages, the effects of a reload."""

@@ -113,7 +113,7 @@ class ChartConfig(Section):
         return "", f"expected arl0 or sigmas, got both ({got} and {self.sigmas:g})"
 
     def _out_of_place(self) -> Iterable[Problem]:
-        """Keys that this kind of chart does not have, which would change nothing."""
+        """Keys without an effect for this kind of chart."""
         own = registry.CHARTS[self.kind].keys
         if self.rules != ("we1",) and "rules" not in own:
             yield (
@@ -127,22 +127,22 @@ class ChartConfig(Section):
 
     @property
     def windows(self) -> float | None:
-        """`arl0` in windows; of a budget only `Task.charting` knows."""
+        """`arl0` in windows; None for a budget, which `Task.charting` turns into windows."""
         return None if isinstance(self.arl0, FalseAlarmBudget) else self.arl0
 
 
 def budget_problems(
     chart: ChartConfig, traffic: Mapping[str, float | None], windows_per_week: float
 ) -> Iterable[Problem]:
-    """Why a budget of false alarms cannot be shared out, if so.
+    """The reason why a budget of false alarms cannot be divided, if any.
 
     Parameters
     ----------
     chart : ChartConfig
     traffic : mapping of str to float or None
-        Answers a day of each model, None where they are not known.
+        Answers a day of each model; None if unknown.
     windows_per_week : float
-        That all charts of the task judge together.
+        Windows that all charts of the task judge together.
     """
     if not isinstance(chart.arl0, FalseAlarmBudget):
         return

@@ -1,4 +1,4 @@
-"""Reading a configuration file: YAML, strictly, with every problem told at once and by its line."""
+"""Reads a configuration file: strict YAML; one error lists every problem with its line."""
 
 from __future__ import annotations
 
@@ -22,33 +22,27 @@ _MOST_BYTES = 1 << 20  # a configuration is a page; a data file named by mistake
 
 
 def load_config(path: str | Path) -> Config:
-    """Read, check and complete a configuration file.
+    r"""Read, check and complete a configuration file.
 
-    Relative paths in it come out absolute, taken from the file's own folder: a daemon's working
-    directory is nobody's choice.
+    Relative paths in it become absolute, from the file's own folder, not from the working directory.
 
     Parameters
     ----------
     path : str or Path
         A YAML file in UTF-8, at most 1 MiB.
 
-    Returns
-    -------
-    Config
-
     Raises
     ------
     ConfigError
-        The file cannot be read, is no YAML, or breaks the schema. One message lists every problem,
-        a line each: the path of the key, what it got, what is allowed, the nearest valid name, and the
-        line. What does not go together (`positive` that is none of `classes`) is told once each value
-        on its own is allowed.
+        The file cannot be read, is no YAML, or breaks the schema. One message lists every problem in a line:
+        the path of the key, the value, the allowed values, the nearest valid name, and the line. Checks
+        between values (`positive` must be one of `classes`) follow when each value is allowed.
 
     Examples
     --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "config.yaml"
-    >>> _ = file.write_text("tasks:\\n  toxicity:\\n    window: {siz: 200}\\n")
+    >>> _ = file.write_text("tasks:\n  toxicity:\n    window: {siz: 200}\n")
     >>> load_config(file)
     Traceback (most recent call last):
     monitor.base.errors.ConfigError: ...config.yaml cannot be used:
@@ -63,20 +57,16 @@ def load_config(path: str | Path) -> Config:
 def config_from(
     data: object, name: str = "The configuration", line_of: Callable[[KeyPath], int] | None = None
 ) -> Config:
-    """Check a configuration that is in memory already, as `load_config` does with a file's.
+    """Check a configuration in memory, as `load_config` does with a file's; a ConfigError lists its problems.
 
     Parameters
     ----------
     data : object
-        What YAML would give: mappings, lists, text, numbers. It is not changed.
+        Mappings, lists, text, numbers, as YAML gives them. It is not changed.
     name : str
-        What the message calls it.
+        Its name in the message.
     line_of : callable, optional
-        Finds the line of a key, where there are lines.
-
-    Raises
-    ------
-    ConfigError
+        Finds the line of a key.
     """
     try:
         return Config.model_validate(data)
@@ -87,8 +77,7 @@ def config_from(
 def schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a configuration, for editors.
 
-    It describes every key. The checks of values against each other (`positive` must be one of
-    `classes`) are beyond it.
+    It describes every key. It does not contain checks between values (`positive` must be one of `classes`).
 
     Examples
     --------
@@ -113,7 +102,7 @@ def _schema_of(tables: object) -> dict[str, Any]:
 
 
 def _without_titles(node: Any) -> Any:
-    """The titles that pydantic makes of the keys only repeat them; a key that is named title stays."""
+    """The schema without pydantic's titles, which repeat the keys; a key named title stays."""
     if isinstance(node, dict):
         return {
             key: _without_titles(value)
@@ -187,7 +176,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 def _line(node: yaml.Node, path: KeyPath) -> int:
-    """The line of a key, or of the nearest section around it that is written down."""
+    """The line of a key, or of the nearest section around it in the file."""
     line: int = node.start_mark.line + 1
     for part in path:
         inner: tuple[yaml.Node, yaml.Node] | None = None
@@ -202,9 +191,9 @@ def _line(node: yaml.Node, path: KeyPath) -> int:
 
 
 def _refuse_duplicates(root: yaml.Node) -> None:
-    """YAML's reader would keep the last of two equal keys.
+    """Refuse equal keys, of which YAML's reader would keep the last.
 
-    Looked for before the mappings are built, as merging (``<<``) adds keys that may rightly be overridden.
+    This runs before the mappings are built, as merging (``<<``) adds keys that may be overridden.
     """
     waiting, done = [root], set()
     while waiting:

@@ -1,4 +1,4 @@
-"""The sections of an `http` source: where it listens, who may write, and what bounds it."""
+"""The sections of an `http` source: its address, its writers and its bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BODIES_IN_SPOOL = 4  # below this, one body in a spool that is being read could
 
 
 def token_fault(token: str) -> str | None:
-    """What is wrong with a bearer token, None where nothing is. The token itself is not repeated.
+    """The fault of a bearer token, or None. It does not repeat the token.
 
     Examples
     --------

@@ -100,7 +100,7 @@ class Ssme(Section):
 
 
 def unread_weights(labels: WeightedLabels, estimators: Collection[str]) -> Problem | None:
-    """Weights that are to be estimated, and that none of the refitted estimators reads."""
+    """The problem of estimated weights that none of the refitted estimators uses."""
     if labels.weights == "given" or not {*BY_LABELS}.isdisjoint(estimators):
         return None
     listed = ", ".join(BY_LABELS)

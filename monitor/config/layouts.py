@@ -9,7 +9,7 @@ from monitor.config.root import Task, TaskConfig
 
 
 def layouts(tasks: Mapping[str, TaskConfig]) -> tuple[TaskLayout, ...]:
-    """What decoders must know of the tasks."""
+    """The part of the tasks that decoders need."""
     return tuple(
         TaskLayout(
             name=name,

@@ -1,4 +1,4 @@
-"""The `mapping` of a source: where records with field names of their own keep what we ask for, by paths."""
+"""The `mapping` of a source: paths to our fields in records with other field names."""
 
 from __future__ import annotations
 
@@ -22,18 +22,13 @@ MISSING: Any = object()
 
 
 def parse_field_path(text: str) -> FieldPath:
-    """The steps of a path.
+    """The steps of a path; a ValueError names the allowed form.
 
     Parameters
     ----------
     text : str
-        Names with dots between; ``[0]`` is a place in an array, counted from 0; ``["a.b"]`` a name that
-        holds a dot, a bracket or a blank.
-
-    Raises
-    ------
-    ValueError
-        It is none; the message says what is allowed.
+        Names separated by dots; ``[0]`` is an index of an array, from 0; ``["a.b"]`` a name with a dot, a
+        bracket or a blank.
 
     Examples
     --------
@@ -59,7 +54,7 @@ def parse_field_path(text: str) -> FieldPath:
 
 
 def lookup(value: object, path: FieldPath) -> Any:
-    """What stands at a path, `MISSING` where nothing does.
+    """The value at a path, or `MISSING`.
 
     Examples
     --------
@@ -199,7 +194,7 @@ class FieldMapping(Section):
 
 
 def _key(name: str) -> str:
-    """The key at which the path of a field is given."""
+    """The configuration key of a field's path."""
     parent, _, key = name.partition(".")
     return f"class_scores.{key}" if parent == "scores" and key else name
 

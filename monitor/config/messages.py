@@ -1,7 +1,7 @@
 """Turns pydantic's errors into sentences for the author of the configuration.
 
-Each kind of error has one template in `TEMPLATES`; what is allowed is read from the JSON Schema, so
-that a range stands once, in `monitor.config.task` and `monitor.config.root`, and can be said nowhere else.
+Each kind of error has one template in `TEMPLATES`. The allowed values come from the JSON Schema, so only the
+sections' models contain a range.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECRETS = frozenset({"options", "tokens", "url"})  # of Kafka, HTTP, Redis: it 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: the path of the key, and what is wrong there."""
+    """One problem: the path of the key, and a sentence."""
 
     path: Path
     text: str
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an error stands in the schema, and what was found there."""
+    """The place of an error in the schema, and its value."""
 
     path: Path
     node: Schema
@@ -49,13 +49,13 @@ class _Place:
 
 
 def findings(error: ValidationError, schema: Schema) -> list[Finding]:
-    """Everything that pydantic found, in the order of the sections.
+    """All problems that pydantic found, in the order of the sections.
 
     Parameters
     ----------
     error : ValidationError
     schema : mapping
-        The JSON Schema of the model that was validated, with its `$defs`.
+        The JSON Schema of the validated model, with its `$defs`.
     """
     errors = error.errors(include_url=False)
     found: list[Finding] = []
@@ -72,7 +72,7 @@ def findings(error: ValidationError, schema: Schema) -> list[Finding]:
 
 
 def show_path(path: Path) -> str:
-    """A path as people write it.
+    """A path as text.
 
     Examples
     --------
@@ -91,12 +91,12 @@ def show_path(path: Path) -> str:
 
 
 def parse_path(key: str) -> Path:
-    """The path within a section that a cross-check names: ``sources[1].name``."""
+    """The path in a section from a cross-check: ``sources[1].name``."""
     return tuple(int(part) if part.isdigit() else part for part in re.findall(r"\w+", key))
 
 
 def nearest(name: str, allowed: Sequence[str]) -> str | None:
-    """The valid name that a wrong one was probably meant to be.
+    """The valid name that a wrong one probably means.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def nearest(name: str, allowed: Sequence[str]) -> str | None:
 
 
 def _resolve(node: Schema, root: Schema) -> Schema:
-    """Follow references, and take the one branch of an optional value that is not null."""
+    """Follow references, and take the branch of an optional value that is not null."""
     while True:
         if "$ref" in node:
             node = root["$defs"][node["$ref"].rsplit("/", 1)[1]]
@@ -150,12 +150,12 @@ def _child(node: Schema, part: str | int) -> Schema:
 
 
 def _too_short_for_its_items(place: _Place) -> bool:
-    """Wrong entries are told one by one; that none is left of them is no news."""
+    """Whether only wrong entries, each with its own message, made a list too short."""
     return isinstance(place.value, tuple | list) and len(place.value) >= place.node.get("minItems", 0)
 
 
 def describe(node: Schema) -> str:
-    """What a place of the schema takes, in words.
+    """The allowed values of a place of the schema, in words.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def _shown(value: Any, path: Path = ()) -> str:
 
 
 def _hint(node: Schema, value: Any, path: Path) -> str:
-    """What to do, where the value shows how the mistake came about."""
+    """The remedy, if the value shows the cause of the mistake."""
     kind = node.get("type")
     if kind == "array" and not _SECRETS.isdisjoint(path):
         return ": write it as a list"

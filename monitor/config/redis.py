@@ -80,7 +80,7 @@ class RedisSourceConfig(SourceSection):
 
     @property
     def client_options(self) -> dict[str, str | None]:
-        """What the client is told, but for the password."""
+        """The client's options, without the password."""
         tls = (
             {}
             if self.tls is None
@@ -89,7 +89,7 @@ class RedisSourceConfig(SourceSection):
         return {"username": self.username, **{f"ssl_{key}": value for key, value in tls.items()}}
 
     def explained(self, error: Exception) -> SourceError:
-        """Redis' error as ours: a sentence that says what to do."""
+        """Redis' error as a SourceError with the remedy."""
         hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in f"{type(error)} {error}"), "")
         return SourceError(f"Redis at {self.url}, stream {self.stream}: {str(error).rstrip('.')}{hint}")
 

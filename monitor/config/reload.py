@@ -1,7 +1,7 @@
 """The effect of a changed configuration: none, a new baseline, or a restart.
 
-On SIGHUP the agent reads its configuration again. `CONSEQUENCES` says for every key what a change of
-it costs; a test proves that no key is left out.
+On SIGHUP the agent reads its configuration again. `CONSEQUENCES` has the effect of a change for every key; a
+test checks that no key is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from monitor.config.root import Config
 
 
 class Consequence(StrEnum):
-    """What it takes for a changed key to have its effect."""
+    """The effect of a changed key."""
 
     AT_ONCE = "at once"
     NEW_BASELINE = "new baseline"
@@ -40,7 +40,7 @@ CONSEQUENCES: Mapping[str, Consequence] = {
     "tasks.*.calibration.refit_labels": Consequence.AT_ONCE,
     "tasks.*.calibration": Consequence.NEW_BASELINE,
     "tasks.*.chart": Consequence.NEW_BASELINE,
-    # A chart of a metric that was not estimated before has nothing to be drawn around.
+    # A metric that was not estimated before has no baseline for its chart.
     "tasks.*.metrics": Consequence.NEW_BASELINE,
     "tasks.*.average": Consequence.NEW_BASELINE,
     # The layout of the columns: what is buffered and joined was decoded by the old one.
@@ -62,18 +62,18 @@ CONSEQUENCES: Mapping[str, Consequence] = {
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
-    """What changed, as paths of keys, by what it takes.
+    """The changed keys, as paths, by their effect.
 
     Parameters
     ----------
     at_once : tuple of str
-        Holds from the next window on.
+        These apply from the next window on.
     new_baseline : tuple of str
-        The open windows close, and the task's models begin a new baseline with these.
+        The open windows close, and the task's models begin a new baseline.
     restart : tuple of str
-        Cannot change while the agent runs.
+        These cannot change while the agent runs.
     fresh_tasks : frozenset of str
-        The tasks that `new_baseline` is about, by name: a name may hold dots and brackets itself.
+        Names of the tasks in `new_baseline`: a name may contain dots and brackets.
     """
 
     at_once: tuple[str, ...]
@@ -90,8 +90,8 @@ class ReloadPlan:
 def classify(old: Config, new: Config) -> ReloadPlan:
     """Compare two configurations, key by key.
 
-    Values are compared, not how they were written: a default that is now spelt out is no change. A task
-    that came or went is one path, as is a list of sources of which anything changed.
+    It compares values: a default that is now written is no change. A new or removed task is one path, and so
+    is a list of sources with any change.
 
     Examples
     --------
@@ -113,12 +113,7 @@ def classify(old: Config, new: Config) -> ReloadPlan:
 
 
 def consequence(path: tuple[str, ...]) -> Consequence:
-    """What a change of the key at this path takes.
-
-    Raises
-    ------
-    KeyError
-        No entry of `CONSEQUENCES` fits.
+    """The effect of a change of the key at this path; a KeyError if no entry of `CONSEQUENCES` fits.
 
     Examples
     --------

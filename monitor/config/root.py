@@ -1,10 +1,9 @@
-"""The configuration's schema: one frozen model a section, every range declared once.
+"""The configuration's schema: one frozen model for each section; each range is declared once.
 
-The models may be built in Python as well as from a file: `Task(classes=["ok", "toxic"])`. This module
-has the whole, the store and the HTTP side; a task's sections live in `monitor.config.task`, those of
-sources in `monitor.config.sources` and `monitor.config.http`, those of the output in
-`monitor.config.sinks` and `monitor.config.alertmanager`, and are named here too. Reading a
-file, and turning what pydantic finds wrong into sentences, is `monitor.config.file`'s work.
+Build the models in Python, too: `Task(classes=["ok", "toxic"])`. This module has the whole, the store and the
+HTTP side, and names the other sections: `monitor.config.task`, those of sources (`sources`, `http`, `redis`),
+those of the output (`sinks`, `alertmanager`). `monitor.config.file` reads a file and turns pydantic's errors
+into sentences.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ __all__ = [
 
 
 def _kind_of_task(value: Any) -> Any:
-    """Which section a task's is: one that does not say is a classification."""
+    """The section of a task: without a kind it is a classification."""
     default = "classification"
     return value.get("kind", default) if isinstance(value, dict) else getattr(value, "kind", default)
 
@@ -190,7 +189,7 @@ class Config(Section):
 
     @property
     def keep_of_rejects(self) -> Literal["whole", "redacted", "none"]:
-        """What decoders leave of a rejected record; all of it where no `rejects` section says otherwise."""
+        """The part of a rejected record that decoders keep; by default all of it."""
         return self.rejects.record if self.rejects else "whole"
 
     def _source_problems(self) -> Iterable[Problem | None]:
@@ -211,7 +210,7 @@ class Config(Section):
             )
 
     def _http_problems(self) -> Iterable[Problem | None]:
-        """Two that share an address or a spool, a token for a task that is not there."""
+        """Two sources with one address or spool, or a token for an unknown task."""
         listening, spools = {self.export.listen: "export.listen"}, dict[str, str]()
         for i, source in enumerate(self.sources):
             if not isinstance(source, HttpSourceConfig) or source.spool is None:
@@ -236,7 +235,7 @@ class Config(Section):
                         yield f"sources[{i}].tokens[{j}].tasks", f"expected tasks among {known}, got {task!r}"
 
     def _path_problems(self) -> Iterable[Problem | None]:
-        """A file that is read and written, or written by two, would be spoilt."""
+        """A file for both reading and writing, or for two writers."""
         users = [
             (f"sources[{i}].path", s.path)
             for i, s in enumerate(self.sources)

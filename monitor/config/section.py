@@ -1,7 +1,7 @@
 """The base of every section of the configuration: strict frozen models, addresses, cross-checks.
 
-The models are strict (text never becomes a number, true never becomes 1) but take what YAML naturally
-gives: a list for a tuple, ``500.0`` for the integer 500, an integer for a number.
+The models are strict (text never becomes a number, true never becomes 1), but accept YAML's types: a list for
+a tuple, ``500.0`` for the integer 500, an integer for a number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Problem = tuple[str, str]
 
 
 class CrossCheckError(ValueError):
-    """Values that are each allowed but do not go together."""
+    """Values that are each allowed, but not together."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -32,14 +32,14 @@ class CrossCheckError(ValueError):
 
 
 def demand(problems: Iterable[Problem | None]) -> None:
-    """Raise `CrossCheckError` with the problems that are there."""
+    """Raise a `CrossCheckError` with the given problems, if any."""
     found = [problem for problem in problems if problem is not None]
     if found:
         raise CrossCheckError(found)
 
 
 def unique(key: str, names: Sequence[str]) -> Problem | None:
-    """The problem that a name stands twice in a list, if so."""
+    """The problem of a name that occurs twice in a list, if any."""
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     return (
         (key, f"expected each name once, got {twice[0]!r} {names.count(twice[0])} times") if twice else None
@@ -47,7 +47,7 @@ def unique(key: str, names: Sequence[str]) -> Problem | None:
 
 
 def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
-    """The problem that a name cannot be shown in metrics and reports, if so."""
+    """The problem of a name that metrics and reports cannot show, if any."""
     for name in names:
         controls = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
         if not name.strip() or len(name) > 200 or controls or set(name) & set('"' + forbidden):
@@ -60,17 +60,10 @@ def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split an address to listen on into host and port.
+    """Split an address to listen on, ``host:port``, into host and port; port 0 takes a free one.
 
-    Parameters
-    ----------
-    text : str
-        ``host:port``; an IPv6 address stands in brackets. Port 0 takes a free one.
-
-    Raises
-    ------
-    ValueError
-        It is none. The host must be written: ``:9109`` would open the port to every network.
+    An IPv6 address needs brackets. Raises a ValueError for another form: ``:9109`` without a host would open
+    the port to every network.
 
     Examples
     --------
@@ -95,7 +88,7 @@ class Section(BaseModel):
     """Keys that name a file or a folder."""
 
     def placed(self, folder: str) -> Self:
-        """The same section, the relative paths in it taken from a folder."""
+        """The same section, with relative paths resolved from a folder."""
         values = {key: getattr(self, key) for key in type(self).model_fields}
         placed = {key: _placed(value, folder, key in self.files) for key, value in values.items()}
         changed = {key: value for key, value in placed.items() if value != values[key]}
@@ -104,7 +97,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _as_yaml_gives_it(cls, data: Any) -> Any:
-        """YAML has no tuples, and writes a whole number as 500 or as 500.0."""
+        """Accept YAML's types: lists for tuples, and 500.0 for a whole number."""
         if not isinstance(data, dict):
             return data
         return {key: cls._natural(cls.model_fields.get(key), value) for key, value in data.items()}
@@ -128,7 +121,7 @@ def _placed(value: Any, folder: str, is_file: bool) -> Any:
 
 
 class OneOf:
-    """What a value must be: a tag of a table, as the table stands when the value is checked.
+    """A value that must be a tag of a table at the time of the check.
 
     Examples
     --------
@@ -159,7 +152,7 @@ class OneOf:
 
 
 def explained(table: Mapping[str, Entry]) -> Callable[[dict[str, Any]], None]:
-    """What JSON Schema says of a key whose values are tags: its description, and then what each tag means.
+    """The description of a key in JSON Schema, with the meaning of each tag.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The sections of the configuration that say where output goes: `reports`, `rejects`."""
+"""The sections of the outputs: `reports`, `rejects`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPTIONS_WITH_FILES = (
 
 
 def placed_options(options: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Options for Kafka, the relative paths among them taken from a folder."""
+    """Options for Kafka, with relative paths resolved from a folder."""
     files = {
         key: os.path.normpath(os.path.join(folder, value))
         for key, value in options.items()

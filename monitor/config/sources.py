@@ -1,4 +1,4 @@
-"""The sections of sources, one a kind; which there are is said by `monitor.base.registry.SOURCES`."""
+"""The sections of sources, one for each kind in `monitor.base.registry.SOURCES`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SourceSection(Section):
 
     @property
     def origins(self) -> Sequence[str]:
-        """What a file may be called that holds what the source has brought."""
+        """Possible names of a file that contains the source's records."""
         return (self.label,)
 
 

@@ -44,10 +44,10 @@ def charted_metrics(task: Task) -> tuple[str, ...]:
 def charted_windows_per_week(task: Task) -> float:
     """Windows a week that the charts of a task judge, all models, groups and metrics together.
 
-    Each answer lies in one window of its model and in one of each of its groups, however many values a
-    group has, so that groups count as many windows again as the model, at windows of the same size. A
-    value with so few answers that its windows close by age has more of them: at most `window.size` over
-    `window.min_size` times as many. Models without `answers_per_day` count nothing.
+    Each answer is in one window of its model and in one window for each of `groups`, so each group adds as
+    many windows as the model has. A group value with few answers, whose windows close by age, has more
+    windows: at most `window.size` over `window.min_size` times as many. Models without `answers_per_day` do
+    not count.
 
     Examples
     --------
@@ -65,9 +65,9 @@ def charted_windows_per_week(task: Task) -> float:
 def shared_arl0(task: Task, false_alarms_per_week: float) -> float:
     """The ARL0, in windows, with which all charts of a task together raise so many false alarms a week.
 
-    Each chart gets the same ARL0, and so a share of the budget in proportion to its windows. An equal
-    share each would make a chart of few windows narrow and one of many wide, though a shift costs answers
-    alike in both.
+    Each chart gets the same ARL0, so its share of the budget is proportional to its windows. Equal shares
+    would make a chart with few windows narrow and one with many wide, though a shift costs as many answers in
+    both.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class Window(Section):
     @model_validator(mode="before")
     @classmethod
     def _default_fits_size(cls, value: Any) -> Any:
-        """A small window must not be refused for a min_size that nobody wrote."""
+        """A small window lowers the default of min_size."""
         if isinstance(value, dict) and "min_size" not in value:
             size = value.get("size")
             if isinstance(size, int | float) and 10 <= size < 50:
@@ -175,7 +175,7 @@ class CalibrationConfig(Section):
 
     @property
     def reference_method(self) -> str:
-        """What is fitted on the reference."""
+        """The method that is fitted on the reference."""
         return "isotonic" if self.method == "ssme" else self.method
 
 
@@ -316,12 +316,12 @@ class Task(Section):
 
     @property
     def refit_estimators(self) -> tuple[str, ...]:
-        """The estimators that are refitted; `ssme` never stands without what it must beat."""
+        """The estimators that are refitted; `ssme` always comes with the ones to compare it with."""
         return registry.computed(self.estimators, "refit")
 
     @property
     def realised_estimators(self) -> tuple[str, ...]:
-        """Those that count labels; `ssme` never stands without the newest labelled cohort."""
+        """The estimators that count labels; `ssme` always comes with the newest labelled cohort."""
         return registry.computed(self.estimators, "labels")
 
     @property
@@ -331,17 +331,17 @@ class Task(Section):
 
     @property
     def relabelled_every(self) -> int | None:
-        """After how many labels calibrations are fitted again on them; None for never."""
+        """The number of labels between refits of calibrations; None for never."""
         return None if self.calibration.method in ("none", "ssme") else self.calibration.refit_labels
 
     @property
     def recalibrates(self) -> bool:
-        """Whether calibrations are fitted again on labels."""
+        """Whether calibrations are refitted on labels."""
         return self.relabelled_every is not None
 
     @property
     def scored(self) -> int:
-        """Scores that are kept of each answer for refits."""
+        """The number of scores kept of each answer for refits."""
         return max(len(self.classes), 1) if self.refits or self.recalibrates else 0
 
     @model_validator(mode="after")
@@ -354,7 +354,7 @@ class Task(Section):
 
     @property
     def charting(self) -> ChartConfig:
-        """The chart section with a budget of false alarms shared out: an ARL0 in windows, or sigmas."""
+        """The chart section with a divided budget of false alarms: an ARL0 in windows, or sigmas."""
         if not isinstance(self.chart.arl0, FalseAlarmBudget):
             return self.chart
         arl0 = shared_arl0(self, self.chart.arl0.false_alarms_per_week)
@@ -370,7 +370,7 @@ class Task(Section):
         return self.chart.estimator if metric == "accuracy" else "average_confidence"
 
     def _judged_problems(self) -> Iterable[Problem]:
-        """What is judged must be among what is reported."""
+        """Judged estimators that are not reported."""
         listed, chosen = ", ".join(self.estimators), self.chart.estimator
         judged = {self.judged_estimator(metric): metric for metric in reversed(self.metrics)}
         for tag, metric in judged.items():
