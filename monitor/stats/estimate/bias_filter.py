@@ -238,6 +238,7 @@ class BiasFilterLogic:
         return BiasLaw(mass / mass.sum())
 
     def snapshot(self) -> BiasFilterState:
+        """The state from which another filter can go on (`resume`)."""
         blocks = sorted(self._gains)
         taken = BiasFilterState(
             self._labelled, self._newest, None if self._base is None else self._base.copy(), self._at, blocks
