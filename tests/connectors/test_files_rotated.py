@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import SourceError
 from monitor.base.source import RawBlock, RawPosition, SourceCounts
 from tests.connectors.file_reading import line, lines
+from tests.faults.rotations import Log
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
 QUICK = {"follow": True, "settle_seconds": 0.0, "missing_seconds": PATIENCE_SECONDS}
@@ -251,6 +254,30 @@ def test_a_file_that_is_rotated_before_anything_was_read_of_it_is_not_passed_ove
             reading.source.close()
             for each in path.parent.iterdir():
                 each.unlink()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int) -> None:
+    log, choices = Log(tmp_path), random.Random(seed)
+    ways = (log.rename, log.copy_and_cut, log.rename_and_compress)
+    log.write(1)
+    reading = Reading(log.path)
+    reading.wait(lambda: bool(reading.text))
+    for _ in range(25):
+        for _ in range(choices.choice((0, 0, 1, 1, 2, 3))):
+            log.write(choices.randint(0, 60))
+            choices.choice(ways)()
+        log.write(choices.randint(0, 30))
+        for _ in range(choices.choice((0, 0, 1, 3, 6))):
+            reading.once()
+        if choices.random() < 0.4:
+            text = reading.text
+            reading = reading.again()
+            reading.text = text
+    reading.wait(lambda: reading.text.count(b"\n") >= log.sent)
+    seen = [json.loads(each)["id"] for each in reading.text.splitlines()]
+    assert seen == [f"r{number}" for number in range(log.sent)]
+    assert reading.gaps == 0
 
 
 def test_what_cannot_be_found_is_counted_once_and_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:

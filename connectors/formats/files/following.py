@@ -163,7 +163,7 @@ class Following:
         else:
             self._main = found_again(self.path, place, self._make_cutter)
             if self._main is None and os.path.exists(self.path):
-                self._main = self._after_gap(place)
+                self._main = self._after_late(place) or self._after_gap(place)
         if self._main is not None and self._late is not None and self._late.id == self._main.id:
             self._drop_late()
         self._count_behind()
@@ -180,56 +180,84 @@ class Following:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
         return found.begin(0, max(found.modified, past))
 
+    def _after_late(self, place: Place) -> OpenFile | None:
+        """The file after the one that was left, for a place before whose text nothing was there."""
+        if place.at or place.head_bytes or self._late is None:
+            return None
+        left = self._late.place()
+        if self._index(self._beside(left), left) is None:
+            return None
+        return self._next_file(lambda: self._newer(left))
+
     def _after_gap(self, place: Place) -> OpenFile | None:
-        following = self._next_file(place)
+        following = self._next_file(lambda: self._newer(place))
         if following is not None:
             self.gaps += 1
             log.warning(_GAP, self.path, place.at, following.path)
         return following
 
+    def _beside(self, place: Place) -> list[Rotated]:
+        """The rotated files that count, and that of a place whatever its name is; the oldest first."""
+        late = None if self._late is None else self._late.id
+        ours = (place.device, place.inode)
+        found = rotated_beside(self.path)
+        return [each for each in found if each.id == ours or (each.sure and each.id != late)]
+
+    def _index(self, beside: Sequence[Rotated], place: Place) -> int | None:
+        """Which of them holds the text of a place: that with its inode, or else one with its beginning."""
+        for i, each in enumerate(beside):
+            if each.id == (place.device, place.inode):
+                return i
+        for i in reversed(range(len(beside) if place.head_bytes else 0)):
+            try:
+                file = opened(beside[i], self._make_cutter)
+            except DAMAGED:
+                continue
+            if file is not None:
+                same = file.is_at(place)
+                file.close()
+                if same:
+                    return i
+        return None
+
     def _newer(self, place: Place) -> list[Rotated]:
         """Rotated files that come after that of a place, the oldest first."""
-        ours = (place.device, place.inode)
-        beside = [each for each in rotated_beside(self.path) if each.sure or each.id == ours]
-        ids = [each.id for each in beside]
-        if ours in ids:
-            newer = beside[ids.index(ours) + 1 :]
-        else:
-            changed = (place.known and each.modified > place.modified for each in reversed(beside))
-            count = sum(1 for _ in takewhile(bool, changed))
-            newer = beside[len(beside) - count :]
-        return [each for each in newer if each.sure and (self._late is None or each.id != self._late.id)]
+        beside = self._beside(place)
+        index = self._index(beside, place)
+        if index is None:
+            return _changed_after(beside, place)
+        # Where numbers rise with time, the names after ours are the older files, which were read.
+        return [each for each in beside[index + 1 :] if each.modified >= beside[index].modified]
 
-    def _next_file(self, place: Place) -> OpenFile | None:
-        """The file after that of a place: the next rotated one, or the file itself."""
+    def _unread(self, main: OpenFile) -> list[Rotated]:
+        """Rotated files before a file of which nothing was read: copied, cut and begun again meanwhile."""
+        place = main.place_of_all()
+        beside = self._beside(place)
+        index = len(beside) if self._is_there(main) else self._index(beside, place)
+        return _changed_after(beside[:index], place) if index else []
+
+    def _next_file(self, newer: Callable[[], list[Rotated]]) -> OpenFile | None:
+        """The next rotated file, at its start, or else the file itself."""
         unreadable: set[tuple[int, int]] = set()
         for _ in range(_TRIES):
-            newer = [each for each in self._newer(place) if each.id not in unreadable]
-            moved = False
-            for each in newer:
-                try:
-                    found = opened(each, self._make_cutter)
-                except DAMAGED as error:
-                    unreadable.add(each.id)
-                    self.gaps += 1
-                    log.warning(_UNREADABLE, self.path, each.path, error)
-                    continue
-                if found is None:  # renamed since the folder was listed
-                    moved = True
-                    break
-                if not found.is_at(place):  # else it is the same text under another name
-                    return found.begin(0)
-                found.close()
-            if not moved:
+            waiting = [each for each in newer() if each.id not in unreadable]
+            if not waiting:
                 break
+            try:
+                found = opened(waiting[0], self._make_cutter)
+            except DAMAGED as error:
+                unreadable.add(waiting[0].id)
+                self.gaps += 1
+                log.warning(_UNREADABLE, self.path, waiting[0].path, error)
+                continue
+            if found is not None:  # else it was renamed since the folder was listed
+                return found.begin(0)
         return self._file_itself()
 
     def _read_on(self, main: OpenFile) -> list[Raw]:
-        if not main.cutter.fed and main.left and self._is_there(main):
-            place = main.place()
-            if self._newer(place):  # copied, cut and begun again before anything was read of it
-                following = self._next_file(place)
-                return [] if following is None else self._go_over(following)
+        if not main.cutter.fed and main.left and self._unread(main):
+            following = self._next_file(lambda: self._unread(main))
+            return [] if following is None else self._go_over(following)
         while True:
             try:
                 data = main.take()
@@ -265,7 +293,8 @@ class Following:
             raise SourceError(f"{main.path} cannot be read: {error}") from error
         self.gaps += 1
         log.warning(_UNREADABLE, self.path, main.path, error)
-        following = self._next_file(main.place())
+        place = main.place()
+        following = self._next_file(lambda: self._newer(place))
         return [] if following is None else self._go_over(following)
 
     def _at_end(self, main: OpenFile) -> list[Raw]:
@@ -276,7 +305,7 @@ class Following:
         place = main.place()
         if not self._newer(place) and not self._has_settled():
             return []
-        following = self._next_file(place)
+        following = self._next_file(lambda: self._newer(place))
         if following is None:
             return []
         found = self._handed_out(main.cutter.finish(), main)
@@ -405,6 +434,14 @@ class Following:
         if main is not None:
             main.close()
         self._drop_late()
+
+
+def _changed_after(files: Sequence[Rotated], place: Place) -> list[Rotated]:
+    """The last of them that have changed since a place was taken."""
+    if not place.known:
+        return []
+    changed = takewhile(lambda each: each.modified > place.modified, reversed(files))
+    return [*changed][::-1]
 
 
 class FollowingPattern:

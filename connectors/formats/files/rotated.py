@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from io import BufferedReader, FileIO
@@ -182,6 +182,11 @@ class OpenFile:
         head = self._head
         return Place(at, *self.id, _digest(head), len(head), _digest(self._tail), self.modified)
 
+    def place_of_all(self) -> Place:
+        """The place before a text of which nothing was read, known by what is there now."""
+        head = self._first(HEAD_BYTES)
+        return Place(0, *self.id, _digest(head), len(head), modified=self.modified)
+
     def is_at(self, place: Place) -> bool:
         """Whether the text that a place is in stands here."""
         at = place.at
@@ -285,11 +290,12 @@ def rotated_beside(path: Path) -> list[Rotated]:
 
     Of numbers 1 is the newest, dates rise; where both are there, the time of the last change decides.
     """
-    before, found = None, _listed(path)
+    before, names = None, _names(path)
     for _ in range(_LISTINGS):
-        if before is not None and [each.id for each in before] == [each.id for each in found]:
+        if names == before:
             break
-        before, found = found, _listed(path)  # one that is renamed meanwhile may stand in one listing nowhere
+        before, names = names, _names(path)  # one that is renamed meanwhile may stand in one listing nowhere
+    found = _described(path, names)
     both = len({each.is_counted for each in found if each.sure}) > 1
 
     def age(file: Rotated) -> tuple[Any, ...]:
@@ -301,13 +307,19 @@ def rotated_beside(path: Path) -> list[Rotated]:
     return [*sorted(sure, key=age), *(each for each in found if not each.sure)]
 
 
-def _listed(path: Path) -> list[Rotated]:
-    found: dict[str, Rotated] = {}
+def _names(path: Path) -> dict[str, int]:
+    """The names in the folder that may be rotated ones, with their inodes."""
+    stem = os.path.splitext(path.name)[0]
     try:
-        names = sorted(os.listdir(path.parent))
+        with os.scandir(path.parent) as entries:
+            return {each.name: each.inode() for each in entries if each.name.startswith(stem)}
     except OSError:
-        return []
-    for name in names:
+        return {}
+
+
+def _described(path: Path, names: Collection[str]) -> list[Rotated]:
+    found: dict[str, Rotated] = {}
+    for name in sorted(names):
         named = rotation_of(name, path.name)
         if named is None or name.removesuffix(".gz") in found:
             continue
