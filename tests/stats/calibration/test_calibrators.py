@@ -104,7 +104,7 @@ def test_relabelling_the_classes_permutes_the_result(method: str) -> None:
 @every_method
 def test_scores_of_another_width_are_refused(method: str) -> None:
     fitted = CALIBRATORS[method]().fit(*rows(2))
-    with pytest.raises(ValueError, match=r"scores must have the shape \(n, 2\) .* got \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"scores must have the shape \(n, 2\), .* got \(4, 3\)"):
         fitted.apply(np.full((4, 3), 1 / 3))
 
 

@@ -114,9 +114,9 @@ def test_no_labels_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("success", "weight", "message"),
     [
-        ([True], [0.5], r"weight\[0\] must be at least 1 and finite, .* got 0\.5"),
-        ([True, True], [1.0, math.inf], r"weight\[1\] must be at least 1 and finite, .* got inf"),
-        ([True], [math.nan], r"weight\[0\] must be at least 1 and finite, .* got nan"),
+        ([True], [0.5], r"weight\[0\] must be at least 1 and finite .* got 0\.5"),
+        ([True, True], [1.0, math.inf], r"weight\[1\] must be at least 1 and finite .* got inf"),
+        ([True], [math.nan], r"weight\[0\] must be at least 1 and finite .* got nan"),
         ([True], [1.0, 2.0], r"success and weight must be of one shape \(n,\), got \(1,\) and \(2,\)"),
     ],
 )
