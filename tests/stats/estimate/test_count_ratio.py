@@ -107,7 +107,7 @@ def test_the_trials_that_fail() -> None:
 def test_a_surely_undefined_ratio_has_no_interval() -> None:
     empty = ratio("precision", [], [0.5])
     assert (empty.undefined, empty.value, empty.standard_error) == (1.0, 0.0, 0.0)
-    with pytest.raises(ValueError, match="the ratio has no interval, its denominator is surely 0"):
+    with pytest.raises(ValueError, match="the ratio has no interval, as its denominator is certainly 0"):
         empty.interval(0.95)
 
 
