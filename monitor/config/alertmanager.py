@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from monitor.config.section import Problem, Section, demand, unique
+from monitor.config.section import Problem, Section, demand, unique, without_login
 
 _URL = re.compile(r"https?://[^\s/@?#]+(?:/(?!api/v2/alerts)[^\s?#]*)?")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -115,7 +115,7 @@ class Alertmanager(Section):
         return self
 
     def _problems(self) -> Iterable[Problem | None]:
-        yield unique("urls", self.urls)
+        yield unique("urls", [without_login(url) for url in self.urls])
         yield from map(_an_alertmanager, self.urls)
         yield from map(_a_label, self.labels)
         yield from (_a_header(name, value) for name, value in self.headers.items())
@@ -130,7 +130,7 @@ def _an_alertmanager(url: str) -> Problem | None:
         return None
     return "urls", (
         "expected addresses such as 'http://127.0.0.1:9093', without a user, a query and /api/v2/alerts, "
-        f"got {url!r}"
+        f"got {without_login(url)!r}"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from monitor.config.section import CrossCheckError
+from monitor.config.section import CrossCheckError, without_login
 
 Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
@@ -218,7 +218,7 @@ def _shown(value: Any, path: Path = ()) -> str:
         return "an empty list" if not value else f"a list of {len(value)}"
     if isinstance(value, int) and abs(value) >= 10**_LONGEST_VALUE:
         return "a huge number"
-    text = repr(value)
+    text = repr(without_login(value) if isinstance(value, str) else value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
@@ -236,9 +236,8 @@ def _hint(node: Schema, value: Any, path: Path) -> str:
     if kind in ("integer", "number") and isinstance(value, str):
         return _unquoted(value)
     if kind == "array" and isinstance(value, str | int | float) and not isinstance(value, bool):
-        return (
-            f": write it as a list, [{value}]" if len(str(value)) < _LONGEST_VALUE else ": write it as a list"
-        )
+        text = without_login(str(value))
+        return f": write it as a list, [{text}]" if len(text) < _LONGEST_VALUE else ": write it as a list"
     if "enum" in node and isinstance(value, str):
         close = nearest(value, [str(name) for name in node["enum"]])
         return f"; did you mean {close!r}?" if close else ""

@@ -59,6 +59,18 @@ def sane(key: str, names: Iterable[str], forbidden: str = "") -> Problem | None:
     return None
 
 
+def without_login(text: str) -> str:
+    """A refused value as a message may show it: without the user and the password of an address.
+
+    Examples
+    --------
+    >>> without_login("http://agent:secret@alerts:9093"), without_login("http://alerts:9093")
+    ('…@alerts:9093', 'http://alerts:9093')
+    """
+    login, _, rest = text.rpartition("@")
+    return f"…@{rest}" if ":" in login else text
+
+
 def listen_address(text: str) -> tuple[str, int]:
     """Split an address to listen on, ``host:port``, into host and port; port 0 takes a free one.
 

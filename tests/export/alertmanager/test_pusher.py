@@ -269,7 +269,16 @@ def test_a_restart_neither_ends_an_alert_nor_pages_again(
             "alertmanager.urls: expected addresses such as 'http://127.0.0.1:9093', without a user, a query "
             "and /api/v2/alerts, got 'localhost:9093'",
         ),
-        ({"urls": ["http://u:p@a"]}, "alertmanager.urls: expected addresses"),
+        (
+            {"urls": ["http://u:p@a"]},
+            "alertmanager.urls: expected addresses such as 'http://127.0.0.1:9093', without a user, a query "
+            "and /api/v2/alerts, got '…@a'",
+        ),
+        (
+            {"urls": "http://u:p@a"},
+            "alertmanager.urls: expected a list with at least one entry, got '…@a': "
+            "write it as a list, […@a]",
+        ),
         ({"urls": ["http://a/api/v2/alerts"]}, "alertmanager.urls: expected addresses"),
         (
             {"urls": ["http://a", "http://a"]},
