@@ -28,7 +28,7 @@ from monitor.engine.engine import EngineSettings
 from monitor.store import Store
 from monitor.store.store import FILE
 from tests.daemon import DaemonProcess, configuration, write_configuration
-from tests.faults.kafka_kills import saved_positions
+from tests.faults.kafka_kills import saved_offsets
 from tests.harness import best, run
 from tests.services.process import wait_until
 
@@ -97,7 +97,7 @@ def until_ready(folder: Path, rows: int) -> tuple[float, float]:
             stream.write(json.dumps({"id": f"r{ready}", "model": "m0", "scores": [0.1, 0.9]}) + "\n")
         size = (folder / "stream.ndjson").stat().st_size
         wait_until(
-            lambda: size in saved_positions(folder / "store").values(),
+            lambda: size in saved_offsets(folder / "store").values(),
             "it is saved",
             pause=0.02,
             seconds=PATIENCE_SECONDS,

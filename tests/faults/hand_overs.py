@@ -28,7 +28,7 @@ from kafka import KafkaProducer
 
 from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess
-from tests.faults.kafka_kills import PARTITIONS, Topic, saved_positions
+from tests.faults.kafka_kills import PARTITIONS, Topic, saved_offsets
 from tests.faults.kills import MODELS
 from tests.faults.ranges import Account, Answer, Window, account, windows_of
 from tests.services.kafka_broker import KafkaBroker
@@ -198,7 +198,7 @@ class Agents:
 
     def saved(self, name: str) -> dict[str, int]:
         """By partition, what a daemon has saved."""
-        return saved_positions(self.folders[name] / self.config["store"]["path"])
+        return saved_offsets(self.folders[name] / self.config["store"]["path"])
 
     def committed(self) -> dict[str, int]:
         """By partition, what the group has committed."""

@@ -108,7 +108,7 @@ class Topic:
 
     def used_up(self, store: Path) -> bool:
         """Whether the last checkpoint holds the end of every partition."""
-        return saved_positions(store) == {name: len(rows) for name, rows in self.sent.items()}
+        return saved_offsets(store) == {name: len(rows) for name, rows in self.sent.items()}
 
 
 def fill(broker: KafkaBroker, name: str, partitions: int, lines: Iterator[str], keyed: bool) -> Topic:
@@ -150,6 +150,11 @@ def saved_positions(store: Path) -> dict[str, Any]:
     """By partition, up to where the last checkpoint of a store has used it."""
     saved = parts_of(store).get("engine", {"positions": {}})["positions"]
     return {name: position for found in saved.values() for name, position in found.items()}
+
+
+def saved_offsets(store: Path) -> dict[str, int]:
+    """`saved_positions` of a source of Kafka, or of files, as numbers."""
+    return {name: position["at"] for name, position in saved_positions(store).items()}
 
 
 def finish(folder: Path, config: dict[str, Any], topic: Feed) -> None:
