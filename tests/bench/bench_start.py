@@ -146,7 +146,7 @@ def sidecar(folder: Path, models: int, reference_rows: int = REFERENCE_ROWS) -> 
     rng = np.random.default_rng(7)
     names = [f"m{i}" for i in range(models)]
     reference = [row for name in names for row in answers(rng, reference_rows, name, labelled=True)]
-    stream = [row for name in names for row in answers(rng, WINDOW, name, start=1.8e9)]
+    stream = [row for name in names for row in answers(rng, WINDOW, name, start=1.75e9)]
     (folder / "reference.ndjson").write_bytes(ndjson(reference))
     (folder / "answers.ndjson").write_bytes(ndjson(stream))
     return {

@@ -110,7 +110,7 @@ def test_what_labels_say_is_not_told_for_an_estimate_that_is_unknown(
 
 def test_what_was_told_before_a_restart_is_not_told_again(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
-    good, bad = answers(rng, 1000), answers(rng, 600, weights=(0.1, 0.8, 0.1), start=1.8e9)
+    good, bad = answers(rng, 1000), answers(rng, 600, weights=(0.1, 0.8, 0.1), start=1.75e9)
     (tmp_path / "in.ndjson").write_bytes(ndjson([*good, *bad]))
     source = {"kind": "file", "path": "in.ndjson", "follow": True}
     task = {"objective": {"accuracy": {"min": 0.85}}}
@@ -172,7 +172,7 @@ def test_rejects_are_told_at_once_and_then_in_summary_once_a_minute(
 def test_the_daemon_logs_an_alarm_a_breach_and_what_it_could_not_use(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     good = answers(rng, 1000)
-    bad = answers(rng, 600, weights=(0.1, 0.8, 0.1), start=1.8e9)
+    bad = answers(rng, 600, weights=(0.1, 0.8, 0.1), start=1.75e9)
     (tmp_path / "in.ndjson").write_bytes(ndjson([*good, b"not JSON", *bad]))
     config = configuration(
         sources=[{"kind": "file", "path": "in.ndjson"}], task={"objective": {"accuracy": {"min": 0.85}}}
@@ -198,7 +198,7 @@ def test_a_followed_file_that_is_gone_is_logged_and_makes_the_daemon_unready(tmp
         status, text = daemon.get("/-/ready")
         assert (status, gone in text) == (503, True)
         assert daemon.log.count(f"ERROR in.ndjson: {gone}") == 1
-        path.write_bytes(ndjson(answers(np.random.default_rng(2), 12, start=1.8e9)))
+        path.write_bytes(ndjson(answers(np.random.default_rng(2), 12, start=1.75e9)))
         daemon.until_value(42, "answers_pending", task="t", model="erm")
         daemon.until_value(1, "source_up", source="in.ndjson")
         assert daemon.get("/-/ready")[0] == 200

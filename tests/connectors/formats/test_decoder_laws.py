@@ -26,7 +26,7 @@ LAST_SECONDS = 1e11  # a larger number is taken for milliseconds
 
 names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
 moments = st.datetimes(
-    datetime.datetime(1, 1, 2),
+    datetime.datetime(1970, 1, 2),  # what is earlier is rejected
     datetime.datetime(9999, 12, 30),
     timezones=st.integers(-1439, 1439).map(lambda m: datetime.timezone(datetime.timedelta(minutes=m))),
 )
