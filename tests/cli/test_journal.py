@@ -126,7 +126,7 @@ def test_what_was_told_before_a_restart_is_not_told_again(tmp_path: Path) -> Non
     with DaemonProcess(tmp_path, config) as again:
         again.until_value(1, "out_of_control", task="t", model="erm", metric="accuracy")
         with (tmp_path / "in.ndjson").open("ab") as file:
-            file.write(ndjson(answers(rng, 200, weights=(0.1, 0.8, 0.1), start=1.81e9)))
+            file.write(ndjson(answers(rng, 200, weights=(0.1, 0.8, 0.1), start=1.76e9)))
         again.until_value(18, "windows_closed_total", task="t", model="erm")
         assert since.group() in again.get("/")[1], "since the alarm, not the restart"
         again.end()
