@@ -64,8 +64,8 @@ def without_login(text: str) -> str:
 
     Examples
     --------
-    >>> without_login("http://agent:secret@alerts:9093"), without_login("http://alerts:9093")
-    ('…@alerts:9093', 'http://alerts:9093')
+    >>> without_login("http://agent:secret@alerts/am"), without_login("http://alerts:9093")
+    ('…@alerts/am', 'http://alerts:9093')
     """
     login, _, rest = text.rpartition("@")
     return f"…@{rest}" if ":" in login else text
