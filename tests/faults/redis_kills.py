@@ -48,7 +48,7 @@ class RedisFeed:
 
     server: RedisServer
     name: str
-    rows: Sequence[Answer | None]
+    rows: list[Answer | None]
 
     @property
     def sent(self) -> dict[str, Sequence[Answer | None]]:
@@ -64,6 +64,16 @@ class RedisFeed:
             task=TASK,
         )
 
+    def add(self, lines: Iterable[str]) -> None:
+        """More records at the end of the stream, an entry each."""
+        with self.server.client() as client, client.pipeline(transaction=False) as pipe:
+            for line in lines:
+                pipe.xadd(self.name, {"value": line}, id=f"0-{len(self.rows)}")
+                self.rows.append(answer_of(decoded(line)))
+                if len(pipe) == 5_000:
+                    pipe.execute()
+            pipe.execute()
+
     def used_up(self, store: Path) -> bool:
         """Whether the last checkpoint holds the end of the stream."""
         return self.saved(store).get("after") == b"0-%d" % (len(self.rows) - 1)
@@ -75,16 +85,11 @@ class RedisFeed:
 
 def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
     """Make a stream of these records, an entry each."""
-    rows: list[Answer | None] = [None]
-    with server.client() as client, client.pipeline(transaction=False) as pipe:
+    with server.client() as client:
         client.delete(name)
-        for line in lines:
-            pipe.xadd(name, {"value": line}, id=f"0-{len(rows)}")
-            rows.append(answer_of(decoded(line)))
-            if len(pipe) == 5_000:
-                pipe.execute()
-        pipe.execute()
-    return RedisFeed(server, name, rows)
+    feed = RedisFeed(server, name, [None])
+    feed.add(lines)
+    return feed
 
 
 def compare(server: RedisServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:

@@ -282,11 +282,12 @@ class Following:
     def _replaced(self, main: OpenFile) -> list[Raw]:
         """Go on in the copy of a file that was cut, or count what cannot be found."""
         place = main.place()
-        following = found_again(self.path, place, self._make_cutter) or self._after_gap(place)
-        if following is None:
-            return []  # it is just being replaced
-        log.info("%s was cut: reading goes on in %s.", self.path, following.path)
-        return self._go_over(following)
+        following = found_again(self.path, place, self._make_cutter)
+        if following is not None:
+            log.info("%s was cut: reading goes on in %s.", self.path, following.path)
+            return self._go_over(following)
+        following = self._after_gap(place)
+        return [] if following is None else self._go_over(following)  # none while it is being replaced
 
     def _damaged(self, main: OpenFile, error: Exception) -> list[Raw]:
         if not main.packed:
