@@ -150,7 +150,9 @@ def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
     with ThreadPoolExecutor(1) as workers:
         names = tuple(layout.name for layout in LAYOUTS)
         posts = Posts(settings, Gate([]), Quota(None), Intake(LAYOUTS), spool, workers, names)
-        asyncio.run(_all(posts, bodies, rng, tally))
+        # In a thread of its own: Playwright's loop runs in that of the tests once one has had a browser.
+        with ThreadPoolExecutor(1) as own:
+            own.submit(asyncio.run, _all(posts, bodies, rng, tally)).result()
     read: Counter[str] = Counter()
     decoder = Decoder(LAYOUTS, "http")
     while found := spool.read(0.0):
