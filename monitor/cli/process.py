@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import MutableMapping
 from contextlib import suppress
+from functools import cache
 
 _YOUNG = 100_000  # a block of 1 MiB decodes to some 8,000 records with a list each: a dozen blocks
 _MIDDLE = _OLD = 10
@@ -62,8 +63,11 @@ def one_heap() -> None:
         library.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
+@cache
 def trim_heap(every_seconds: float = _TRIM_SECONDS) -> bool:
     """Give the heap's free pages back to the system from time to time, for as long as the process lives.
+
+    Asked again, it goes on as it does.
 
     A burst (a long chunk, a refit's rows, a checkpoint) leaves free pages amid used ones, which glibc would
     keep for good: what is resident would be the sum of all that ever happened to come together. One call

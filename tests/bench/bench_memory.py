@@ -86,6 +86,7 @@ def measure(
             for start, mark in zip([0, *marks], marks, strict=False):
                 for block in stream(mark, start):
                     pipe.write(block)
+                pipe.flush()
                 until_idle(process.pid, pipe)
                 found.append(look(mark, process.pid, folder / "state"))
         assert process.wait(_STARVED_SECONDS) == 0, (folder / "log").read_text()
@@ -116,7 +117,7 @@ def opened(folder: Path, process: subprocess.Popen[bytes]) -> BinaryIO:
         with suppress(OSError):  # nobody reads yet
             number = os.open(folder / "pipe", os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(number, True)
-            return os.fdopen(number, "wb", buffering=0)
+            return os.fdopen(number, "wb")
         time.sleep(0.05)
     raise AssertionError("it does not begin to read")
 
