@@ -44,15 +44,21 @@ def why_not_a_file(path: Path) -> str | None:
     >>> why_not_a_file(Path("/"))
     '/ is a folder; name a file in it'
     """
+    return _looked_at(path)[0]
+
+
+def _looked_at(path: Path) -> tuple[str | None, bool]:
+    """`why_not_a_file`, and whether nothing is there: by one look, as a file is renamed at any moment."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return f"There is no file {path}; correct the path"
+        return f"There is no file {path}; correct the path", True
     except OSError as error:
-        return f"{path} cannot be read: {error.strerror or error}"
+        return f"{path} cannot be read: {error.strerror or error}", True
     if stat.S_ISDIR(mode):
-        return f"{path} is a folder; name a file in it"
-    return None if stat.S_ISREG(mode) or is_pipe(path) else f"{path} is no file; name a file or a pipe"
+        return f"{path} is a folder; name a file in it", False
+    is_file = stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+    return None if is_file else f"{path} is no file; name a file or a pipe", False
 
 
 def is_pipe(path: Path) -> bool:
@@ -209,9 +215,8 @@ class FileSource(Source[Any]):
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
 
     def _check_place(self, kind: str) -> None:
-        problem = why_not_a_file(self.path)
-        absent = not os.path.exists(self.path)  # which never raises, unlike the method
-        if problem and absent and self.follow:
+        problem, absent = _looked_at(self.path)
+        if absent and self.follow:
             return
         if problem and is_pattern(self.path):
             raise SourceError(

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -278,6 +279,32 @@ def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int
     seen = [json.loads(each)["id"] for each in reading.text.splitlines()]
     assert seen == [f"r{number}" for number in range(log.sent)]
     assert reading.gaps == 0
+
+
+def test_a_start_while_the_file_has_no_name_for_a_moment_goes_on_in_the_rotated_one(path: Path) -> None:
+    append(path, lines(0, 10))
+    first = Reading(path)
+    first.until(lines(0, 10))
+    rename(path)
+    ended, away = threading.Event(), path.with_name("away")
+
+    def move() -> None:
+        while not ended.is_set():
+            path.rename(away)
+            away.rename(path)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        for _ in range(1000):
+            first = first.again()
+    finally:
+        ended.set()
+        mover.join()
+    assert first.gaps == 0
+    first.text = b""
+    append(path, lines(10, 20))
+    first.until(lines(10, 20))
 
 
 def test_what_cannot_be_found_is_counted_once_and_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -377,7 +377,7 @@ class Following:
         self._behind = 0
         if self._main is not None and not self._is_there(self._main):
             newer = [each.path for each in self._newer(self._main.place())]
-            self._behind = sum(os.path.getsize(each) for each in (*newer, self.path) if os.path.exists(each))
+            self._behind = sum(map(_size, (*newer, self.path)))
 
     def lag(self) -> int | None:
         """About how many records wait; None before the first line of a file."""
@@ -435,6 +435,14 @@ class Following:
         if main is not None:
             main.close()
         self._drop_late()
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of one that has another name by now."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def _changed_after(files: Sequence[Rotated], place: Place) -> list[Rotated]:
