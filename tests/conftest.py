@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from monitor.cli.process import one_thread_for_matrices
@@ -105,6 +106,26 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return None if config.option.markexpr in ("unit", "simulation") else (os.cpu_count() or 1) + 2
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: nothing looks for garbage in it, now or between tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Of the tests' modules, only those with an example are searched for examples."""
+    found = yield
+    if any(isinstance(each, DoctestModule) for each in found) and ">>>" not in file_path.read_text("utf-8"):
+        return [each for each in found if not isinstance(each, DoctestModule)]
+    return found
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker, fixtures in NEEDS.items():
@@ -113,8 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("kafka"):
             # On a busy machine kafka-python 3.0 also forgets connections that a rebalance or its end cuts.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))
-        names = vars(item.module) if isinstance(item, pytest.Function) else _of_doctest(item)
-        if any(value is starter for value in names.values() for starter in STARTERS):
+        if _starts_programs(_module_of(item)):
             item.add_marker("process")
         if FIGURES in item.path.parents:
             item.add_marker("simulation")
@@ -137,18 +157,32 @@ def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
     return any(item.get_closest_marker(marker) for marker in markers)
 
 
-def _of_doctest(item: pytest.Item) -> Mapping[str, object]:
-    """The names that the examples of a docstring begin with: those of its module."""
+def _module_of(item: pytest.Item) -> str:
+    """The name of the module of a test, or of a docstring's examples."""
+    if isinstance(item, pytest.Function):
+        return item.module.__name__
     names: Mapping[str, object] = getattr(getattr(item, "dtest", None), "globs", {})
-    return names
+    return str(names.get("__name__", ""))
+
+
+@cache
+def _starts_programs(module: str) -> bool:
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    return any(value is starter for value in names.values() for starter in STARTERS)
+
+
+@cache
+def _takes_services(module: str) -> bool:
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    return any(
+        str(getattr(value, "__module__", None)).startswith("tests.services") for value in names.values()
+    )
 
 
 def _talks_to_processes(item: pytest.Item) -> bool:
     """Whether a test waits for other programs: its module takes something of tests.services."""
-    module = getattr(item, "module", None)
-    taken = (getattr(value, "__module__", None) or "" for value in vars(module).values()) if module else ()
-    return _has_any(item, NEEDS.keys() - {"shared_data"}) or any(
-        str(name).startswith("tests.services") for name in taken
+    return _has_any(item, NEEDS.keys() - {"shared_data"}) or (
+        isinstance(item, pytest.Function) and _takes_services(_module_of(item))
     )
 
 

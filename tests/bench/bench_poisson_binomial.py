@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import scipy.stats
-from fast_poibin import PoiBin
 
 from monitor import (
     PoissonBinomial,
@@ -58,6 +57,8 @@ print(best)
 
 def one_window(p: Floats) -> Iterator[str]:
     """One window's distribution and interval, beside scipy and fast-poibin."""
+    from fast_poibin import PoiBin  # it imports numba, so not at the top: a test takes this module along
+
     counts = np.arange(len(p) + 1)
     ours = best(lambda: PoissonBinomial(p).pmf, 100)
     interval = best(lambda: PoissonBinomial(p).interval(0.95), 100)

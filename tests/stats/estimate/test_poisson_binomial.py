@@ -8,7 +8,6 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.stats
-from fast_poibin import PoiBin
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -67,6 +66,8 @@ def test_equals_direct_convolution_on_every_path(kind: str, n: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_scipy_and_fast_poibin(kind: str) -> None:
+    from fast_poibin import PoiBin  # it imports numba, so not at the top: each worker imports all modules
+
     p = chances(kind, 300)
     pmf = PoissonBinomial(p).pmf
     np.testing.assert_allclose(pmf, scipy.stats.poisson_binom(p).pmf(np.arange(301)), rtol=0, atol=1e-12)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas
 import pytest
-from crowdkit import aggregation
 from scipy.special import expit
 from sklearn import linear_model
 
@@ -147,6 +146,8 @@ def test_dawid_and_skene_equal_a_slow_witness(labelled: int) -> None:
 def test_dawid_and_skene_equal_crowd_kit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second implementation, by Toloka. Both run until they stand still: they stop by different rules, and
     where a chance goes to 0, crowd-kit's smallest one, 1e-10, lets its bound stand still first."""
+    from crowdkit import aggregation  # it imports nltk, so not at the top: each worker imports all modules
+
     monkeypatch.setattr(dawid_skene, "ITERATIONS", 5000)
     monkeypatch.setattr(dawid_skene, "TOLERANCE", 1e-12)
     said, truth = annotated(models=5, rows=250, classes=2)
