@@ -68,13 +68,14 @@ def assert_adds_up(found: Metrics | DaemonProcess | AgentView) -> Metrics:
 
     Series that `export.max_series` left out of the scrape cannot be summed: raise it in such a test.
     """
-    scrape = _scrape(found)
+    scrape = scraped(found)
     answers_account(scrape).assert_adds_up()
     labels_account(scrape).assert_adds_up()
     return scrape
 
 
-def _scrape(found: Metrics | DaemonProcess | AgentView) -> Metrics:
+def scraped(found: Metrics | DaemonProcess | AgentView) -> Metrics:
+    """The next scrape of a daemon or an agent; a scrape as it is."""
     if isinstance(found, AgentView):
         return Metrics(generate_latest(registry(lambda: found, _EVERY_SERIES)).decode())
     return found.metrics() if isinstance(found, DaemonProcess) else found

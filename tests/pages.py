@@ -39,10 +39,17 @@ and `model` identify the series, `metric` is `accuracy`, `ece`, …, `estimator`
 value. A family with *groups* also exists as `blindsight_group_…`, with a label `group` such as `region=eu`.
 An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0 or NaN.
 
-* **At all times** received = used + pending + duplicate + rejected + shed for answers
-  (`blindsight_answers_received_total` and so on), and received = matched + waiting + duplicate +
-  conflicting + expired + rejected + shed for labels (`blindsight_labels_total{outcome}`). A label in the
-  record of its prediction counts too.
+* **At all times**, in every scrape and over restarts and kills, two identities hold:
+  * answers: `answers_received` = `predictions` (used) + `answers_pending` + `duplicates` + `rejected` +
+    `shed` + `comparisons` + `comparisons_pending` + `comparison_duplicates` (those of arenas). A record of
+    three models is three answers; text that is no record is one rejected answer.
+  * labels: `labels_received` = `labels` of all outcomes (matched, duplicate, conflicting, expired, rejected,
+    shed) + `labels_waiting`. A label in the record of its prediction counts too, once for each answer.
+  * `events_ignored` stands apart: an event without answers is neither an answer nor a label. Of posts that
+    are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, which are `shed`.
+  * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.
+  * On Spark each model of a task without refits sees all labels of the task: `labels` has only the rejected
+    ones there, and `labels_received` all of them.
 * **`realised`** belongs to the newest window with labels, which is older than the window of the other
   estimates; `realised_cohort` and `realised_horizon` belong to many windows
   ([assumptions.md](assumptions.md)).

@@ -7,13 +7,14 @@ import random
 import numpy as np
 import pytest
 
-from monitor.reports.views import AgentView, SourceView
+from monitor.base.records import Chunk
+from monitor.reports.views import AgentView
 from tests.accounting import Account, answers_account, assert_adds_up, labels_account
 from tests.streams import Record, Rig, answers, task
 
 
-def view(rig: Rig, *sources: SourceView) -> AgentView:
-    return AgentView(engine=rig.engine.view(), sources=sources)
+def view(rig: Rig) -> AgentView:
+    return AgentView(engine=rig.engine.view())
 
 
 def mixture(seed: int) -> list[Record | bytes]:
@@ -65,9 +66,13 @@ def test_every_label_and_answer_stands_in_one_place_after_every_step(seed: int) 
 def test_what_a_source_shed_itself_was_received() -> None:
     rig = Rig()
     rig.feed([{"id": "1", "label": "ok"}])
-    metrics = assert_adds_up(view(rig, SourceView("http", True, 0, shed=7, labels_shed={"t": 3, "u": 2})))
-    assert labels_account(metrics).received == 6
-    assert answers_account(metrics).received == 7
+    rig.engine.absorb(Chunk("http", shed=7, labels_shed={"t": 3, "u": 2}, ignored=4), 0.0)
+    for _ in range(2):
+        metrics = assert_adds_up(view(rig))
+        assert labels_account(metrics).received == 6
+        assert answers_account(metrics).received == 7
+        assert metrics.total("events_ignored_total") == 4
+        rig.restart()
 
 
 @pytest.mark.parametrize(("waiting", "what"), [(2, "1 lost"), (4, "1 too many")])

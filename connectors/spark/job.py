@@ -85,8 +85,10 @@ class Facts:
         As far as they are no more than may be watched.
     labels : Counter of task
         Labels on their own or along with answers.
-    answers_rejected, labels_rejected : Counter of str
+    answers_rejected : Counter of str
         By reason.
+    labels_rejected : Counter of (task, reason)
+        ``""`` for a label that names no task.
     first : list of str
         The first messages.
     received : int
@@ -104,7 +106,7 @@ class Facts:
     groups: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     labels: Counter[str] = field(default_factory=Counter)
     answers_rejected: Counter[str] = field(default_factory=Counter)
-    labels_rejected: Counter[str] = field(default_factory=Counter)
+    labels_rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
     received: int = 0
     largest: int = 0

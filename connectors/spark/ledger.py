@@ -70,6 +70,10 @@ class Committed:
         Used or not.
     rejected : dict of str to int
         Answers, by reason.
+    labels_rejected : dict of str to int
+        By task; ``""`` for labels that name none.
+    shed : int
+        Answers of models beyond `max_series`.
     ignored : int
         Events without answers.
     dropped : list of (task, model)
@@ -94,6 +98,8 @@ class Committed:
     received: int = 0
     labels_received: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    labels_rejected: dict[str, int] = field(default_factory=dict)
+    shed: int = 0
     ignored: int = 0
     dropped: list[tuple[str, str]] = field(default_factory=list)
     time: float | None = None
@@ -245,11 +251,16 @@ def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
     """What was counted with a batch more."""
     rejected = sum((each.answers_rejected for each in facts), Counter[str]())
     used = sum(rows for each in facts for _, rows in each.models.values())
+    labels_rejected = Counter(before.labels_rejected)
+    for each in facts:
+        for (task, _), count in each.labels_rejected.items():
+            labels_rejected[task] += count
     labels = sum(each.labels.total() + each.labels_rejected.total() for each in facts)
     return {
         "received": before.received + used + rejected.total(),
         "labels_received": before.labels_received + labels,
         "rejected": dict(Counter(before.rejected) + rejected),
+        "labels_rejected": dict(labels_rejected),
         "ignored": before.ignored + sum(each.ignored for each in facts),
     }
 

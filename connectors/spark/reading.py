@@ -121,7 +121,7 @@ def note(facts: Facts, chunk: Chunk, unit: str) -> None:
         if reject.answers:
             facts.answers_rejected[reject.reason.value] += reject.answers
         else:
-            facts.labels_rejected[reject.reason.value] += 1
+            facts.labels_rejected[reject.task, reject.reason.value] += 1
         if len(facts.first) < _MESSAGES_KEPT:
             facts.first.append(f"{reject.partition}: {unit} {reject.position}: {reject.message}")
 

@@ -158,7 +158,7 @@ class Steps:
         known = before.states
         rows = dict(sorted(rows_of(facts).items()))
         dropped = _beyond(self.stream, rows, known)
-        rows = {name: count for name, count in rows.items() if name not in dropped}
+        shed = sum(rows.pop(name) for name in dropped)
         labelled = {task for each in facts for task, n in each.labels.items() if n}
         newest = max([-math.inf if before.clock is None else before.clock, *(each.newest for each in facts)])
         new = replace(
@@ -168,6 +168,7 @@ class Steps:
             clock=newest if newest > -math.inf else None,
             time=time.time(),
             dropped=sorted({*before.dropped, *dropped}),
+            shed=before.shed + shed,
             **counted(before, facts),
         )
         return new, _touched(self.stream, rows, labelled, known), rows

@@ -6,10 +6,11 @@ import logging
 import queue
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
-from monitor.base.source import EndOfSource, Input
+from monitor.base.source import EndOfSource, Input, Refusals
 from monitor.reports.views import SourceView
 
 log = logging.getLogger("blindsight")
@@ -35,7 +36,7 @@ class Feeder:
         self._feed = source.feed
         self._decode = source.decode
         self._reads_events = source.reads_events
-        self._ignored = 0
+        self._told = Refusals()
         self._chunks = chunks
         self._most_chunks = most_chunks
         self._stop = threading.Event()
@@ -78,16 +79,13 @@ class Feeder:
     def view(self) -> SourceView:
         """The feed's health."""
         up = self.failure is None and (self.ended or self._feed.up)
-        refusals = self._feed.refusals
         return SourceView(
             self.name,
             up,
             self._feed.lag,
             counts=self._feed.counts,
-            shed=refusals.shed,
-            labels_shed=refusals.labels_shed,
-            refused=refusals.requests,
-            ignored=refusals.ignored + self._ignored if self._reads_events else None,
+            refused=self._feed.refusals.requests,
+            reads_events=self._reads_events,
         )
 
     def why_down(self) -> str:
@@ -127,10 +125,24 @@ class Feeder:
                 continue
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
-            if raws:
-                chunk = self._decode(raws)
-                self._ignored += chunk.ignored
+            chunk = self._with_refusals(self._decode(raws) if raws else Chunk(self.name))
+            if raws or chunk.shed or chunk.labels_shed or chunk.ignored:
                 self._chunks.put(chunk)
+
+    def _with_refusals(self, chunk: Chunk) -> Chunk:
+        """A chunk that also counts what the source has not taken since the one before.
+
+        Through the engine these counts are saved with its own, so that no restart begins them anew.
+        """
+        now, told = self._feed.refusals, self._told
+        self._told = now
+        labels = {task: n - told.labels_shed.get(task, 0) for task, n in now.labels_shed.items()}
+        return replace(
+            chunk,
+            shed=now.shed - told.shed,
+            labels_shed={task: n for task, n in labels.items() if n},
+            ignored=chunk.ignored + now.ignored - told.ignored,
+        )
 
 
 def _sentence(error: BaseException) -> str:

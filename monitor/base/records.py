@@ -284,6 +284,10 @@ class Chunk:
         For a part of a stream: where its records stand there. Left out, the chunk follows on the one before.
     ignored : int
         Events that hold no answer, as they may.
+    shed : int
+        Answers that the source refused for want of room since the chunk before; not among `answers`.
+    labels_shed : mapping of str to int
+        Labels that it refused so, by task.
     """
 
     source: str
@@ -297,6 +301,8 @@ class Chunk:
     after_others: tuple[str, ...] = ()
     within: Within | None = None
     ignored: int = 0
+    shed: int = 0
+    labels_shed: Mapping[str, int] = field(default_factory=dict)
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)

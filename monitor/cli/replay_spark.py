@@ -172,7 +172,8 @@ def _unused(facts: Sequence[Facts]) -> Unused:
     found = Unused()
     for each in facts:
         found.answers.update(each.answers_rejected)
-        found.labels.update(each.labels_rejected)
+        for (_, reason), count in each.labels_rejected.items():
+            found.labels[reason] += count
         found.first += each.first[: MESSAGES_KEPT - len(found.first)]
         found.received += each.received
     return found

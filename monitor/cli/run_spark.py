@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +26,11 @@ from monitor.export.page.windows import RecentWindows
 from monitor.export.prometheus.collector import registry
 from monitor.export.sinks.line_file import cannot_write
 from monitor.reports.reader import from_json
-from monitor.reports.views import AgentView, EngineView, SourceView
+from monitor.reports.views import AgentView, EngineView, LabelOutcome, SourceView
 from monitor.store.lock import FolderLock
 
 if TYPE_CHECKING:
+    from connectors.spark.ledger import Committed
     from connectors.spark.streaming import Steps
 
 log = logging.getLogger("blindsight")
@@ -160,35 +162,57 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     """What is served: the last committed batch.
 
     The labels of a task whose models are computed side by side are seen by each of them, so that no sum of
-    theirs is how many there were; their outcomes are left out.
+    theirs is how many there were; their outcomes are left out, but for the rejected ones.
     """
     from connectors.spark.streaming import SEED
 
     committed, settings = steps.ledger.committed, steps.stream.source
     source, mapping = settings.label, settings.mapping
-    ignored = committed.ignored if mapping is not None and mapping.format is not None else None
+    reads_events = mapping is not None and mapping.format is not None
     views = [view for (_, model), view in sorted(steps.views.items(), key=str) if model != SEED]
     whole = [view for (_, model), view in steps.views.items() if model is None]
     engine = EngineView(
         series=tuple(one for view in views for one in view.series),
-        labels={key: count for view in whole for key, count in view.labels.items()},
+        labels=_labels_of(committed, steps.stream.config, whole),
         labels_waiting={key: count for view in whole for key, count in view.labels_waiting.items()},
         label_lag_seconds={key: lag for view in whole for key, lag in view.label_lag_seconds.items()},
         refits={key: refit for view in whole for key, refit in view.refits.items()},
         received={source: committed.received},
         labels_received={source: committed.labels_received},
         rejected={(source, reason): count for reason, count in committed.rejected.items()},
+        shed={source: committed.shed + sum(sum(view.shed.values()) for view in views)},
+        labels_unrevised=_summed(view.labels_unrevised for view in views),
+        answers_forgotten=_summed(view.answers_forgotten for view in views),
+        ignored={source: committed.ignored},
         series_dropped=len(committed.dropped) + sum(view.series_dropped for view in views),
     )
     reasons = () if up else ("The stream has ended.",)
     return AgentView(
         engine=engine,
-        sources=(SourceView(source, up, lag, ignored=ignored),),
+        sources=(SourceView(source, up, lag, reads_events=reads_events),),
         ready=up,
         healthy=up,
         reasons=reasons,
         checkpoint_time=committed.time,
     )
+
+
+def _labels_of(
+    committed: Committed, config: Config, whole: Sequence[EngineView]
+) -> dict[tuple[str, LabelOutcome], int]:
+    found = {key: count for view in whole for key, count in view.labels.items()}
+    only = next(iter(config.tasks)) if len(config.tasks) == 1 else ""
+    for task, count in committed.labels_rejected.items():
+        key = (task or only, LabelOutcome.REJECTED)
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    found = Counter[str]()
+    for each in counts:
+        found.update(each)
+    return dict(found)
 
 
 def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -> HttpServer:

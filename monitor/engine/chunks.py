@@ -134,7 +134,7 @@ def cut(
 def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
     """The records of a chunk before a place in its order, and the others.
 
-    Both count in sum what the chunk counts; the second has its rejects and its positions.
+    Both count in sum what the chunk counts; the second has its rejects, its positions, and what is no record.
 
     Parameters
     ----------
@@ -154,6 +154,9 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
         answers=answers,
         labels_received=stop - answers,  # rejected ones may be answers: the sum with the rest is right
         within=chunk.within and chunk.within[:stop],
+        ignored=0,
+        shed=0,
+        labels_shed={},
     )
     tail = replace(
         chunk,

@@ -91,7 +91,8 @@ class EngineSettings:
 class EngineState(msgspec.Struct, frozen=True):
     """Everything that an engine needs to go on from where it was, but its settings.
 
-    Counts stand by source, those of rejected labels by task; an older version did not say whence labels came.
+    Counts stand by source, those of rejected and shed labels by task; an older version did not say whence
+    labels came.
     """
 
     format: int = SNAPSHOT_FORMAT
@@ -103,6 +104,8 @@ class EngineState(msgspec.Struct, frozen=True):
     shed: dict[str, int] = {}
     rejected: list[tuple[str, str, int]] = []
     labels_rejected: dict[str, int] = {}
+    labels_shed: dict[str, int] = {}
+    ignored: dict[str, int] = {}
     answered: dict[str, tuple[bool, str]] = {}
     tasks: dict[str, TaskState] = {}
     arenas: dict[str, ArenaState] = {}
@@ -136,6 +139,8 @@ class Engine:
         self._shed = Counter(state.shed)
         self._rejected = Counter({(source, reason): count for source, reason, count in state.rejected})
         self._labels_rejected = Counter(state.labels_rejected)
+        self._labels_shed = Counter(state.labels_shed)
+        self._ignored = Counter(state.ignored)
         self._labels_received = Counter(state.labels_received or {})
         if resume is not None and state.labels_received is None:
             # An older state does not say whence; where there was one source there is no question.
@@ -337,6 +342,8 @@ class Engine:
             shed=dict(self._shed),
             rejected=[(source, reason, count) for (source, reason), count in self._rejected.items()],
             labels_rejected=dict(self._labels_rejected),
+            labels_shed=dict(self._labels_shed),
+            ignored=dict(self._ignored),
             answered={number: (answer.done, answer.text) for number, answer in self.answered.items()},
         )
 
@@ -399,12 +406,15 @@ class Engine:
             labels_received=dict(self._labels_received),
             shed=dict(self._shed),
             rejected=dict(self._rejected),
+            ignored=dict(self._ignored),
         )
 
     def _label_outcomes(self, joins: Mapping[str, LabelJoinLogic]) -> dict[tuple[str, LabelOutcome], int]:
         labels = {(name, what): join.outcomes[what] for name, join in joins.items() for what in LabelOutcome}
-        for name, count in self._labels_rejected.items():
-            labels[name, LabelOutcome.REJECTED] = labels.get((name, LabelOutcome.REJECTED), 0) + count
+        refused = {LabelOutcome.REJECTED: self._labels_rejected, LabelOutcome.SHED: self._labels_shed}
+        for outcome, counts in refused.items():
+            for name, count in counts.items():
+                labels[name, outcome] = labels.get((name, outcome), 0) + count
         return labels
 
     def _labels_accounted(self) -> int:
@@ -418,9 +428,15 @@ class Engine:
         held.update(chunk.positions)
         for ended in [name for name, after in chunk.positions.items() if after is None]:
             del held[ended]
-        self._received[chunk.source] += chunk.answers
+        # What a source shed itself never reached a task, but came.
+        self._received[chunk.source] += chunk.answers + chunk.shed
+        self._shed[chunk.source] += chunk.shed
         along = sum(int((batch.label >= 0).sum()) for batch in chunk.batches)
-        self._labels_received[chunk.source] += chunk.labels_received + along
+        shed = sum(chunk.labels_shed.values())
+        self._labels_received[chunk.source] += chunk.labels_received + along + shed
+        self._labels_shed.update(chunk.labels_shed)
+        if chunk.ignored:
+            self._ignored[chunk.source] += chunk.ignored
         for reject in chunk.rejects:
             if reject.answers:
                 self._rejected[chunk.source, reject.reason.value] += reject.answers

@@ -262,6 +262,8 @@ class EngineView:
     answers_forgotten : mapping of task to int
         Answers pushed out of memory unlabelled while a label could still come.
     arenas : tuple of ArenaView
+    ignored : mapping of source to int
+        Events without answers.
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -277,6 +279,7 @@ class EngineView:
     refits: Mapping[str, RefitView] = field(default_factory=dict)
     answers_forgotten: Mapping[str, int] = field(default_factory=dict)
     arenas: tuple[ArenaView, ...] = ()
+    ignored: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,15 +292,11 @@ class SourceView:
     up : bool
     lag : int or None
         Records that wait in it; None where it cannot tell.
-    shed : int
-        Answers that it refused for want of room: received as well, though the engine never saw them.
-    labels_shed : mapping of task to int
-        Labels that it refused so.
     refused : mapping of str to int
         Requests that it answered with an error, by code; complete from the start. Empty where nothing
         is posted to it.
-    ignored : int or None
-        Events that it passed over because they hold no answer; None where it reads no events.
+    reads_events : bool
+        Whether it reads events, some of which may hold no answer.
     counts : SourceCounts or None
         None where nothing of the kind can happen to the feed.
     """
@@ -306,10 +305,8 @@ class SourceView:
     up: bool
     lag: int | None
     counts: SourceCounts | None = None
-    shed: int = 0
-    labels_shed: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    ignored: int | None = None
+    reads_events: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 
 from tests.accounting import assert_adds_up, labels_account
-from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
+from tests.daemon import DaemonProcess, Metrics, configuration, ndjson, read_windows
 from tests.services.process import free_ports
 from tests.streams import Record, answers
 
@@ -97,7 +97,7 @@ def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path
     ]
 
 
-def test_events_without_answers_are_counted_however_they_come(tmp_path: Path) -> None:
+def test_events_without_answers_are_counted_however_they_come_and_over_a_restart(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     kind = "org.kubeflow.serving.inference."
     event = {"specversion": "1.0", "inferenceservicename": "erm", "data": {"predictions": [[0.25, 0.75]]}}
@@ -112,7 +112,8 @@ def test_events_without_answers_are_counted_however_they_come(tmp_path: Path) ->
             {"kind": "file", "path": "events.ndjson", "name": "log", "follow": True, "mapping": mapping},
             {"kind": "http", **listen, "mapping": mapping},
             {"kind": "file", "path": "none.ndjson", "name": "plain", "follow": True},
-        ]
+        ],
+        store={"path": "state"},
     )
     (tmp_path / "none.ndjson").touch()
     with DaemonProcess(tmp_path, config) as daemon:
@@ -120,7 +121,15 @@ def test_events_without_answers_are_counted_however_they_come(tmp_path: Path) ->
         posted = httpx.post(f"http://127.0.0.1:{port}/v1/predictions", json=[{**request, "id": "h"}])
         assert (posted.status_code, posted.json()["ignored"]) == (202, 1)
         daemon.until_value(2, "answers_pending", task="t", model="erm")
+        daemon.until_value(1, "events_ignored_total", source="http")
         metrics = assert_adds_up(daemon)
-        counts = {key: value for ((_, key),), value in metrics.all("events_ignored_total").items()}
-        assert counts == {"log": 3, "http": 1}
+        assert _ignored(metrics) == {"log": 3, "http": 1}
         assert metrics.total("rejected_total") == 0
+        assert daemon.end()[0] == 0
+    with DaemonProcess(tmp_path, config) as daemon:
+        daemon.until_value(1, "source_up", source="http")
+        assert _ignored(assert_adds_up(daemon)) == {"log": 3, "http": 1}
+
+
+def _ignored(metrics: Metrics) -> dict[str, float]:
+    return {key: value for ((_, key),), value in metrics.all("events_ignored_total").items()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -319,20 +318,16 @@ def _agent_rows(view: AgentView) -> Iterator[Row]:
 
 def _label_rows(view: AgentView) -> Iterator[Row]:
     engine = view.engine
-    shed = Counter[str]()
-    for feed in view.sources:
-        shed.update(feed.labels_shed)
     tasks = dict.fromkeys(
-        [s.task for s in engine.series]
-        + [task for task, _ in engine.labels]
-        + [*engine.labels_waiting, *shed.keys()]
+        [s.task for s in engine.series] + [task for task, _ in engine.labels] + [*engine.labels_waiting]
     )
     for task in tasks:
         who = {"task": text(task)}
+        waiting = engine.labels_waiting.get(task)  # unknown on Spark where models are computed side by side
         for outcome in LabelOutcome:
-            own = shed[task] if outcome is LabelOutcome.SHED else 0
-            yield "labels", {**who, "outcome": outcome.value}, engine.labels.get((task, outcome), 0) + own
-        yield "labels_waiting", who, engine.labels_waiting.get(task, 0)
+            count = engine.labels.get((task, outcome), None if waiting is None else 0)
+            yield from known("labels", {**who, "outcome": outcome.value}, count)
+        yield from known("labels_waiting", who, waiting)
         yield "labels_unrevised", who, engine.labels_unrevised.get(task, 0)
         yield "answers_forgotten", who, engine.answers_forgotten.get(task, 0)
         yield from known("label_lag_seconds", who, engine.label_lag_seconds.get(task))
@@ -368,17 +363,16 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
     """Counters of a source start at 0, every reason of them, or `increase` would miss the first event."""
     engine = view.engine
     rejecting = [source for source, _ in engine.rejected]
-    shed = {feed.name: feed.shed for feed in view.sources}
-    labels_shed = {feed.name: sum(feed.labels_shed.values()) for feed in view.sources}
+    reading_events = {feed.name for feed in view.sources if feed.reads_events}
     for source in dict.fromkeys(
         [s.name for s in view.sources] + [*engine.received, *engine.shed, *rejecting]
     ):
         who = {"source": text(source)}
-        # What a source shed itself never reached the engine, but came.
-        labels = engine.labels_received.get(source, 0) + labels_shed.get(source, 0)
-        yield "labels_received", who, labels
-        yield "answers_received", who, engine.received.get(source, 0) + shed.get(source, 0)
-        yield "shed", who, engine.shed.get(source, 0) + shed.get(source, 0)
+        yield "labels_received", who, engine.labels_received.get(source, 0)
+        yield "answers_received", who, engine.received.get(source, 0)
+        yield "shed", who, engine.shed.get(source, 0)
+        if (ignored := engine.ignored.get(source, 0)) or source in reading_events:
+            yield "events_ignored", who, ignored
         own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}
         for reason, count in ({r.value: 0 for r in RejectReason} | own).items():
             yield "rejected", {**who, "reason": text(reason)}, count

@@ -296,8 +296,6 @@ FAMILIES: dict[str, MetricFamily] = {
         "counter",
         "Events without answers that the source ignored, such as requests in a serving stack's log.",
         per_series=False,
-        value="ignored",
-        each="sources",
     ),
     "source_up": MetricFamily(
         "gauge", "1 while the source is connected.", per_series=False, value="up", each="sources"

@@ -24,7 +24,7 @@ from monitor.engine.engine import EngineSettings
 from monitor.export.prometheus.collector import BlindsightCollector
 from monitor.reports.views import AgentView
 from tests.posting import HAM, SPAM, Posted, label, ndjson, posting, rest_of, row
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 # --- the whole source -----------------------------------------------------------------------------------
 
@@ -98,8 +98,11 @@ def test_received_is_used_pending_duplicate_rejected_and_shed_in_the_metrics(tmp
         assert statuses.count(429) >= 1
         chunks: queue.Queue = queue.Queue()
         feeder = Feeder(Input(posted.source, Decoder(layouts(config.tasks), "http").decode), chunks, 8)
-        while raws := posted.source.read(0.0):
-            engine.absorb(Decoder(layouts(config.tasks), "http").decode(raws), 0.0)
+        feeder.start()
+        while (seen := engine.view()).received != {"http": 629} or seen.labels_received != {"http": 6}:
+            engine.absorb(chunks.get(timeout=PATIENCE_SECONDS), 0.0)
+        feeder.stop()
+        feeder.join(PATIENCE_SECONDS)
         view = AgentView(engine=engine.view(), sources=(feeder.view(),), reload_time=1.0)
     families = {each.name: each for each in BlindsightCollector(lambda: view, 1000).collect()}
 

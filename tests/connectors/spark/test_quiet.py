@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.accounting import answers_account
 from tests.connectors.spark.messages import stream_config
 from tests.daemon import DaemonProcess
 from tests.services.kafka_broker import KafkaBroker
@@ -69,6 +70,9 @@ def test_windows_close_by_age_although_nothing_comes(tmp_path: Path, kafka_broke
         wait_until(lambda: driver.metrics().total("state", model="a", state="silent") == 1, "a falls silent")
         scraped = driver.metrics()
         assert scraped.total("series_dropped_total") == 1
+        account = answers_account(scraped)
+        account.assert_adds_up()
+        assert account.parts["shed"] == 30, "those of the model beyond max_series"
         assert scraped.total("windows_closed_total", task="t", model="b") == 1
 
         kafka_broker.produce("spark-quiet", answers(("a",), 30))

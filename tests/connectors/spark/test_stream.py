@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.accounting import answers_account
 from tests.connectors.spark.messages import (
     by_model,
     cuts,
@@ -89,6 +90,7 @@ def test_a_killed_executor_and_a_killed_driver_lose_no_window_and_repeat_none(
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: committed(tmp_path) >= 1, "one more, without that executor")
         scraped = first.metrics()
+        answers_account(scraped).assert_adds_up()
         family = descendants(first.process.pid)
         (tmp_path / "first" / "die").touch()
         assert first.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL, first.log

@@ -27,6 +27,7 @@ from connectors.spark.ledger import (
     write_state,
 )
 from connectors.spark.messages import Stream, blocks_of
+from connectors.spark.planning import rows_of
 from connectors.spark.stepping import Stepping, lines_of
 from connectors.spark.streaming import SEED, Steps
 from monitor.base.errors import ClusterError, ConfigError
@@ -37,6 +38,7 @@ from monitor.cli.spark_outputs import OutFolder
 from monitor.config.file import load_config
 from monitor.config.mapping import FieldMapping
 from monitor.reports.views import LabelOutcome
+from tests.accounting import answers_account, scraped
 from tests.connectors.spark.messages import Message, by_model, in_batches, messages, one_engine, stream_config
 from tests.connectors.spark.routing import wanted
 from tests.connectors.spark.streams import TASKS, records
@@ -243,8 +245,9 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     for i, unit in enumerate(units):
         parts = [unpacked(block.data) for block in blocks if wanted(block, unit)]
         states.append(UnitState(unit.task, unit.model, stepped(stream, stepping, parts, i)[1].state))
+    shed = {name: n for name, n in rows_of(facts).items() if name[0] != "s" and Unit(*name, 0) not in units}
     new = replace(ledger.committed, batch=0, units=states, time=7.0, dropped=[("t", "x")], ignored=5)
-    ledger.commit(replace(new, **counted(new, facts)))
+    ledger.commit(replace(new, **counted(new, facts), shed=sum(shed.values())))
 
     steps = Steps(
         stream, CheckpointLedger(ledger.folder, stream.config), lambda batch: {}, lambda batch: None
@@ -253,21 +256,27 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
 
     shown = {(one.task, one.model) for one in view.engine.series}
     assert shown == {("s", model) for model in MODELS} | {("t", "erm"), ("t", "irm")}
-    assert {task for task, _ in view.engine.labels} == {"s"}, "each model of t sees all labels of t"
+    assert set(view.engine.labels_waiting) == {"s"}, "each model of t sees all labels of t"
+    assert {task for task, _ in view.engine.labels} <= {"s", "t", ""}
     assert view.engine.labels["s", LabelOutcome.MATCHED] > 0
     committed = steps.ledger.committed
     assert view.engine.received == {"kafka": committed.received}
     assert view.engine.labels_received == {"kafka": committed.labels_received}
+    account = answers_account(scraped(view))
+    account.assert_adds_up()
+    assert (account.parts["shed"], account.parts["duplicate"] > 0) == (sum(shed.values()), True)
+    assert view.engine.answers_forgotten.keys() == view.engine.labels_unrevised.keys() == {"s", "t"}
     assert view.engine.rejected == {("kafka", "malformed"): committed.rejected["malformed"]}
     assert view.engine.series_dropped == 1
-    assert (view.sources[0].lag, view.sources[0].up, view.sources[0].ignored) == (12, True, None)
+    assert (view.sources[0].lag, view.sources[0].up, view.sources[0].reads_events) == (12, True, False)
     assert (view.ready, view.reasons, view.checkpoint_time) == (True, (), 7.0)
     ended = view_of(steps, None, up=False)
     assert (ended.ready, ended.healthy, ended.reasons) == (False, False, ("The stream has ended.",))
     events = replace(
         stream, source=stream.source.model_copy(update={"mapping": FieldMapping(format="kserve")})
     )
-    assert view_of(replace_stream(steps, events), 0, up=True).sources[0].ignored == 5
+    read = view_of(replace_stream(steps, events), 0, up=True)
+    assert (read.sources[0].reads_events, read.engine.ignored) == (True, {"kafka": 5})
 
 
 def replace_stream(steps: Steps, stream: Stream) -> Steps:
@@ -316,6 +325,7 @@ def test_answers_and_labels_are_counted_on(tmp_path: Path) -> None:
         "received": 0,
         "labels_received": 0,
         "rejected": {},
+        "labels_rejected": {},
         "ignored": 0,
     }
 

@@ -156,6 +156,7 @@ RICH = AgentView(
         received={"predictions": 9676, "stdin": 0},
         labels_received={"predictions": 190},
         shed={"predictions": 5},
+        ignored={"http": 12},
         rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
         series_dropped=2,
         arenas=(CHAT, ArenaView("music", 100)),
@@ -182,7 +183,7 @@ RICH = AgentView(
     sources=(
         SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
         SourceView("stdin", False, None),
-        SourceView("http", True, 0, refused={"400": 2, "429": 0}, ignored=12),
+        SourceView("http", True, 0, refused={"400": 2, "429": 0}, reads_events=True),
     ),
     ready=True,
     reload_time=1795100000.0,
