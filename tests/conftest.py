@@ -65,7 +65,10 @@ PROGRAMS = {*NEEDS, "process"} - {"shared_data"}
 """Markers of tests that start programs or need services."""
 
 LONGEST = ("spark", "kafka", "prometheus", "browser", "process", "redis")
-"""Markers, in the order in which the files that have them are tested; what has none comes last."""
+"""Markers of files that take long and mostly wait; a file with several of them counts for the first."""
+
+SERVICES_END = 0.8
+"""The part of a run in which the files of `LONGEST` begin."""
 
 STARTERS = (subprocess, Authority, DaemonProcess, RefitWorker, command)
 """Who has one of these in a module starts programs; tests that do so in another way are marked `process`."""
@@ -145,11 +148,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
             # The time limit holds for both tries together: a second one would have none.
             item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="from pytest-timeout"))
-    # The files that take longest come first, and the workers end together.
-    place = {item.path: len(LONGEST) for item in items}
+    _mix(items)
+
+
+def _mix(items: list[pytest.Item]) -> None:
+    """Order the files so that those that wait for services run beside those that compute, all the way.
+
+    The services' files end somewhat earlier, as they take longest, and so the workers end together.
+    """
+    kind_of: dict[Path, int] = {}
     for item in items:
         found = [LONGEST.index(marker.name) for marker in item.iter_markers() if marker.name in LONGEST]
-        place[item.path] = min([place[item.path], *found])
+        kind_of[item.path] = min([kind_of.get(item.path, len(LONGEST)), *found])
+    files: list[list[Path]] = [[] for _ in range(len(LONGEST) + 1)]
+    for path, kind in kind_of.items():
+        files[kind].append(path)
+    place = {
+        path: number / len(of_kind) * (1 if kind == len(LONGEST) else SERVICES_END)
+        for kind, of_kind in enumerate(files)
+        for number, path in enumerate(of_kind)
+    }
     items.sort(key=lambda item: place[item.path])
 
 
