@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from monitor.cli.process import one_thread_for_matrices
 
@@ -64,11 +66,11 @@ NEEDS = {
 PROGRAMS = {*NEEDS, "process"} - {"shared_data"}
 """Markers of tests that start programs or need services."""
 
-LONGEST = ("spark", "kafka", "prometheus", "browser", "process", "redis")
-"""Markers of files that take long and mostly wait; a file with several of them counts for the first."""
+PROGRAMS_END = 0.8
+"""The part of a run in which files begin whose tests start programs: they take longer than the others."""
 
-SERVICES_END = 0.8
-"""The part of a run in which the files of `LONGEST` begin."""
+NO_DRIVER: Driver = "confluent"
+"""Whose broker tests of Kafka take that read by no driver of ours."""
 
 STARTERS = (subprocess, Authority, DaemonProcess, RefitWorker, command)
 """Who has one of these in a module starts programs; tests that do so in another way are marked `process`."""
@@ -152,23 +154,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _mix(items: list[pytest.Item]) -> None:
-    """Order the files so that those that wait for services run beside those that compute, all the way.
-
-    The services' files end somewhat earlier, as they take longest, and so the workers end together.
-    """
-    kind_of: dict[Path, int] = {}
+    """Order the tests: queues of services first, then files that start programs beside files that compute."""
+    files: dict[bool, dict[Path, None]] = {True: {}, False: {}}
     for item in items:
-        found = [LONGEST.index(marker.name) for marker in item.iter_markers() if marker.name in LONGEST]
-        kind_of[item.path] = min([kind_of.get(item.path, len(LONGEST)), *found])
-    files: list[list[Path]] = [[] for _ in range(len(LONGEST) + 1)]
-    for path, kind in kind_of.items():
-        files[kind].append(path)
+        files[_has_any(item, PROGRAMS)][item.path] = None
     place = {
-        path: number / len(of_kind) * (1 if kind == len(LONGEST) else SERVICES_END)
-        for kind, of_kind in enumerate(files)
+        path: number / len(of_kind) * (PROGRAMS_END if starts else 1)
+        for starts, of_kind in files.items()
         for number, path in enumerate(of_kind)
     }
-    items.sort(key=lambda item: place[item.path])
+    items.sort(key=lambda item: -1 if _queue(item.nodeid) else place[item.path])
+
+
+def _queue(nodeid: str) -> str | None:
+    """The service for which a test waits in line: its tests run in one worker, which starts it once."""
+    file = nodeid.split("::")[0]
+    if file.startswith("tests/connectors/spark/"):
+        return "spark"
+    for driver in DRIVERS:
+        if re.search(rf"[\[-]{driver}[\]-]", nodeid):
+            return driver
+    return NO_DRIVER if _has_broker(file) else None
+
+
+@cache
+def _has_broker(file: str) -> bool:
+    return "kafka_broker" in Path(__file__).parents[1].joinpath(file).read_text(encoding="utf-8")
+
+
+class QueueScheduling(LoadFileScheduling):
+    """Gives each queue of a service, and each other file, to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _queue(nodeid) or super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> QueueScheduling | None:
+    return QueueScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
@@ -263,7 +286,7 @@ def kafka_broker(
     request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver, bool], KafkaBroker]
 ) -> KafkaBroker:
     """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
-    driver: Driver = DRIVERS[0]
+    driver = NO_DRIVER
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
     return kafka_brokers(driver, is_second_try(request))
