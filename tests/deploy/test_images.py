@@ -50,7 +50,7 @@ def test_hadolint_finds_nothing() -> None:
     )
     assert (done.returncode, done.stdout) == (0, "")
     # It would find something: here a tag that moves.
-    moved = DOCKERFILE.read_text(encoding="utf-8").replace("python:3.12-slim-bookworm", "python:latest")
+    moved = DOCKERFILE.read_text(encoding="utf-8").replace("FROM ${BASE}", "FROM python:latest")
     worse = subprocess.run(
         [tool("hadolint"), "-"],
         input=moved,
@@ -67,6 +67,8 @@ def test_the_last_stage_is_not_roots_has_no_installer_and_says_whether_it_is_wel
     last = steps()[len(words) - 1 - words[::-1].index("FROM") :]
     said = dict(last)
     assert words.count("FROM") == 2
+    assert all(rest.startswith("${BASE}") for word, rest in steps() if word == "FROM")
+    assert re.fullmatch(r"BASE=python:3\.\d+-slim-[a-z]+", steps()[0][1])
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", said["USER"])
     assert "pip uninstall --yes pip" in said["RUN"]
     assert "install" not in said["RUN"].replace("uninstall", "").replace("install -d", "")
@@ -91,7 +93,7 @@ def test_all_that_the_image_copies_is_sent_and_nothing_else() -> None:
 
 @pytest.mark.slow
 def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_check(tmp_path: Path) -> None:
-    """Both stages as one folder: `/src` and `/opt` lie in the test's."""
+    """Both stages as one folder: `/src`, `/opt` lie in the test's. The long form is `tests.deploy.image`."""
     source = tmp_path / "src"
     source.mkdir()
     for word, rest in steps():
@@ -103,7 +105,7 @@ def test_the_images_steps_install_an_agent_that_runs_and_answers_its_health_chec
     builder = tmp_path / "builder"
     venv.create(builder, with_pip=True)
     [build, final] = [rest for word, rest in steps() if word == "RUN"]
-    [arguments] = [rest for word, rest in steps() if word == "ARG"]
+    [_, arguments] = [rest for word, rest in steps() if word == "ARG"]
     line = build.replace("/opt/blindsight", str(tmp_path / "blindsight"))
     environment = {"PATH": f"{builder / 'bin'}:/usr/bin:/bin", "HOME": str(tmp_path), "PIP_NO_COMPILE": "1"}
     name, _, value = arguments.partition("=")
