@@ -10,6 +10,7 @@ from connectors.build import build_lines_topic, build_rejects_topic
 from monitor.config.root import Config
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.rules import paces
+from monitor.export.sinks.line_file import is_pipe
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import QUEUED_REJECTS, Rejected, RejectsRetention, RejectWriter
 from monitor.export.sinks.reports_file import QUEUED_REPORTS, ReportWriter
@@ -63,6 +64,6 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
 def retention(config: Config) -> RejectsRetention | None:
     """What keeps the rejects file from growing old; None where it may."""
     rejects = config.rejects
-    if rejects is None or rejects.path is None or rejects.retention_days is None:
+    if rejects is None or rejects.path is None or rejects.retention_days is None or is_pipe(rejects.path):
         return None
     return RejectsRetention(Path(rejects.path), rejects.retention_days * 86_400.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -18,6 +20,7 @@ from tests.accounting import assert_adds_up
 from tests.daemon import DaemonProcess, Metrics, configuration, ndjson, read_windows
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_topics import read_topic
+from tests.services.process import stop
 from tests.streams import answers
 
 ROWS = 100
@@ -113,6 +116,49 @@ def test_a_file_at_its_largest_size_stops_nothing_and_ends_whole(tmp_path: Path)
         assert reports.read_bytes().endswith(b"\n")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
         daemon.until(lambda: numbers(reports) == list(range(10)), "all windows are written")
+
+
+@contextmanager
+def reading(pipe: Path, into: Path) -> Iterator[None]:
+    """Inside the block a program reads the pipe; it is ended by its id."""
+    with into.open("ab") as out:
+        process = subprocess.Popen(["cat", str(pipe)], stdout=out)
+        try:
+            yield
+        finally:
+            stop(process)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_pipe_that_nobody_reads_is_down_and_its_windows_wait(tmp_path: Path, stored: bool) -> None:
+    pipe, read, feed = tmp_path / "pipe", tmp_path / "read.ndjson", Feed(tmp_path / "feed.ndjson")
+    os.mkfifo(pipe)
+    sections: dict[str, Any] = {"reports": {"path": str(pipe)}}
+    if stored:
+        sections["store"] = {"path": str(tmp_path / "state"), "every_seconds": 0.1}
+
+    def waiting(daemon: DaemonProcess, windows: int) -> None:
+        daemon.until(lambda: sink(daemon.metrics(), "reports_file")["up"] == 0, "the sink is down")
+        daemon.until(lambda: sink(daemon.metrics(), "reports_file")["waiting"] == windows, "all of it waits")
+
+    with running(tmp_path, feed, **sections) as daemon:
+        goes_on(daemon, feed, pieces=1)
+        waiting(daemon, 5)
+        assert sink(daemon.metrics(), "reports_file")["delivered_total"] == 0
+        assert "no program reads this pipe; start one, or give another path" in daemon.log
+        with reading(pipe, read):
+            daemon.until(lambda: numbers(read) == list(range(5)), "they are read")
+            daemon.until(lambda: sink(daemon.metrics(), "reports_file")["up"] == 1, "the sink is up")
+            goes_on(daemon, feed, pieces=1)
+            daemon.until(lambda: numbers(read) == list(range(10)), "the next are read")
+        goes_on(daemon, feed, pieces=1)
+        waiting(daemon, 5)
+        if stored:
+            assert daemon.end()[0] == 0
+    if stored:
+        with reading(pipe, read), running(tmp_path, feed, **sections) as daemon:
+            daemon.until(lambda: numbers(read) == list(range(15)), "what waited is read after a restart")
+            assert sink(daemon.metrics(), "reports_file")["lost_total"] == 0
 
 
 def test_a_full_disk_under_the_rejects_drops_and_counts_what_is_past_the_queue(tmp_path: Path) -> None:

@@ -92,6 +92,34 @@ def test_a_device_is_written_to_and_never_renamed(tmp_path: Path) -> None:
     assert files(path) == [path]
 
 
+def test_a_stump_that_a_crash_left_before_the_store_was_begun_is_closed(tmp_path: Path) -> None:
+    path, reports = tmp_path / "w", Reports([10] * 3)
+    path.write_bytes(b'old\n{"win')
+    follow(path, reports, None, max_bytes=None, keep=1)
+    assert path.read_bytes() == b'old\n{"win\n' + reports.text()
+    follow(path, reports, (3, path.stat().st_size), max_bytes=None, keep=1)
+    assert path.read_bytes() == b'old\n{"win\n' + reports.text(), "its size after the newline was noted"
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["in the file", "in the one that took its place"])
+def test_a_stump_that_another_program_leaves_between_two_windows_is_closed(tmp_path: Path, anew: bool) -> None:
+    path, reports = tmp_path / "w", Reports([10] * 3)
+    file = ReportsFile(str(path))
+    file.open()
+    file.resume({}, reports.reports_after)
+    assert file.deliver(reports.rows[:2]) == 2
+    if anew:
+        path.rename(tmp_path / "w.1")
+    with path.open("ab") as other:
+        other.write(b"{ cut off")
+    assert file.deliver(reports.rows[2:]) == 1
+    marks = file.marks
+    file.close(0.0)
+    expected = (b"" if anew else reports.text(2)) + b"{ cut off\n" + reports.rows[2][1] + b"\n"
+    assert path.read_bytes() == expected
+    assert marks == {MARK: (3, len(expected))}
+
+
 def test_a_store_that_dropped_the_noted_window_knows_the_file_begun_just_then(tmp_path: Path) -> None:
     path, reports = tmp_path / "w", Reports([10] * 6, first=4)
     (tmp_path / "w.1").write_bytes(reports.text(3))

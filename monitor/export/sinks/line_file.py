@@ -4,8 +4,10 @@ wanted: a file that is full takes another name.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import select
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -66,13 +68,85 @@ def files_of(path: str, keep: int) -> list[Path]:
     return [Path(path), *(file for file in older if file.is_file())]
 
 
+_TAKE_SECONDS = 1.0  # for a reader that is behind to make room in its pipe
+
+
+def is_pipe(path: str) -> bool:
+    """Whether the path is a named pipe, or ``/dev/stdout`` where that is a pipe."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+class PipeWriter:
+    """Writes lines into a named pipe, while a program has it open for reading.
+
+    Without a reader nothing is written: the kernel would take 64 KiB that perhaps nobody ever reads. What lies
+    in the pipe as its reader ends goes to the next one, which may begin within a line. A line of more than
+    4 KiB that the pipe took in part goes on where it was cut.
+
+    Parameters
+    ----------
+    path : str
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = -1
+        self._rest = b""  # of the first line of the next call
+
+    def write(self, lines: Sequence[bytes]) -> int:
+        """Write lines from the first on; how many, at least one.
+
+        Raises
+        ------
+        OSError
+            Nobody reads, or not fast enough; the next call must begin with the same lines.
+        """
+        self._ready()
+        for done, line in enumerate(lines):
+            rest = self._rest or line
+            try:
+                while rest:
+                    rest = rest[self._part(rest) :]
+            except OSError:
+                self._rest = rest if len(rest) < len(line) else b""
+                if not done:
+                    raise
+                return done
+            self._rest = b""
+        return len(lines)
+
+    def close(self) -> None:
+        """Let go of the pipe."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _ready(self) -> None:
+        if self._file >= 0 and not is_in_place(self._path, self._file):
+            self.close()
+        if self._file < 0:
+            self._rest = b""
+            self._file = os.open(self._path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _part(self, data: bytes) -> int:
+        room = select.poll()
+        room.register(self._file, select.POLLOUT)
+        if not room.poll(1000 * _TAKE_SECONDS):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return os.write(self._file, data)
+
+
 class LineFile(Destination[Item]):
     """Appends lines to a file.
 
     A line is written whole or not at all: what a failed write left of one is cut off again, and a
     half-written last line found in the file (a crash) gets a newline first, so that lines never merge. A
     file that was renamed or removed is begun anew under its name. Nothing is forced to the disk itself
-    (no `fsync`): a power cut may take the last seconds, a crash of the agent takes what was queued.
+    (no `fsync`): a power cut may take the last seconds, a crash of the agent takes what was queued. A named
+    pipe takes lines while a program reads it.
 
     Parameters
     ----------
@@ -111,9 +185,12 @@ class LineFile(Destination[Item]):
         self._max_bytes = max_bytes
         self._keep = keep
         self._file = -1
+        self._pipe = PipeWriter(path)
 
     def open(self) -> None:
         """Open the file for appending, or raise `SinkError` with why it cannot be."""
+        if is_pipe(self._path):  # whose reader may come yet
+            return
         try:
             self._open()
         except OSError as error:
@@ -124,13 +201,14 @@ class LineFile(Destination[Item]):
         """Write as many lines as the file may take before it is rotated, and fit on the disk; how many."""
         lines = [self._encode(item) for item in items]
         try:
-            return self._append(lines)
+            return self._pipe.write(lines) if is_pipe(self._path) else self._append(lines)
         except OSError as error:
             self._shut()
             raise SinkError(cannot_write(self._path, error)) from error
 
     def close(self, timeout_seconds: float) -> None:
         """Close the file."""
+        self._pipe.close()
         self._shut()
 
     def _append(self, lines: Sequence[bytes]) -> int:
@@ -214,6 +292,10 @@ def cannot_write(path: str, error: OSError) -> str:
         why = f"{folder!r} is not a folder; give another path"
     elif isinstance(error, IsADirectoryError):
         why = "it is a folder; give the path of a file"
+    elif error.errno in (errno.ENXIO, errno.EPIPE):
+        why = "no program reads this pipe; start one, or give another path"
+    elif isinstance(error, BlockingIOError):
+        why = "the program that reads this pipe takes nothing more; let it read on, or give another path"
     elif isinstance(error, PermissionError):
         why = "this user may not; change the permissions or give another path"
     else:

@@ -12,7 +12,15 @@ from itertools import accumulate
 from monitor.base.errors import SinkError
 from monitor.export.sinks.arrived import arrived
 from monitor.export.sinks.destination import FollowedDestination, Mark, ReportsAfter, Row
-from monitor.export.sinks.line_file import LineFile, cannot_write, files_of, is_in_place, rotate
+from monitor.export.sinks.line_file import (
+    LineFile,
+    PipeWriter,
+    cannot_write,
+    files_of,
+    is_in_place,
+    is_pipe,
+    rotate,
+)
 from monitor.export.sinks.queued import QueuedSink
 
 QUEUED_REPORTS = 10_000
@@ -95,7 +103,9 @@ class ReportsFile(FollowedDestination):
     """Appends the store's reports to a file, a line each, in bounded space where that is wanted.
 
     Its mark is the file's size after the last report: what stands behind it after a crash, and in files
-    begun since, is compared with the reports that should stand there.
+    begun since, is compared with the reports that should stand there. A partial line at the end, of a crash or
+    of another program, gets a newline before the next one. A named pipe takes lines while a program reads it;
+    after a crash it gets those since the last checkpoint again.
 
     Parameters
     ----------
@@ -115,6 +125,7 @@ class ReportsFile(FollowedDestination):
         self._max_bytes = max_bytes
         self._keep = keep
         self._file = -1
+        self._pipe = PipeWriter(path)
         self._broken = False
         self._last = self._place = 0
         self._marks: Mapping[str, Mark] = {}
@@ -126,6 +137,8 @@ class ReportsFile(FollowedDestination):
 
     def open(self) -> None:
         """Open the file, or raise `SinkError` with why it cannot be written."""
+        if is_pipe(self._path):  # whose reader may come yet
+            return
         try:
             self._open()
         except OSError as error:
@@ -137,7 +150,12 @@ class ReportsFile(FollowedDestination):
 
     def resume(self, saved: Mapping[str, Mark], reports_after: ReportsAfter) -> int:
         """Go on behind what of the reports is in the file already; the last of those."""
+        if is_pipe(self._path):  # nobody can tell what its reader has read
+            self._last = self.last_of(saved)
+            self._note()
+            return self._last
         try:
+            self._follow_rotation()
             # A kill may have come after windows were written, and before the first mark was saved.
             unmarked = (0, os.fstat(self._file).st_size)
             self._reconcile(saved.get(MARK, unmarked), reports_after)
@@ -150,9 +168,13 @@ class ReportsFile(FollowedDestination):
         """Append as many as the file may take, all of those or, cut off again, none; how many."""
         lines = [line + b"\n" for _, line in items]
         try:
-            self._follow_rotation()
-            fitting = self._fitting(lines)
-            self._append(b"".join(lines[:fitting]))
+            if is_pipe(self._path):
+                fitting = self._pipe.write(lines)
+            else:
+                self._follow_rotation()
+                self._end_line()
+                fitting = self._fitting(lines)
+                self._append(b"".join(lines[:fitting]))
         except OSError as error:
             raise SinkError(cannot_write(self._path, error)) from error
         self._last = items[fitting - 1][0]
@@ -161,14 +183,24 @@ class ReportsFile(FollowedDestination):
 
     def close(self, timeout_seconds: float) -> None:
         """Close the file."""
+        self._pipe.close()
         self._shut()
 
     def _note(self) -> None:
         self._marks = {MARK: (self._last, self._place)}
 
-    def _append(self, data: bytes) -> None:
+    def _end_line(self) -> None:
+        """What a crash or another program left of a line is closed, so that a reader loses that alone."""
         if self._broken:
             self._cut()
+        found = os.fstat(self._file)
+        if not stat.S_ISREG(found.st_mode):
+            return
+        self._place = found.st_size
+        if found.st_size and os.pread(self._file, 1, found.st_size - 1) != b"\n":
+            self._place += os.write(self._file, b"\n")
+
+    def _append(self, data: bytes) -> None:
         done = 0
         try:
             while done < len(data):
@@ -211,8 +243,6 @@ class ReportsFile(FollowedDestination):
         if self._max_bytes is None or not stat.S_ISREG(os.fstat(self._file).st_mode):
             return len(lines)
         if self._place and self._place + len(lines[0]) > self._max_bytes:
-            if self._broken:
-                self._cut()
             self._rotate()
         return max(1, sum(self._place + end <= self._max_bytes for end in accumulate(map(len, lines))))
 
@@ -229,7 +259,4 @@ class ReportsFile(FollowedDestination):
             os.ftruncate(self._file, self._place)
         if found.foreign:
             log.warning("reports.path: something else was written to %s; it stays.", self._path)
-            size = os.fstat(self._file).st_size
-            self._place = size
-            if os.pread(self._file, 1, size - 1) != b"\n":
-                self._place += os.write(self._file, b"\n")
+            self._end_line()

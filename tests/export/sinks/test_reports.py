@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from monitor.base.errors import SinkError
-from monitor.export.sinks.line_file import cannot_write
+from monitor.export.sinks.line_file import PipeWriter, cannot_write
 from monitor.export.sinks.rejects_file import RejectWriter
 from monitor.export.sinks.reports_file import ReportWriter, why_not_writable
 from tests.services.process import PATIENCE_SECONDS
@@ -120,6 +120,30 @@ def test_a_renamed_file_is_begun_anew(tmp_path: Path) -> None:
     writer.write(b"second")
     writer.close(timeout=PATIENCE_SECONDS)
     assert (written(moved), written(path)) == ([b"first"], [b"second"])
+
+
+def test_a_pipe_takes_whole_lines_as_fast_as_its_reader_and_goes_on_in_a_long_one(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    pipe, sent = PipeWriter(str(path)), [b"%d" % n * 60_000 + b"\n" for n in range(5)]
+    with pytest.raises(OSError, match="No such device or address"):
+        pipe.write(sent)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    done, read = pipe.write(sent), b""
+    assert done == 1, "a pipe has room for 64 KiB, so the second line went in in part"
+    with pytest.raises(BlockingIOError):
+        pipe.write(sent[done:])
+    while done < len(sent):
+        read += os.read(reader, 100_000)
+        done += pipe.write(sent[done:])
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):
+        pipe.write([b"{}\n"])
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    read += os.read(reader, 100_000)
+    assert (read, pipe.write([b"{}\n"]), os.read(reader, 10)) == (b"".join(sent), 1, b"{}\n")
+    pipe.close()
+    os.close(reader)
 
 
 # --- a disk that does not take them ------------------------------------------------------------------------
