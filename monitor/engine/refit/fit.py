@@ -134,6 +134,7 @@ def _fitted(job: RefitJob, tag: str, weights: Floats | str | None) -> LabelEstim
             fit = ESTIMATORS[tag](seed=job.seed, positive=positive).fit(
                 job.scores, job.labels, predicted=job.predicted, weights=weights
             )
+        fit.expected = job.metrics
         return _unfit(fit) or fit
     except MemoryError:
         raise

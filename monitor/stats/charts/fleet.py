@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import scipy
@@ -101,12 +101,17 @@ def _centre_errors(m: float) -> tuple[Floats, Floats]:
     return nodes[upper] / math.sqrt(m), 2 * weights[upper] / weights.sum()
 
 
+@cache
+def _legendre() -> tuple[Floats, Floats]:
+    return np.polynomial.legendre.leggauss(64)
+
+
 def _sigma_ratios(degrees: float, inflation: float, overdispersion: float) -> tuple[Floats, Floats]:
     """Nodes and weights for the chart's sigma over the true one: φ̂/φ."""
     highest = math.sqrt(scipy.special.chdtri(degrees, _TAIL) / degrees)
     lowest = math.sqrt(scipy.special.chdtri(degrees, 1 - _TAIL) / degrees)
     floor = 0.0 if math.isinf(overdispersion) else 1.0 / overdispersion  # below it the rows' variance stands
-    nodes, weights = np.polynomial.legendre.leggauss(64)
+    nodes, weights = _legendre()
     start, end = max(floor, lowest), max(floor, highest)
     s = start + (end - start) * (nodes + 1) / 2
     density = np.exp(

@@ -10,7 +10,7 @@ Two families:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -83,6 +83,8 @@ class LabelEstimator(ABC):
         Whether its paper defines it for two classes only; a fit to more is refused as `not defined`.
     needs : frozenset of str
         Required keywords of `fit`.
+    expected : sequence of str
+        The metrics that `estimate` will be asked for: a hint, for what computes them from the same draws.
     """
 
     tag: ClassVar[str]
@@ -95,6 +97,7 @@ class LabelEstimator(ABC):
             raise ValueError(f"seed must be a whole number of 0 or more, got {seed!r}")
         self.seed = int(seed)
         self.positive = positive
+        self.expected: Sequence[str] = ()
         self._data: LabelledScores | None = None
         self._fitted: Fitted | None = None
 

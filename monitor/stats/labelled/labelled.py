@@ -10,7 +10,7 @@ from monitor.base.results import Estimate, Reason, Result, Unknown
 from monitor.stats.estimate.proportion import wilson_interval
 from monitor.stats.labelled.base import Fitted, LabelEstimator
 from monitor.stats.labelled.inputs import Bools, LabelledScores
-from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
+from monitor.stats.labelled.metrics import ModelRows, undefined
 from monitor.stats.labelled.powered import accuracy_covariance
 from monitor.stats.solvers import brentq
 
@@ -93,8 +93,8 @@ class Labelled(LabelEstimator):
         view = ModelRows.of(data, model, rows, self._positive())
         weight = np.ones(data.rows) if data.weights is None else data.weights
         posterior = data.clamp(np.zeros((data.rows, data.classes)))[None]
-        found = view.values(posterior, None if data.weights is None else weight[None])
-        value = float(found[METRICS.index(metric), 0])
+        found = view.values(posterior, None if data.weights is None else weight[None], [metric])
+        value = float(found[0, 0])
         if np.isnan(value):
             return Unknown(undefined(metric, len(rows)))
         ends = self._ends(metric, value, data.labels[rows], data.predicted[rows, model], weight[rows], level)
@@ -135,7 +135,7 @@ class Labelled(LabelEstimator):
         resampled = rng.standard_exponential((RESAMPLINGS, data.rows)) * weight
         labels = data.clamp(np.zeros((data.rows, data.classes)))
         posterior = np.broadcast_to(labels, (RESAMPLINGS, *labels.shape))
-        drawn = view.values(posterior, resampled)[METRICS.index(metric)]
+        drawn = view.values(posterior, resampled, [metric])[0]
         drawn = drawn[~np.isnan(drawn)]
         moved = drawn + (value - drawn.mean())
         low, high = np.quantile(moved, [(1 - level) / 2, (1 + level) / 2])

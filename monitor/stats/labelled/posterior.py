@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Literal
@@ -82,7 +82,7 @@ class PosteriorEstimator(LabelEstimator):
 
     def __init__(self, *, seed: int = 0, positive: int | None = None) -> None:
         super().__init__(seed=seed, positive=positive)
-        self._tables: OrderedDict[tuple[bytes, bool], Floats] = OrderedDict()
+        self._tables: OrderedDict[tuple[bytes, bool], dict[str, Floats]] = OrderedDict()
 
     def rng(self, stream: int = _FIRST_FREE_STREAM) -> np.random.Generator:
         """A generator that depends only on the seed and the stream's number, from 10 up."""
@@ -143,7 +143,7 @@ class PosteriorEstimator(LabelEstimator):
         return Estimate(value, lower, upper, level, int(self._rows(model, where).sum()))
 
     def _value(self, metric: str, model: int, where: Bools) -> float | Unknown:
-        drawn = self._table(where, resampled=False)[METRICS.index(metric), model]
+        drawn = self._drawn(metric, where, resampled=False)[model]
         known = drawn[~np.isnan(drawn)]
         if 2 * len(known) <= len(drawn):
             return Unknown(undefined(metric, int(self._rows(model, where).sum())))
@@ -152,9 +152,8 @@ class PosteriorEstimator(LabelEstimator):
 
     def _spread(self, metric: str, model: int, where: Bools) -> Floats:
         """Draws of the metric with all three uncertainties."""
-        at = METRICS.index(metric), model
-        plain = np.repeat(self._table(where, resampled=False)[at], self._repeats)
-        moved = self._table(where, resampled=True)[at] - plain
+        plain = np.repeat(self._drawn(metric, where, resampled=False)[model], self._repeats)
+        moved = self._drawn(metric, where, resampled=True)[model] - plain
         known = ~np.isnan(moved)
         if not known.any():  # a metric of a handful of rows, which no resampling of them defines
             alone: Floats = plain[~np.isnan(plain)]
@@ -168,23 +167,29 @@ class PosteriorEstimator(LabelEstimator):
         """Resamplings of the rows for each draw."""
         return -(-REPLICATES // self.draws)
 
-    def _table(self, where: Bools, *, resampled: bool) -> Floats:
-        """(metrics, M, draws) values, or (metrics, M, draws · repeats) with the rows resampled."""
+    def _drawn(self, metric: str, where: Bools, *, resampled: bool) -> Floats:
+        """(M, draws) values of a metric, or (M, draws · repeats) with the rows resampled.
+
+        The first metric of a subgroup is computed with the `expected` ones only; another, with all others.
+        """
         key = np.packbits(where).tobytes(), resampled
-        if key not in self._tables:
-            self._tables[key] = self._computed(where, resampled)
+        found = self._tables.setdefault(key, {})
+        if metric not in found:
+            metrics = METRICS if found else tuple({metric, *self.expected} & set(METRICS))
+            found.update(zip(metrics, self._computed(metrics, where, resampled), strict=True))
         self._tables.move_to_end(key)
         while len(self._tables) > _TABLES_KEPT:
             self._tables.popitem(last=False)
-        return self._tables[key]
+        return found[metric]
 
-    def _computed(self, where: Bools, resampled: bool) -> Floats:
+    def _computed(self, metrics: Sequence[str], where: Bools, resampled: bool) -> Floats:
+        """(metrics, M, draws)."""
         data, _ = self._done()
         views = [self._view(model, where) for model in range(data.models)]
 
         def all_models(drawn: Floats, weights: Floats) -> Floats:
-            found = np.stack([view.values(drawn, weights if resampled else None) for view in views])
-            return np.moveaxis(found, 2, 0)
+            found = [view.values(drawn, weights if resampled else None, metrics) for view in views]
+            return np.moveaxis(np.stack(found), 2, 0)
 
         return np.moveaxis(self._gathered(all_models, resampled=resampled), 0, 2).swapaxes(0, 1)
 
