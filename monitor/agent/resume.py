@@ -13,7 +13,7 @@ from monitor.base.state_changes import assembled, pieces_of
 from monitor.config.reload import classify
 from monitor.config.root import Config, Task, TaskConfig
 from monitor.engine.engine import Engine, EngineSettings
-from monitor.reports.window_report import WindowReport
+from monitor.reports.window_report import RestoreMark, WindowReport
 from monitor.store import Saved
 
 log = logging.getLogger("blindsight")
@@ -75,6 +75,31 @@ def resume(settings: EngineSettings, saved: Saved) -> Resumed:
     log.warning("A new baseline begins, because the configuration changed: %s.", ", ".join(plan.new_baseline))
     engine, reports = engine.reconfigured(settings, plan.fresh_tasks)
     return Resumed(engine, reports, pieces)
+
+
+def restore_marks(saved: Saved) -> list[RestoreMark]:
+    """By series, where a restored store goes on: what was reported from there on may come again.
+
+    Raises
+    ------
+    StoreError
+        The state was written in a format that this version does not read.
+    """
+    found = []
+    try:
+        for name, state in saved.parts.items():
+            kind, _, task = name.partition("/")
+            if kind == "series":
+                model, group, series = state
+                found.append((task.partition("/")[2], model, group, series["windows"]["number"]))
+            elif kind == "arena":
+                found.append((task, "", "", (state["window"] or {"number": 0})["number"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"the state in the store cannot be read by this version: {error!r}") from error
+    return [
+        RestoreMark(task=task, model=model, group=group, window=number, backup_time=saved.backup_time)
+        for task, model, group, number in found
+    ]
 
 
 def tasks_as_json(tasks: Mapping[str, TaskConfig]) -> str:

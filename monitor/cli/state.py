@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from monitor.agent.forget import forget
 from monitor.agent.rebaseline import KIND as REBASELINE
 from monitor.agent.rebaseline import rebaseline
 from monitor.agent.requests import Handler, RequestFolder, RequestHandler
-from monitor.agent.resume import resume, tasks_as_json
+from monitor.agent.resume import restore_marks, resume, tasks_as_json
 from monitor.base.errors import ConfigError, InUseError, StoreError
 from monitor.config.file import load_config
 from monitor.config.root import Config
@@ -24,6 +25,8 @@ from monitor.export.sinks.follower import ReportFollower
 from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store, StoreReader
 from monitor.store.store import FILE, copy_store
+
+log = logging.getLogger("blindsight")
 
 _CLOSE_SECONDS = 3.0
 
@@ -78,6 +81,13 @@ def open_state(config: Config, settings: EngineSettings) -> State:
         raise ConfigError(str(error)) from error
     try:
         saved = store.load()
+        if saved.backup_time:
+            store.mark_restore(restore_marks(saved))
+            log.warning(
+                "The store is a backup of %s: what was reported since may be reported again; lines of kind "
+                "restore tell readers from which windows on.",
+                saved.backup_time,
+            )
         resumed = resume(settings, saved)
         store.forget(resumed.forgotten)
         followers, readers = _followers(config, store)

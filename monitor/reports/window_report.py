@@ -381,6 +381,29 @@ def _of_class(e: ClassEstimate) -> WrittenEstimate:
     return msgspec.structs.replace(found, of_class=e.of_class)
 
 
+class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that says that the state of a series was restored from a backup.
+
+    Parameters
+    ----------
+    task, model, group : str
+    window : int
+        Windows from this number on may have been reported before, and come again, with other rows perhaps.
+    revision : int
+        Below that of any window: who keeps the highest takes the window itself.
+    backup_time : str
+        When the backup was made, RFC 3339.
+    """
+
+    task: str
+    model: str
+    group: str
+    kind: str = "restore"
+    window: int
+    revision: int = -1
+    backup_time: str
+
+
 def to_json(report: WindowReport) -> bytes:
     """One window as one line of JSON, without the newline.
 

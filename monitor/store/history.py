@@ -68,7 +68,7 @@ class StoreHistory:
         """
         order = (
             "SELECT min(id), task, model, grp, window FROM report WHERE id <= ? AND model <> '' "
-            "GROUP BY task, model, grp, window ORDER BY 1"
+            "AND revision >= 0 GROUP BY task, model, grp, window ORDER BY 1"
         )
         newest = (
             "SELECT line FROM report WHERE task = ? AND model = ? AND grp = ? AND window = ? AND id <= ? "
@@ -93,7 +93,7 @@ class StoreHistory:
         StoreError
             The file cannot be read.
         """
-        query = "SELECT count(*) FROM report WHERE id <= ? AND model = ''"
+        query = "SELECT count(*) FROM report WHERE id <= ? AND model = '' AND revision >= 0"
         try:
             found: int = self._connection.execute(query, (self._last,)).fetchone()[0]
         except sqlite3.DatabaseError as error:
@@ -109,7 +109,7 @@ class StoreHistory:
             The file cannot be read.
         """
         after = 0
-        query = "SELECT id, line FROM report WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        query = "SELECT id, line FROM report WHERE id > ? AND id <= ? AND revision >= 0 ORDER BY id LIMIT ?"
         try:
             # In pieces: a statement left open keeps the agent's log from being cut as long as this lasts.
             while found := self._connection.execute(query, (after, self._last, _TOGETHER)).fetchall():
@@ -212,7 +212,7 @@ def newest_lines(path: Path, series: tuple[str, str, str], most: int) -> list[by
         The file cannot be read.
     """
     places = (
-        "SELECT id, window, revision FROM report WHERE task = ? AND model = ? AND grp = ? "
+        "SELECT id, window, revision FROM report WHERE task = ? AND model = ? AND grp = ? AND revision >= 0 "
         "ORDER BY id DESC LIMIT ?"
     )
     try:

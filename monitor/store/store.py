@@ -15,6 +15,7 @@ of its last whole checkpoint, with the positions that belong to it.
 from __future__ import annotations
 
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +29,7 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import StoreError
 from monitor.base.state_changes import Changes, RingState
 from monitor.reports.reader import from_json
-from monitor.reports.window_report import WindowReport, to_json
+from monitor.reports.window_report import RestoreMark, WindowReport, encoded, rfc3339, to_json
 from monitor.store.lock import FolderLock
 from monitor.store.rings import SavedRings
 from monitor.store.schema import prepare
@@ -36,6 +37,8 @@ from monitor.store.schema import prepare
 FILE = "blindsight.sqlite"
 _BUSY_SECONDS = 10.0
 _LOG_BYTES = 16 << 20
+_BACKUP = "backup"  # in a copy, when it was made; what is opened with it was restored
+_ADD_REPORT = "INSERT INTO report (task, model, grp, window, revision, line) VALUES (?, ?, ?, ?, ?, ?)"
 _MOST_WAITING = 20_000  # twice what one checkpoint can bring: a sink that keeps up must not lose any of it
 
 
@@ -49,11 +52,15 @@ class Saved:
     rings : mapping of str to RingState
     config : str
         The configuration that it was written under, as JSON; ``""`` in a new store.
+    backup_time : str
+        When the backup was made that the store was restored from; ``""`` once `mark_restore` was called,
+        and in any other store.
     """
 
     parts: Mapping[str, Any]
     rings: Mapping[str, RingState]
     config: str
+    backup_time: str = ""
 
 
 class Store:
@@ -109,8 +116,23 @@ class Store:
                 if name.startswith("revisions/"):
                     state["lines"] = self._lines(name.partition("/")[2], state)
             rings = {name: self._rings.read(name) for name in self._rings.names()}
-            found = self._connection.execute("SELECT value FROM meta WHERE key = 'config'").fetchone()
-        return Saved(parts, rings, found[0] if found else "")
+            meta = dict(self._connection.execute("SELECT key, value FROM meta"))
+        return Saved(parts, rings, meta.get("config", ""), meta.get(_BACKUP, ""))
+
+    def mark_restore(self, marks: Sequence[RestoreMark]) -> None:
+        """Tell every sink of reports, once, from which windows on lines may come again.
+
+        The store's identity gets another end: its reports' numbers, by which readers of a topic see
+        repetitions, have been given to other windows since the backup.
+        """
+        identity = f"{self.identity.partition('.')[0]}.{uuid.uuid4().hex[:8]}"
+        with self._ours("be written"), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(
+                _ADD_REPORT, [(m.task, m.model, m.group, m.window, m.revision, encoded(m)) for m in marks]
+            )
+            self._connection.execute("REPLACE INTO meta VALUES ('identity', ?)", (identity,))
+            self._connection.execute("DELETE FROM meta WHERE key = ?", (_BACKUP,))
 
     def commit(
         self,
@@ -146,7 +168,7 @@ class Store:
             for ring in changes.rings:
                 self._rings.write(ring)
             run.executemany(
-                "INSERT INTO report (task, model, grp, window, revision, line) VALUES (?, ?, ?, ?, ?, ?)",
+                _ADD_REPORT,
                 [(r.task, r.model, r.group, r.window, r.revision, to_json(r)) for r in reports],
             )
             run.executemany(
@@ -184,7 +206,10 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """A random name of this store, made with it: tells its reports from those of another in one topic."""
+        """A random name of this store, made with it: tells its reports from those of another in one topic.
+
+        Each restore gives it another end, after a dot.
+        """
         with self._ours("be written"), self._connection:
             self._connection.execute("INSERT OR IGNORE INTO meta VALUES ('identity', ?)", (uuid.uuid4().hex,))
             found = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
@@ -354,7 +379,7 @@ def damaged(path: Path, verdict: str) -> str:
 
 
 def copy_store(path: Path, target: Path) -> None:
-    """Copy a store's file as of its last checkpoint; an agent may be using it.
+    """Copy a store's file as of its last checkpoint, with the time; an agent may be using it.
 
     Raises
     ------
@@ -368,6 +393,7 @@ def copy_store(path: Path, target: Path) -> None:
         copy = sqlite3.connect(target)
         with copy:
             source.backup(copy)
+            copy.execute("REPLACE INTO meta VALUES (?, ?)", (_BACKUP, rfc3339(time.time())))
         # Of a copy that kept its log even a reader would write: two files beside it, which nobody removes.
         copy.execute("PRAGMA journal_mode = DELETE")
         copy.close()

@@ -102,7 +102,7 @@ def test_a_stump_that_a_crash_left_before_the_store_was_begun_is_closed(tmp_path
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["in the file", "in the one that took its place"])
-def test_a_stump_that_another_program_leaves_between_two_windows_is_closed(tmp_path: Path, anew: bool) -> None:
+def test_a_stump_of_another_program_between_two_windows_is_closed(tmp_path: Path, anew: bool) -> None:
     path, reports = tmp_path / "w", Reports([10] * 3)
     file = ReportsFile(str(path))
     file.open()

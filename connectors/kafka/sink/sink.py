@@ -87,7 +87,7 @@ class ReportsTopic(FollowedDestination):
         self._store = store
         self._prefix = f"{MARK}{topic.settings.topic}-"
         self._uncertain = False
-        self._there: dict[int, bytes] = {}
+        self._there: dict[int, set[bytes]] = {}
         self._rows: Sequence[Row] = ()
         self._last = 0
         self._known: dict[int, int] = {}
@@ -168,7 +168,7 @@ class ReportsTopic(FollowedDestination):
 
     def _has(self, row: Row) -> bool:
         number, line = row
-        return self._there.get(number) == digest(line)
+        return digest(line) in self._there.get(number, ())
 
     def _note(self) -> None:
         """What a later start reads again must hold every report after the last one that is noted."""

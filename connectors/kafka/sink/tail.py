@@ -33,11 +33,11 @@ class Tail:
     ends : mapping of int to int
         By partition, the offset after its last record.
     reports : mapping of int to bytes
-        By report's id, the digest of its line.
+        By report's id, the digest of its line; several where the store was restored from a backup.
     """
 
     ends: Mapping[int, int]
-    reports: dict[int, bytes] = field(default_factory=dict)
+    reports: dict[int, set[bytes]] = field(default_factory=dict)
 
 
 def digest(line: bytes) -> bytes:
@@ -54,7 +54,7 @@ def read_tail(
     ----------
     settings : KafkaSink
     store : str
-        The store's identity, as in the header.
+        The store's identity, as in the header; what it sent before it was restored from a backup counts too.
     starts : mapping of int to int
         By partition, where to begin; at its first record where it is not named, or was made anew since.
     after : int
@@ -108,11 +108,13 @@ def _read(
     return found
 
 
-def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int, bytes]) -> None:
+def _note(records: list[ConsumerRecord], store: str, after: int, found: dict[int, set[bytes]]) -> None:
+    own = store.encode().partition(b".")[0]
     for record in records:
         headers: dict[str, Any] = dict(record.headers)
-        if headers.get(STORE_HEADER) != store.encode() or not headers.get(REPORT_HEADER, b"").isdigit():
+        sender = headers.get(STORE_HEADER) or b""
+        if sender.partition(b".")[0] != own or not headers.get(REPORT_HEADER, b"").isdigit():
             continue
         report = int(headers[REPORT_HEADER])
         if report > after:
-            found[report] = digest(record.value or b"")
+            found.setdefault(report, set()).add(digest(record.value or b""))

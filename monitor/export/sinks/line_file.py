@@ -82,9 +82,9 @@ def is_pipe(path: str) -> bool:
 class PipeWriter:
     """Writes lines into a named pipe, while a program has it open for reading.
 
-    Without a reader nothing is written: the kernel would take 64 KiB that perhaps nobody ever reads. What lies
-    in the pipe as its reader ends goes to the next one, which may begin within a line. A line of more than
-    4 KiB that the pipe took in part goes on where it was cut.
+    Without a reader nothing is written: the kernel would take 64 KiB that perhaps nobody ever reads. What
+    lies in the pipe as its reader ends goes to the next one, which may begin within a line. A line of more
+    than 4 KiB that the pipe took in part goes on where it was cut.
 
     Parameters
     ----------

@@ -103,9 +103,9 @@ class ReportsFile(FollowedDestination):
     """Appends the store's reports to a file, a line each, in bounded space where that is wanted.
 
     Its mark is the file's size after the last report: what stands behind it after a crash, and in files
-    begun since, is compared with the reports that should stand there. A partial line at the end, of a crash or
-    of another program, gets a newline before the next one. A named pipe takes lines while a program reads it;
-    after a crash it gets those since the last checkpoint again.
+    begun since, is compared with the reports that should stand there. A partial line at the end, of a crash
+    or of another program, gets a newline before the next one. A named pipe takes lines while a program reads
+    it; after a crash it gets those since the last checkpoint again.
 
     Parameters
     ----------
