@@ -11,7 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
 
@@ -37,21 +37,23 @@ _NOTE = re.compile(r"began=(\d+(?:,\d+)*)(?: log=([0-9a-f-]{36}).*)?", re.DOTALL
 """What a commit notes. Behind an id, whose length is known, confluent-kafka may add what memory held."""
 
 
-def _began(told: CommittedPosition | None) -> tuple[int, ...]:
+class _Note(NamedTuple):
+    """What the commit of a position notes beside it."""
+
+    began: tuple[int, ...] = ()
     """Where the owners that led to this commit began, the last one's at the end; empty where not known."""
+    log: str = ""
+    """The id of the topic whose position this is, if that is known."""
+
+
+def _noted(told: CommittedPosition | None) -> _Note:
     found = _NOTE.fullmatch(told.note) if told is not None else None
-    return tuple(map(int, found[1].split(","))) if found else ()
+    return _Note(tuple(map(int, found[1].split(","))), found[2] or "") if found else _Note()
 
 
 def _used_twice(own: int, began: tuple[int, ...]) -> int:
     """What a successor of ours used again: it began at what we had committed, before our own position."""
     return own - max((position for position in began if position <= own), default=own)
-
-
-def _log(told: CommittedPosition) -> str:
-    """The id of the topic whose position this is, if that is known."""
-    found = _NOTE.fullmatch(told.note)
-    return (found[2] or "") if found else ""
 
 
 class Placement:
@@ -163,14 +165,13 @@ class Placement:
         """
         own = self._ledger.resume(name)
         told = driver.told(name, ASK_SECONDS)
-        current = self._id(name)
-        stale = told is not None and bool(current) and _log(told) not in ("", current)
+        current, note = self._id(name), _noted(told)
+        stale = bool(current) and note.log not in ("", current)
         if self._is_other(name) or (own is None and stale):
-            followed = told is not None and _log(told) == current
-            self._go_on_in(driver, name, told.position if told is not None and followed else 0)
+            self._go_on_in(driver, name, told.position if told is not None and note.log == current else 0)
             return True
         told = None if stale else told
-        position = self._larger(name, own, told)
+        position = self._larger(name, own, told, note.began)
         if position is None:
             position = self._beginning(driver, name)
             if position is None:
@@ -179,7 +180,7 @@ class Placement:
         self._ledger.told(name, current)
         self._go(driver, name, position)
         if told is not None:
-            began = _began(told)
+            began = note.began
             # Where we have used more than the group was told, the stretch goes on that the last commit began.
             if position == told.position and began[-1:] != (position,):
                 began = (*began, position)[-MAX_OWNERS:]
@@ -229,12 +230,14 @@ class Placement:
             self._ledger.begun(name, divergence)
             self._go(driver, name, divergence)
 
-    def _larger(self, name: str, own: int | None, told: CommittedPosition | None) -> int | None:
+    def _larger(
+        self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]
+    ) -> int | None:
         group = None if told is None else told.position
         if own is None or group is None:
             return own if group is None else group
         if group > own:
-            twice = _used_twice(own, _began(told))
+            twice = _used_twice(own, began)
             self._taken_over += group - own
             self._overlap += twice
             log.info(
@@ -249,7 +252,7 @@ class Placement:
             self._ledger.overtaken(name, group)
             self._after_others.add(name)
             return group
-        if _began(told):  # else a tool has reset the offsets of the group: nobody has read from there
+        if began:  # else a tool has reset the offsets of the group: nobody has read from there
             self._overlap += own - group
         return own
 
