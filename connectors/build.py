@@ -14,6 +14,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import Config, KafkaSink, SourceConfig
 from monitor.export.sinks.destination import Destination, FollowedDestination
 from monitor.export.sinks.rejects_file import Rejected
+from monitor.reports.views import EngineView
 
 
 def source_class(settings: SourceConfig) -> type[Source[Any]]:
@@ -48,11 +49,18 @@ def build_source(settings: SourceConfig, known: Sequence[TaskLayout]) -> Source[
     return source_class(settings).configured(settings, known)
 
 
-def build_inputs(config: Config) -> list[Input]:
-    """Every configured source with a decoder of its own."""
+def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]:
+    """Every configured source with a decoder of its own.
+
+    Parameters
+    ----------
+    config : Config
+    state : EngineView, optional
+        What the agent goes on from: its names go on, however long they are.
+    """
     from connectors.formats.decode.decoder import Decoder
 
-    known = layouts(config.tasks)
+    known = layouts(config.tasks, frozenset() if state is None else _long_names(state))
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)
@@ -61,6 +69,15 @@ def build_inputs(config: Config) -> list[Input]:
         reads_events = settings.mapping is not None and settings.mapping.format is not None
         inputs.append(Input(source, decoder.decode, reads_events))
     return inputs
+
+
+def _long_names(state: EngineView) -> frozenset[str]:
+    """Names of models, groups and versions that would be rejected if they were new."""
+    from connectors.formats.decode.structs import MAX_NAME
+
+    names = {name for one in state.series for name in (one.model, one.version, one.group.partition("=")[2])}
+    names |= {one.model for arena in state.arenas if arena.standing for one in arena.standing.models}
+    return frozenset(name for name in names if len(name) > MAX_NAME)
 
 
 def build_reports_topic(settings: KafkaSink, store: str) -> FollowedDestination:

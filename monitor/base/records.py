@@ -105,6 +105,9 @@ class TaskLayout:
         Names of the record's `groups` that are watched on their own.
     arena : bool
         Its records are comparisons: `Batch.other`.
+    long_names : frozenset of str
+        Models, groups and versions whose names are longer than new ones may be, and which go on: the state
+        of an older version holds them.
     """
 
     name: str
@@ -113,6 +116,7 @@ class TaskLayout:
     models: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     arena: bool = False
+    long_names: frozenset[str] = frozenset()
 
     @property
     def width(self) -> int:

@@ -91,10 +91,11 @@ class Daemon:
         for said in interval_sentences(settings.tasks, settings.references):
             log.info("%s.", said)
         engine = settings.build() if self._state is None else self._state.engine
-        journal.resume(engine.view())
+        resumed = engine.view()
+        journal.resume(resumed)
         kept = None if self._state is None else self._state.kept
         refitter = Refitter(RefitWorker(), self._refit_limits)
-        self.agent = Agent(engine, build_inputs(config), self._sinks, store=kept, refitter=refitter)
+        self.agent = Agent(engine, build_inputs(config, resumed), self._sinks, store=kept, refitter=refitter)
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = alert_pushers(config, self.agent.view)

@@ -8,8 +8,10 @@ from monitor.base.records import TaskLayout
 from monitor.config.root import Task, TaskConfig
 
 
-def layouts(tasks: Mapping[str, TaskConfig]) -> tuple[TaskLayout, ...]:
-    """The part of the tasks that decoders need."""
+def layouts(
+    tasks: Mapping[str, TaskConfig], long_names: frozenset[str] = frozenset()
+) -> tuple[TaskLayout, ...]:
+    """The part of the tasks that decoders need; `long_names` as in `TaskLayout`."""
     return tuple(
         TaskLayout(
             name=name,
@@ -17,8 +19,9 @@ def layouts(tasks: Mapping[str, TaskConfig]) -> tuple[TaskLayout, ...]:
             positive=task.positive_index,
             models=tuple(task.models),
             groups=task.groups,
+            long_names=long_names,
         )
         if isinstance(task, Task)
-        else TaskLayout(name=name, classes=(), models=task.models, arena=True)
+        else TaskLayout(name=name, classes=(), models=task.models, arena=True, long_names=long_names)
         for name, task in tasks.items()
     )

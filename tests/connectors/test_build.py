@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from connectors.kafka import KafkaSource
 from connectors.redis_stream import RedisStream
 from connectors.stdin import StdinSource
 from monitor.base.errors import ConfigError
+from monitor.base.records import RejectReason
 from monitor.base.registry import SOURCES
 from monitor.base.source import RawBlock, Source
 from monitor.cli.settings import read_references
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
+from monitor.reports.views import EngineView
 from tests.daemon import ndjson
+from tests.export.prometheus.scrape import crowd
 from tests.streams import CLASSES, answers
 
 KAFKA = {"kind": "kafka", "brokers": ["127.0.0.1:1"], "topics": ["predictions", "labels"]}
@@ -137,3 +141,21 @@ def test_two_sources_of_one_derived_name_are_refused() -> None:
         ValueError, match=r"expected another name than sources\[0\], got 'a\.ndjson' for both"
     ):
         config({"kind": "file", "path": "x/a.ndjson"}, {"kind": "file", "path": "y/a.ndjson"})
+
+
+def test_long_names_are_refused_but_those_of_the_state_go_on() -> None:
+    kept = {"model": "m" * 300, "version": "v" * 300, "groups": {"region": "g" * 300}}
+    [series, *_] = crowd(1, 0).engine.series
+    state = EngineView(
+        series=(replace(series, model="m" * 300, version="v" * 300, group=f"region={'g' * 300}"),)
+    )
+    feed = {"kind": "file", "path": "a.ndjson"}
+    known = config(feed, t={"classes": CLASSES, "groups": ["region"]})
+    old = ndjson([{"scores": [0.25, 0.75], **kept}])
+    new = ndjson([{"scores": [0.25, 0.75], **kept, "model": "n" * 300}])
+    for resumed, answers_used in ((state, 1), (None, 0)):
+        [source] = build_inputs(known, resumed)
+        chunk = source.decode([RawBlock(old + new, "a.ndjson", 0)])
+        assert sum(map(len, chunk.batches)) == answers_used
+        assert chunk.answers == 2
+        assert {reject.reason for reject in chunk.rejects} == {RejectReason.TOO_LARGE}

@@ -121,7 +121,7 @@ def _read_said(layout: TaskLayout, columns: Columns, chosen: Ints, faults: Fault
         label=label,
         probability=_of_labels(pick(columns.probability), label, faults),
         acted=_acted_on(pick(columns.prediction), layout, faults),
-        version=None if absent(columns.version) else encode_versions(pick(columns.version), faults),
+        version=None if absent(columns.version) else encode_versions(pick(columns.version), layout, faults),
         groups=_groups(pick(columns.groups), layout, faults),
     )
 
@@ -131,7 +131,7 @@ def _read_scores(layout: TaskLayout, columns: Columns, chosen: Ints, rows: _Rows
     if not absent(columns.confidence):
         _check_confidence(columns, chosen, layout, rows, faults)
     scores = score_matrix(rows.values, layout, rows.path, faults)
-    check_names(rows.names, _model_path(rows), faults)
+    check_names(rows.names, _model_path(rows), layout, faults)
     if columns.reads_labels:
         _tell_neither(columns, chosen, rows, faults)
     return scores
@@ -206,7 +206,7 @@ def _acted_on(values: Sequence[Value], layout: TaskLayout, faults: Faults) -> In
 def _groups(
     values: Sequence[Mapping[str, object] | None], layout: TaskLayout, faults: Faults
 ) -> Mapping[str, tuple[tuple[str, ...], Ints]]:
-    return {name: encode_group(values, name, faults) for name in layout.groups}
+    return {name: encode_group(values, name, layout, faults) for name in layout.groups}
 
 
 def _check_several(columns: Columns, chosen: Ints, faults: Faults) -> None:

@@ -25,7 +25,7 @@ def read_comparisons(
     """The comparisons of one arena, by the arguments of `read_answers`: see `Batch.other`."""
     pick = picker(chosen, columns.size)
     faults = Faults(len(chosen))
-    pair = [_models(list(pick(column)), name, faults) for column, name in _sides(columns)]
+    pair = [_models(list(pick(column)), name, layout, faults) for column, name in _sides(columns)]
     for row, (a, b) in enumerate(zip(*pair, strict=True)):
         if a == b and a is not None:
             message = f"$.model_b: expected another model than model_a, got {shown(b)} twice"
@@ -100,14 +100,14 @@ def _sides(columns: Columns) -> tuple[tuple[Sequence[Any], str], tuple[Sequence[
     return (columns.model_a, "model_a"), (columns.model_b, "model_b")
 
 
-def _models(values: list[Any], field: str, faults: Faults) -> list[str | None]:
+def _models(values: list[Any], field: str, layout: TaskLayout, faults: Faults) -> list[str | None]:
     """The names on one side; None where there is a fault."""
     for row, value in enumerate(values):
         if value is not None and not isinstance(value, str):
             faults.add(row, RejectReason.WRONG_TYPE, f"$.{field}: expected a string, got {shown(value)}")
             values[row] = None
     found = Faults(len(values))
-    check_names(values, lambda _: f"$.{field}", found)
+    check_names(values, lambda _: f"$.{field}", layout, found)
     for row, fault in found.found.items():
         faults.add(row, *fault)
         values[row] = None

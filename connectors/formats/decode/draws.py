@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from connectors.formats.decode.columns import absent
 from connectors.formats.decode.names import text_of
-from connectors.formats.decode.structs import MAX_NAME, Fault, Faults
+from connectors.formats.decode.structs import MAX_ID, Fault, Faults
 from connectors.formats.messages.wording import shown
 from monitor.base.records import DRAW, Floats, RejectReason, id_keys
 
@@ -73,8 +73,8 @@ def draw_fault(value: object) -> Fault | None:
         fields = ", ".join(DRAW_FIELDS)
         return RejectReason.WRONG_TYPE, f"$.draw: expected an object with {fields}, got {shown(value)}"
     name, number, pool, chance = (value.get(field) for field in DRAW_FIELDS)
-    if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME) and not _is_whole(name):
-        return _told("round", f"text of 1 to {MAX_NAME} characters", name, isinstance(name, str))
+    if not (isinstance(name, str) and 0 < len(name) <= MAX_ID) and not _is_whole(name):
+        return _told("round", f"text of 1 to {MAX_ID} characters", name, isinstance(name, str))
     if not _is_whole(number) or not 1 <= number <= _LARGEST:
         return _told("number", "a whole number from 1", number, _is_number(number))
     if not _is_whole(pool) or not number <= pool <= _LARGEST:

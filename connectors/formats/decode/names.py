@@ -8,7 +8,7 @@ from math import isfinite
 import msgspec
 import numpy as np
 
-from connectors.formats.decode.structs import MAX_NAME, Faults, Record
+from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Faults, Record
 from connectors.formats.messages.wording import listing, nearest, shown, values_are_shown
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Ints, Keys, RejectReason, TaskLayout, id_keys
@@ -67,22 +67,24 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
         texts: list[str] = list(values)  # type: ignore[arg-type]
     else:
         texts = ["" if value is None else str(value) for value in values]
-    if texts and (max(map(len, texts)) > MAX_NAME or "" in texts):
+    if texts and (max(map(len, texts)) > MAX_ID or "" in texts):
         for row, value in enumerate(values):
             if value == "":
                 message = '$.id: expected 1 to 512 characters, got ""; leave it out where there is none'
                 faults.add(row, RejectReason.BAD_ID, message)
-            elif len(texts[row]) > MAX_NAME:
+            elif len(texts[row]) > MAX_ID:
                 size = len(texts[row])
-                message = f"$.id: expected 1 to {MAX_NAME} characters, got {size}"
+                message = f"$.id: expected 1 to {MAX_ID} characters, got {size}"
                 faults.add(row, RejectReason.BAD_ID, message)
                 texts[row] = ""
     return id_keys(texts)
 
 
-def check_names(names: Sequence[str | None], path: Callable[[int], str], faults: Faults) -> None:
+def check_names(
+    names: Sequence[str | None], path: Callable[[int], str], layout: TaskLayout, faults: Faults
+) -> None:
     """Find models without a name, and names that are too long to keep."""
-    wrong = {name for name in set(names) if not name or len(name) > MAX_NAME}
+    wrong = {name for name in set(names) if not name or len(name) > MAX_NAME} - layout.long_names
     if not wrong:
         return
     for row, name in enumerate(names):
@@ -96,7 +98,9 @@ def check_names(names: Sequence[str | None], path: Callable[[int], str], faults:
             faults.add(row, RejectReason.NO_MODEL, message)
 
 
-def encode_versions(values: Sequence[str | int | float | None], faults: Faults) -> list[str]:
+def encode_versions(
+    values: Sequence[str | int | float | None], layout: TaskLayout, faults: Faults
+) -> list[str]:
     """Versions as text, ``""`` where there is none."""
     if set(map(type, values)) == {str}:
         texts: list[str] = list(values)  # type: ignore[arg-type]
@@ -109,7 +113,7 @@ def encode_versions(values: Sequence[str | int | float | None], faults: Faults) 
                 texts[row] = ""
     if max(map(len, texts), default=0) > MAX_NAME:
         for row, text in enumerate(texts):
-            if len(text) > MAX_NAME:
+            if len(text) > MAX_NAME and text not in layout.long_names:
                 message = f"$.version: expected at most {MAX_NAME} characters, got {len(text)}"
                 faults.add(row, RejectReason.TOO_LARGE, message)
                 texts[row] = ""
@@ -140,7 +144,7 @@ def unknown_class(path: str, value: Value, layout: TaskLayout) -> str:
 
 
 def encode_group(
-    values: Sequence[Mapping[str, object] | None], name: str, faults: Faults
+    values: Sequence[Mapping[str, object] | None], name: str, layout: TaskLayout, faults: Faults
 ) -> tuple[tuple[str, ...], Ints]:
     """The values of one watched group, and each row's index into them, -1 where absent."""
     index: dict[str, int] = {}
@@ -152,7 +156,7 @@ def encode_group(
         if not isinstance(value, str | int | float):
             message = f"$.groups.{name}: expected a string, a number, true or false, got {shown(value)}"
             faults.add(row, RejectReason.WRONG_TYPE, message)
-        elif len(text := text_of(value)) > MAX_NAME:
+        elif len(text := text_of(value)) > MAX_NAME and text not in layout.long_names:
             message = f"$.groups.{name}: expected at most {MAX_NAME} characters, got {len(text)}"
             faults.add(row, RejectReason.TOO_LARGE, message)
         else:

@@ -26,8 +26,11 @@ RAW_BYTES = 2_000
 MAX_LINE_BYTES = 1 << 20
 """A longer line is no record of ours, and holding it would cost memory without bound."""
 
-MAX_NAME = 512
-"""Characters of an id, and of the name of a model, a version or a group's value."""
+MAX_ID = 512
+"""Characters of an id, and of the name of a round of draws."""
+
+MAX_NAME = 200
+"""Characters of the name of a model, a version or a group's value, which stand in every sample of theirs."""
 
 
 class Record(msgspec.Struct, gc=False):

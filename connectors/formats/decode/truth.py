@@ -56,7 +56,7 @@ def read_labels(
     else:
         named = list(range(len(model)))  # a confidence is right or wrong for one model only
     name_faults = Faults(len(named))
-    check_names([model[i] for i in named], lambda _: "$.model", name_faults)
+    check_names([model[i] for i in named], lambda _: "$.model", layout, name_faults)
     for at, fault in name_faults.found.items():
         faults.add(named[at], *fault)
     probability = picking_probabilities(pick(columns.probability), faults)

@@ -89,7 +89,7 @@ def test_a_verdict_by_itself_becomes_a_label() -> None:
         ({"model_a": "x"}, "no_model", "$.model_b: expected the name of the model, got null", 1),
         ({"model_a": 3, "model_b": "x"}, "wrong_type", "$.model_a: expected a string, got 3", 1),
         ({"model_a": "x" * 600, "model_b": "x"}, "too_large",
-         "$.model_a: expected at most 512 characters, got 600", 1),
+         "$.model_a: expected at most 200 characters, got 600", 1),
         ({"model": "x", "scores": [0.5, 0.5]}, "no_model",
          "$.model_a: expected the name of the model, got null", 1),
     ],

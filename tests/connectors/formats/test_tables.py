@@ -387,3 +387,14 @@ def test_a_missing_reference_is_refused(tmp_path):
     expected = rf"^The reference cannot be read\. There is no file {tmp_path}/none\.csv; correct the path$"
     with pytest.raises(ConfigError, match=expected):
         read_reference(tmp_path / "none.csv", LAYOUT)
+
+
+@pytest.mark.parametrize("column", ["model", "version", "groups.region"])
+def test_a_name_in_a_table_has_at_most_200_characters(column):
+    table = {"id": ["a", "b"], "model": ["erm", "erm"], "scores.ok": [0.5, 0.5], "scores.toxic": [0.5, 0.5]}
+    table[column] = ["n" * 200, "n" * 201]
+    chunk = Decoder([LAYOUT], "files").decode([RawTable(table, "a.parquet", 0)])
+    assert sum(map(len, chunk.batches)) == 1
+    [reject] = chunk.rejects
+    assert reject.reason == "too_large"
+    assert reject.message.endswith("expected at most 200 characters, got 201")
