@@ -288,6 +288,7 @@ class Agent:
         self._delivery.reports(self._engine.absorb(chunk, self._time()))
         if chunk.rejects:
             self._sinks.rejects(chunk)
+        self._by_name[chunk.source].absorbed()
         self._delivery.absorbed(chunk.source, chunk.positions)
 
     def _tell(self, source: str, positions: Mapping[str, object]) -> None:

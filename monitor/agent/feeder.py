@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
-from monitor.base.source import EndOfSource, Input, Refusals
+from monitor.base.source import EndOfSource, Input, Raw, Refusals, records_in
 from monitor.reports.views import SourceView
 
 log = logging.getLogger("blindsight")
@@ -37,6 +38,8 @@ class Feeder:
         self._decode = source.decode
         self._reads_events = source.reads_events
         self._told = Refusals()
+        # Records of each read that the engine has not absorbed: a number a chunk, taken off by its thread.
+        self._unused: deque[int] = deque()
         self._chunks = chunks
         self._most_chunks = most_chunks
         self._stop = threading.Event()
@@ -65,6 +68,10 @@ class Feeder:
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
 
+    def absorbed(self) -> None:
+        """Hear that the engine has used the oldest chunk that it had not."""
+        self._unused.popleft()
+
     def acknowledge(self, positions: Mapping[str, object]) -> None:
         """Tell the source what is used and saved."""
         self._feed.acknowledge(positions)
@@ -77,12 +84,13 @@ class Feeder:
             log.exception("%s: could not be closed cleanly.", self.name)
 
     def view(self) -> SourceView:
-        """The feed's health."""
+        """The feed's health; what was read and not used yet waits too."""
         up = self.failure is None and (self.ended or self._feed.up)
+        unread = self._feed.lag
         return SourceView(
             self.name,
             up,
-            self._feed.lag,
+            None if unread is None else unread + sum(self._unused.copy()),
             counts=self._feed.counts,
             refused=self._feed.refusals.requests,
             reads_events=self._reads_events,
@@ -125,9 +133,21 @@ class Feeder:
                 continue
             raws = self._feed.read(_READ_SECONDS)
             self.failure = None
-            chunk = self._with_refusals(self._decode(raws) if raws else Chunk(self.name))
-            if raws or chunk.shed or chunk.labels_shed or chunk.ignored:
-                self._chunks.put(chunk)
+            self._unused.append(sum(map(records_in, raws)))
+            handed_on = False
+            try:
+                handed_on = self._hand_on(raws)
+            finally:
+                if not handed_on:
+                    self._unused.pop()
+
+    def _hand_on(self, raws: Sequence[Raw]) -> bool:
+        """Decode what was read; whether there is a chunk of it for the engine."""
+        chunk = self._with_refusals(self._decode(raws) if raws else Chunk(self.name))
+        is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
+        if is_news:
+            self._chunks.put(chunk)
+        return is_news
 
     def _with_refusals(self, chunk: Chunk) -> Chunk:
         """A chunk that also counts what the source has not taken since the one before.

@@ -186,6 +186,23 @@ class RawPosition:
 Raw = RawBlock | RawMessages | RawTable | RawSkipped | RawDamaged | RawPosition
 
 
+def records_in(raw: Raw) -> int:
+    """How many records were read, as a feed counts those that wait: lines, messages or rows.
+
+    Examples
+    --------
+    >>> records_in(RawBlock(b"{}\\n{}", "p.ndjson", 0)), records_in(RawPosition("p.ndjson", None))
+    (2, 0)
+    """
+    if isinstance(raw, RawBlock):
+        return raw.data.count(b"\n") + (not raw.data.endswith(b"\n"))
+    if isinstance(raw, RawMessages):
+        return len(raw.offsets)
+    if isinstance(raw, RawTable):
+        return raw.after - raw.start
+    return int(not isinstance(raw, RawPosition))
+
+
 class EndOfSource(Exception):  # noqa: N818 - it is a signal, not an error
     """The source has nothing more to give, now or later."""
 

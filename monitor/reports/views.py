@@ -291,7 +291,7 @@ class SourceView:
     name : str
     up : bool
     lag : int or None
-        Records that wait in it; None where it cannot tell.
+        Records that wait in it, and those read from it and not used yet; None where it cannot tell.
     refused : mapping of str to int
         Requests that it answered with an error, by code; complete from the start. Empty where nothing
         is posted to it.

@@ -86,12 +86,31 @@ def test_it_is_not_up_before_it_is_open(fed: Any) -> None:
     assert one.feeder.view().up
 
 
-def test_the_lag_is_the_sources(fed: Any) -> None:
-    one = fed([*RECORDS, Marker.END])
+def test_the_lag_is_what_waits_in_the_source_and_what_was_read_and_not_used(fed: Any) -> None:
+    one = fed([*RECORDS, Marker.END], per_read=7)
     assert one.feeder.view().lag == 21
     one.start()
     until(lambda: one.feeder.ended, "the source has ended")
-    assert one.feeder.view().lag == 1, "the marker stays"
+    assert one.source.lag == 1, "the marker stays"
+    seen = []
+    for _ in range(3):
+        seen.append(one.feeder.view().lag)
+        one.feeder.absorbed()
+    assert seen == [21, 14, 7]
+    assert one.feeder.view().lag == 1
+
+
+def test_what_could_not_be_decoded_waits_no_longer(fed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeder_module, "_REOPEN_SECONDS", 0.01)
+    one = fed([*RECORDS, Marker.END], per_read=5)
+
+    def fail(raws: Sequence[Raw]) -> Chunk:
+        raise RuntimeError("a fault of ours")
+
+    one.feeder._decode = fail
+    one.start()
+    until(lambda: one.feeder.ended, "the source has ended")
+    assert one.feeder.view().lag == one.source.lag == 1
 
 
 def test_nothing_is_read_while_the_queue_is_full(fed: Any) -> None:

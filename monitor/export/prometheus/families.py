@@ -301,7 +301,12 @@ FAMILIES: dict[str, MetricFamily] = {
         "gauge", "1 while the source is connected.", per_series=False, value="up", each="sources"
     ),
     "source_lag_records": MetricFamily(
-        "gauge", "Records waiting in the source.", "records", per_series=False, value="lag", each="sources"
+        "gauge",
+        "Records waiting in the source, and records read from it and not used yet.",
+        "records",
+        per_series=False,
+        value="lag",
+        each="sources",
     ),
     "source_gap_records": MetricFamily(
         "counter",
