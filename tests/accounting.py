@@ -4,7 +4,8 @@
     labels received  = matched + waiting + duplicate + conflicting + expired + rejected + shed
 
 They hold in every scrape, at any moment and after any fault. The parts are counted where records end up,
-the received where they come in, so that what is lost or counted twice in between shows.
+the received where they come in, so that what is lost or counted twice in between shows. Events without
+answers stand apart. Where each record is one answer, label or event, their sum is the records that were sent.
 """
 
 from __future__ import annotations
@@ -43,11 +44,49 @@ class Account:
     def assert_adds_up(self) -> None:
         """AssertionError that shows every part where they are more or fewer than was received."""
         found = sum(self.parts.values())
-        shown = " + ".join(f"{name} {count:,}" for name, count in self.parts.items())
         assert self.received == found, (
-            f"{self.kind}: received {self.received:,}, but {shown} = {found:,}: "
+            f"{self.kind}: received {self.received:,}, but {self._shown} = {found:,}: "
             f"{abs(self.received - found):,} {'lost' if found < self.received else 'too many'}"
         )
+
+    def __add__(self, other: Account) -> Account:
+        parts = {name: count + other.parts[name] for name, count in self.parts.items()}
+        return Account(self.kind, self.received + other.received, parts)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: received {self.received:,} = {self._shown}"
+
+    @property
+    def _shown(self) -> str:
+        shown = {name: count for name, count in self.parts.items() if count or "compared" not in name}
+        return " + ".join(f"{name} {count:,}" for name, count in shown.items())
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """What came of all that one daemon or several got."""
+
+    answers: Account
+    labels: Account
+    ignored: int
+
+    @property
+    def received(self) -> int:
+        """Answers, labels, and events without either."""
+        return self.answers.received + self.labels.received + self.ignored
+
+    def __add__(self, other: Accounts) -> Accounts:
+        ignored = self.ignored + other.ignored
+        return Accounts(self.answers + other.answers, self.labels + other.labels, ignored)
+
+    def __str__(self) -> str:
+        return f"{self.answers}\n{self.labels}; events ignored: {self.ignored:,}"
+
+
+def accounts(metrics: Metrics) -> Accounts:
+    """Those of a scrape."""
+    ignored = int(metrics.total("events_ignored_total"))
+    return Accounts(answers_account(metrics), labels_account(metrics), ignored)
 
 
 def answers_account(metrics: Metrics) -> Account:
@@ -63,14 +102,20 @@ def labels_account(metrics: Metrics) -> Account:
     return Account("labels", int(metrics.total("labels_received_total")), parts)
 
 
-def assert_adds_up(found: Metrics | DaemonProcess | AgentView) -> Metrics:
+def assert_adds_up(found: Metrics | DaemonProcess | AgentView, sent: int | None = None) -> Metrics:
     """Hold both identities of a scrape, or of the next one of a daemon or an agent; the scrape is returned.
 
-    Series that `export.max_series` left out of the scrape cannot be summed: raise it in such a test.
+    With `sent` the records that were sent are held too: each is one answer, label or event. A daemon shows
+    the last of them a moment after it saved them, which is waited for. Series that `export.max_series` left
+    out of the scrape cannot be summed: raise it in such a test.
     """
+    if sent is not None and isinstance(found, DaemonProcess):
+        found.until(lambda: accounts(found.metrics()).received >= sent, f"it shows {sent:,} records")
     scrape = scraped(found)
-    answers_account(scrape).assert_adds_up()
-    labels_account(scrape).assert_adds_up()
+    held = accounts(scrape)
+    held.answers.assert_adds_up()
+    held.labels.assert_adds_up()
+    assert sent in (None, held.received), f"{sent:,} records were sent, but: {held}"
     return scrape
 
 

@@ -154,8 +154,9 @@ class DaemonProcess:
     Parameters
     ----------
     folder : Path
-        Where its log goes, and `config.yaml` where `config` is given as a mapping.
-    config : mapping
+        Where its log goes, and `config.yaml`.
+    config : mapping or str
+        As YAML where it is text.
     stdin : optional
         What its standard input is.
     """
@@ -163,7 +164,7 @@ class DaemonProcess:
     def __init__(
         self,
         folder: Path,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | str,
         stdin: Any = subprocess.DEVNULL,
         program: Sequence[str] | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from monitor.base.records import Chunk
 from monitor.reports.views import AgentView
-from tests.accounting import Account, answers_account, assert_adds_up, labels_account
+from tests.accounting import Account, accounts, answers_account, assert_adds_up, labels_account
 from tests.streams import Record, Rig, answers, task
 
 
@@ -84,3 +84,18 @@ def test_what_does_not_add_up_is_told_part_by_part(waiting: int, what: str) -> N
         f"labels: received 1,003, but matched 1,000 + waiting {waiting} = {1000 + waiting:,}: {what}"
     )
     Account("labels", 1_003, {"matched": 1_000, "waiting": 3}).assert_adds_up()
+
+
+def test_the_accounts_of_several_daemons_are_summed_and_shown() -> None:
+    rig = Rig()
+    rig.feed([{"id": "1", "label": "ok", "time": 1.7e9}, *answers(np.random.default_rng(0), 3)])
+    rig.engine.absorb(Chunk("http", ignored=1), 0.0)
+    scrape = assert_adds_up(view(rig), sent=5)
+    both = accounts(scrape) + accounts(scrape)
+    assert str(both) == (
+        "answers: received 6 = used 0 + pending 6 + duplicate 0 + rejected 0 + shed 0\n"
+        "labels: received 2 = matched 0 + duplicate 0 + conflicting 0 + expired 0 + rejected 0 + shed 0 + "
+        "waiting 2; events ignored: 2"
+    )
+    with pytest.raises(AssertionError, match="6 records were sent, but: answers: received 3 = "):
+        assert_adds_up(scrape, sent=6)

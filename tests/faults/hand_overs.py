@@ -22,15 +22,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 from kafka import KafkaProducer
 
-from tests.accounting import assert_adds_up
+from tests.accounting import Accounts, accounts, assert_adds_up
 from tests.daemon import DaemonProcess
 from tests.faults.kafka_kills import PARTITIONS, Topic, saved_offsets
 from tests.faults.kills import MODELS
-from tests.faults.ranges import Account, Answer, Window, account, windows_of
+from tests.faults.ranges import Account, Answer, Window, account, parts_of, windows_of
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import DRIVERS, Driver
 from tests.services.process import PATIENCE_SECONDS, wait_until
@@ -55,6 +57,8 @@ class Result:
         For each kill, the records that the killed one had saved and not committed.
     split : int
         Windows that hold several stretches of one partition.
+    metrics : Accounts
+        What all of them counted, by their last scrapes.
     """
 
     hand_overs: int
@@ -63,6 +67,7 @@ class Result:
     overlap: int
     ahead: tuple[int, ...]
     split: int
+    metrics: Accounts
 
 
 class Pour(threading.Thread):
@@ -156,6 +161,7 @@ class Agents:
         self.daemons: dict[str, DaemonProcess] = {}
         self.taken_over = self.overlap = 0
         self.ahead: list[int] = []
+        self.counted: dict[str, Accounts] = {}
 
     def __enter__(self) -> Agents:
         for folder in self.folders.values():
@@ -183,14 +189,13 @@ class Agents:
     def stop(self, name: str) -> None:
         """SIGTERM: it saves and commits what it has used, and leaves the group."""
         daemon = self.daemons[name]
-        assert_adds_up(daemon)
-        self._count(daemon)
+        self._count(name)
         code, _ = daemon.end()
         assert code == 0, daemon.log
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
-        self._count(self.daemons[name])
+        self._count(name)
         self.daemons[name].process.kill()
         self.daemons[name].process.wait()
         told = self.committed()
@@ -221,6 +226,9 @@ class Agents:
 
         wait_until(lambda: reached() == ends, "all is used")
         wait_until(lambda: self.committed() == ends, "the group knows it", pause=0.3)
+        for name, daemon in self.daemons.items():
+            if daemon.process.poll() is None:
+                daemon.until(lambda name=name: self._shows_all(name), "its metrics show it")  # type: ignore[misc]
 
     def windows(self) -> list[Window]:
         """The windows of both, closed and open; to be asked for once both have ended."""
@@ -230,8 +238,19 @@ class Agents:
             for window in windows_of(name, folder / self.config["reports"]["path"], folder / "own")
         ]
 
-    def _count(self, daemon: DaemonProcess) -> None:
-        scrape = daemon.metrics()
+    def _shows_all(self, name: str) -> bool:
+        saved = parts_of(self.folders[name] / self.config["store"]["path"])["engine"]
+        counts = (*saved["received"].values(), *saved["labels_received"].values())
+        return accounts(self.daemons[name].metrics()).received == sum(counts)
+
+    @property
+    def metrics(self) -> Accounts:
+        """What all of them counted, each by its last scrape before it ended."""
+        return reduce(add, self.counted.values())
+
+    def _count(self, name: str) -> None:
+        scrape = assert_adds_up(self.daemons[name])
+        self.counted[name] = accounts(scrape)
         self.taken_over += int(scrape.total("source_taken_over_records_total"))
         self.overlap += int(scrape.total("source_overlap_records_total"))
 
@@ -267,7 +286,8 @@ def hand_over(
     found = account(agents.topic.sent, windows)
     assert found.exact, found
     assert agents.overlap == 0, "nothing may be used twice"
-    return Result(hand_overs, found, agents.taken_over, agents.overlap, (), split(windows))
+    assert agents.metrics.received == agents.topic.messages, "each message is counted once"
+    return Result(hand_overs, found, agents.taken_over, agents.overlap, (), split(windows), agents.metrics)
 
 
 def split(windows: list[Window]) -> int:
@@ -304,7 +324,9 @@ def kill_owners(
     found = account(agents.topic.sent, windows)
     assert found.lost == 0, found
     assert found.doubled <= min(sum(agents.ahead), agents.overlap), (found, agents.ahead, agents.overlap)
-    return Result(kills, found, agents.taken_over, agents.overlap, tuple(agents.ahead), split(windows))
+    metrics, ahead = agents.metrics, tuple(agents.ahead)
+    assert metrics.received == agents.topic.messages + found.doubled, "what is in two windows came twice"
+    return Result(kills, found, agents.taken_over, agents.overlap, ahead, split(windows), metrics)
 
 
 def main() -> None:
@@ -326,6 +348,7 @@ def main() -> None:
         f"{found.answers:,} answers, {found.lost} lost, {found.doubled} doubled"
     )
     print(f"{found.windows:,} windows, {handed.split} of them of several stretches of a partition")
+    print(handed.metrics)
     found = killed.account
     print(
         f"{killed.hand_overs} owners killed with -9: {found.answers:,} answers, {found.lost} lost, "
@@ -335,6 +358,7 @@ def main() -> None:
     print(
         f"saved and not committed at a kill: at most {most} answers, {most / ROWS_PER_SECOND:.2f} s of them"
     )
+    print(killed.metrics)
 
 
 if __name__ == "__main__":

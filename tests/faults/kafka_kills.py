@@ -17,13 +17,15 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 from kafka import KafkaProducer
 
-from tests.accounting import assert_adds_up
+from tests.accounting import Accounts, accounts, assert_adds_up
 from tests.daemon import DaemonProcess, configuration
 from tests.faults.kills import stream
 from tests.faults.ranges import Account, Answer, account, parts_of, windows_of
@@ -41,10 +43,11 @@ CHECKPOINTS = (0.02, 0.1, 0.3)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Kills, and what became of the answers in spite of them."""
+    """Kills, and what became of the answers in spite of them: by the windows, and by the metrics."""
 
     kills: int
     account: Account
+    metrics: Accounts
 
 
 TASK: dict[str, Any] = {
@@ -62,6 +65,9 @@ class Feed(Protocol):
 
     @property
     def sent(self) -> Mapping[str, Sequence[Answer | None]]: ...
+
+    @property
+    def messages(self) -> int: ...
 
     def used_up(self, store: Path) -> bool: ...
 
@@ -157,8 +163,8 @@ def saved_offsets(store: Path) -> dict[str, int]:
     return {name: position["at"] for name, position in saved_positions(store).items()}
 
 
-def finish(folder: Path, config: dict[str, Any], topic: Feed) -> None:
-    """Run the daemon until the topic is used up and saved, and stop it."""
+def finish(folder: Path, config: dict[str, Any], topic: Feed) -> Accounts:
+    """Run the daemon until the topic is used up and saved, and stop it; what it counted of all of it."""
     store = folder / config["store"]["path"]
     with DaemonProcess(folder, config) as daemon:
         try:
@@ -168,13 +174,16 @@ def finish(folder: Path, config: dict[str, Any], topic: Feed) -> None:
             feed = {name: daemon.metrics().all(name) for name in ("source_up", "source_lag_records")}
             text = f"{error}: of {sent} used {saved_positions(store)}; {feed}\n{daemon.log}"
             raise AssertionError(text) from None
-        assert_adds_up(daemon)
+        found = accounts(assert_adds_up(daemon, sent=topic.messages))
         code, _ = daemon.end()
     assert code == 0, daemon.log
+    return found
 
 
-def killed(folder: Path, config: dict[str, Any], topic: Feed, kills: int, moments: random.Random) -> int:
-    """Kill and start again until the topic is used up; how often it was killed before that."""
+def killed(
+    folder: Path, config: dict[str, Any], topic: Feed, kills: int, moments: random.Random
+) -> tuple[int, Accounts]:
+    """Kill and start again until the topic is used up; how often before that, and what was counted."""
     store = folder / config["store"]["path"]
     count = 0
     while count < kills and not topic.used_up(store):
@@ -183,8 +192,8 @@ def killed(folder: Path, config: dict[str, Any], topic: Feed, kills: int, moment
                 daemon.until(lambda daemon=daemon: "Running" in daemon.log, "it runs")  # type: ignore[misc]
             time.sleep(moments.uniform(0.0, LONGEST_SECONDS))
         count += 1
-    finish(folder, config, topic)  # also where all is used: the last kill may have come before the file
-    return count
+    # Also where all is used: the last kill may have come before the file.
+    return count, finish(folder, config, topic)
 
 
 def exact(folder: Path, topic: Feed) -> Account:
@@ -213,10 +222,10 @@ def one_partition(
     topic = fill(broker, name, 1, stream(records, seed), keyed=True)
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
     finish(folder, topic.config("alone", every, driver), topic)
-    count = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
+    count, counted = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
     expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
     assert found == expected, f"seed {seed}: the reports differ after {count} kills"
-    return Result(count, exact(folder, topic))
+    return Result(count, exact(folder, topic), counted)
 
 
 def many_partitions(
@@ -237,8 +246,8 @@ def many_partitions(
     """
     topic = fill(broker, name, PARTITIONS, stream(records, seed), keyed=seed % 2 == 0)
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
-    count = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
-    return Result(count, exact(folder, topic))
+    count, counted = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
+    return Result(count, exact(folder, topic), counted)
 
 
 def kill_until_enough(
@@ -266,6 +275,7 @@ def kill_until_enough(
     answers = sum(result.account.answers for result in results)
     print(f"{done} kills over {len(results)} streams of {streams}")
     print(f"{windows:,} windows; each of {answers:,} answers in exactly one, each window's line once")
+    print(reduce(add, [result.metrics for result in results]))
     print(f"in {time.monotonic() - began:.0f} s")
 
 

@@ -5,7 +5,8 @@
 The stream holds answers of four models with ids, late and early labels, duplicates and broken lines. The
 daemon reads it from a file; it is killed with SIGKILL after a random time and started again on the same
 store, until the stream is used up. The reports file must be equal, byte for byte; with `--max-bytes` that
-of the killed daemon is renamed at that size, and all its files together must be equal to the one.
+of the killed daemon is renamed at that size, and all its files together must be equal to the one. What its
+metrics count at the end must add up, and be the lines of the stream.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 from monitor.export.sinks.line_file import files_of
+from tests.accounting import Accounts, accounts, assert_adds_up
+from tests.daemon import DaemonProcess
 from tests.services.process import PATIENCE_SECONDS
 
 MODELS = ("a", "b", "c", "d")
@@ -39,6 +42,7 @@ tasks:
     groups: [region]
 sources:
   - {{kind: file, path: stream.ndjson}}
+  - {{kind: stdin}}   # while it is open, the daemon can be asked for its metrics
 reports: {{path: {name}.ndjson, max_bytes: {max_bytes}, keep: 1000}}
 store: {{path: {name}, every_seconds: {every}}}
 export: {{listen: "127.0.0.1:0"}}
@@ -54,6 +58,7 @@ class Result:
     revisions: int
     files: int
     equal: bool
+    metrics: Accounts
 
 
 def stream(records: int, seed: int) -> Iterator[str]:
@@ -79,36 +84,28 @@ def stream(records: int, seed: int) -> Iterator[str]:
             yield "{ broken"
 
 
-def daemon(folder: Path, name: str) -> subprocess.Popen[bytes]:
-    """The daemon on the configuration of this name."""
-    command = [sys.executable, "-m", "monitor.cli", "run", str(folder / f"{name}.yaml")]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
-def run_with_kills(folder: Path, kills: int, seed: int, longest_seconds: float) -> int:
-    """Kill and restart until the stream is used up; how often it was killed."""
+def run_with_kills(folder: Path, config: str, kills: int, seed: int, longest_seconds: float) -> int:
+    """Kill and restart until the stream is used up or that is enough; how often it was killed."""
     rng = random.Random(seed)
-    killed = 0
-    while killed < kills:
-        process = daemon(folder, "killed")
-        try:
-            process.communicate(timeout=rng.uniform(0.3, longest_seconds))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            killed += 1
-        else:
-            break
-    finish(folder, "killed")
-    return killed
+    for killed in range(kills):
+        with DaemonProcess(folder, config) as daemon:  # leaving it kills it
+            try:
+                daemon.process.wait(rng.uniform(0.3, longest_seconds))
+            except subprocess.TimeoutExpired:
+                continue
+            return killed
+    return kills
 
 
-def finish(folder: Path, name: str) -> None:
-    """Run the daemon to the end of the stream."""
-    process = daemon(folder, name)
-    _, log = process.communicate(timeout=PATIENCE_SECONDS)
-    if process.returncode:
-        raise RuntimeError(f"the daemon ended with {process.returncode}: {log.decode()}")
+def finish(folder: Path, config: str, lines: int) -> Accounts:
+    """Run the daemon to the end of the stream; what its metrics count of so many lines."""
+    with DaemonProcess(folder, config, stdin=subprocess.PIPE) as daemon:
+        found = accounts(assert_adds_up(daemon, sent=lines))
+        assert daemon.process.stdin is not None
+        daemon.process.stdin.close()
+        code = daemon.process.wait(PATIENCE_SECONDS)
+        assert code == 0, f"it ended with {code}: {daemon.log}"
+    return found
 
 
 def written(folder: Path) -> bytes:
@@ -127,23 +124,24 @@ def compare(
     max_bytes: int | None = None,
 ) -> Result:
     """Run the same stream with and without kills."""
-    (folder / "stream.ndjson").write_text("\n".join(stream(records, seed)) + "\n", encoding="utf-8")
-    for name, bound in (("alone", None), ("killed", max_bytes)):
-        text = CONFIG.format(name=name, every=every, max_bytes=bound or "null")
-        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    finish(folder, "alone")
-    killed = run_with_kills(folder, kills, seed, longest_seconds)
+    lines = list(stream(records, seed))
+    (folder / "stream.ndjson").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    finish(folder, CONFIG.format(name="alone", every=every, max_bytes="null"), len(lines))
+    config = CONFIG.format(name="killed", every=every, max_bytes=max_bytes or "null")
+    killed = run_with_kills(folder, config, kills, seed, longest_seconds)
+    counted = finish(folder, config, len(lines))
     expected = (folder / "alone.ndjson").read_bytes()
     found = written(folder)
     # On a busy machine the second that a sink has at the end is too short: the next start delivers the rest.
     while found != expected and expected.startswith(found):
-        finish(folder, "killed")
+        finish(folder, config, len(lines))
         before, found = found, written(folder)
         if found == before:
             break
     files = files_of(str(folder / "killed.ndjson"), 1000)
     windows = expected.count(b'"revision":0,')
-    return Result(killed, windows, expected.count(b"\n") - windows, len(files), found == expected)
+    revisions = expected.count(b"\n") - windows
+    return Result(killed, windows, revisions, len(files), found == expected, counted)
 
 
 def main() -> None:
@@ -156,6 +154,7 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     kills = windows = revisions = files = rounds = 0
+    counted: list[Accounts] = []
     while kills < options.kills:
         with tempfile.TemporaryDirectory() as name:
             found = compare(
@@ -166,10 +165,12 @@ def main() -> None:
             raise SystemExit(f"seed {options.seed + rounds}: the reports differ after {found.kills} kills")
         kills, windows, rounds = kills + found.kills, windows + found.windows, rounds + 1
         revisions, files = revisions + found.revisions, files + found.files
+        counted.append(found.metrics)
     seconds = time.monotonic() - began
     print(f"{kills} kills over {rounds} streams: {windows:,} windows, each once, byte for byte,")
     print(f"and {revisions:,} revisions of them, as late labels came")
     print(f"in {files:,} files; in {seconds:.0f} s")
+    print(reduce(add, counted))
 
 
 if __name__ == "__main__":

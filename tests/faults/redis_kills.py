@@ -54,6 +54,10 @@ class RedisFeed:
     def sent(self) -> dict[str, Sequence[Answer | None]]:
         return {self.name: self.rows}
 
+    @property
+    def messages(self) -> int:
+        return len(self.rows) - 1
+
     def config(self, name: str, every_seconds: float, **more: Any) -> dict[str, Any]:
         """The configuration of a daemon in a group of its own, with its own store and reports file."""
         source = {"kind": "redis", "url": self.server.url, "stream": self.name, "group": name, **more}
@@ -103,12 +107,12 @@ def compare(server: RedisServer, folder: Path, name: str, records: int, kills: i
     feed = fill(server, name, stream(records, seed))
     every = CHECKPOINTS[seed % len(CHECKPOINTS)]
     finish(folder, feed.config("alone", every), feed)
-    count = killed(folder, feed.config("killed", every), feed, kills, random.Random(seed))
+    count, counted = killed(folder, feed.config("killed", every), feed, kills, random.Random(seed))
     expected, found = ((folder / f"{group}.ndjson").read_bytes() for group in ("alone", "killed"))
     assert found == expected, f"seed {seed}: the reports differ after {count} kills"
     with server.client() as client:
         assert client.xpending(name, "killed")["pending"] == 0, "what is saved is acknowledged"
-    return Result(count, exact(folder, feed))
+    return Result(count, exact(folder, feed), counted)
 
 
 def main() -> None:

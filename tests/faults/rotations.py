@@ -20,10 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
-from tests.accounting import assert_adds_up
+from tests.accounting import Accounts, accounts, assert_adds_up
 from tests.daemon import DaemonProcess, configuration
 from tests.harness import run
 
@@ -36,6 +38,7 @@ class Found:
     used: int
     duplicates: int
     gaps: int
+    metrics: Accounts
 
     def row(self, name: str) -> str:
         """A line of the table."""
@@ -112,24 +115,21 @@ def _config(log: Log) -> dict[str, Any]:
     )
 
 
-def _values(daemon: DaemonProcess) -> Found:
-    scrape = daemon.metrics()
-    used = scrape.total("predictions_total") + scrape.total("answers_pending")
-    duplicates, gaps = scrape.total("duplicates_total"), scrape.total("source_gap_records_total")
-    return Found(0, int(used), int(duplicates), int(gaps))
+def _used(counted: Accounts) -> int:
+    return counted.answers.parts["used"] + counted.answers.parts["pending"]
 
 
 def _until_used(daemon: DaemonProcess, count: int) -> None:
-    daemon.until(lambda: _values(daemon).used >= count, f"{count} lines are used", pause=0.1)
+    daemon.until(lambda: _used(accounts(daemon.metrics())) >= count, f"{count} lines are used", pause=0.1)
 
 
 def _finished(daemon: DaemonProcess, sent: int, used: int) -> Found:
     """What there is once so many were used, and nothing more came for a while."""
     _until_used(daemon, used)
     time.sleep(1.5)
-    found = _values(daemon)
-    assert_adds_up(daemon)
-    return Found(sent, found.used, found.duplicates, found.gaps)
+    scrape = assert_adds_up(daemon)
+    counted, gaps = accounts(scrape), int(scrape.total("source_gap_records_total"))
+    return Found(sent, _used(counted), counted.answers.parts["duplicate"], gaps, counted)
 
 
 Rotated = Callable[[Log], int]
@@ -253,16 +253,22 @@ def _write(log: Log, ended: threading.Event, choices: random.Random) -> None:
 def cases() -> Iterator[str]:
     """The rotations one by one."""
     yield _HEAD
+    counted = []
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
-            yield case(Path(folder), name).row(name)
+            found = case(Path(folder), name)
+        counted.append(found.metrics)
+        yield found.row(name)
+    yield str(reduce(add, counted))
 
 
 def kills(kills: int = 100, seed: int = 0) -> Iterator[str]:
     """Rotations at random moments."""
     yield _HEAD
     with tempfile.TemporaryDirectory() as folder:
-        yield killed(Path(folder), kills, seed).row(f"{kills} kills, rotated all the while")
+        found = killed(Path(folder), kills, seed)
+    yield found.row(f"{kills} kills, rotated all the while")
+    yield str(found.metrics)
 
 
 if __name__ == "__main__":

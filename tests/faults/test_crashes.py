@@ -19,6 +19,8 @@ from tests.services.process import PATIENCE_SECONDS
 NTH = 2
 MAX_BYTES = 2000
 """A window's line is about half of that: nearly every checkpoint renames the file."""
+SENT = len(records()) - 1
+"""Without the marker of the end."""
 BEFORE_COMMIT = set(CrashPoint) - {
     CrashPoint.COMMITTED,
     CrashPoint.IN_LINE,
@@ -76,6 +78,7 @@ def test_a_crash_around_the_renaming_of_a_full_file_changes_no_byte_of_all_files
         assert (tmp_path / "windows.ndjson.1").stat().st_size <= MAX_BYTES
     resumed = StoredAgent(tmp_path, SETTINGS, records(), max_bytes=MAX_BYTES, keep=KEEP)
     assert resumed.run()
+    assert_adds_up(resumed.agent.view(), sent=SENT)
     files = files_of(str(path), KEEP)
     assert len(files) > 5
     assert b"".join(file.read_bytes() for file in reversed(files)) == expected
@@ -89,7 +92,7 @@ def test_a_crash_at_any_point_of_a_checkpoint_changes_no_byte(
     check_what_stands(tmp_path, point)
     resumed = StoredAgent(tmp_path, SETTINGS, records())
     assert resumed.run()
-    assert_adds_up(resumed.agent.view())
+    assert_adds_up(resumed.agent.view(), sent=SENT)
     assert resumed.path.read_bytes() == expected
 
 

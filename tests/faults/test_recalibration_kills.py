@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.accounting import assert_adds_up
 from tests.agent.test_refit_daemon import workers
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.services.process import wait_until
@@ -75,6 +76,7 @@ def test_one_under_way_is_due_again_and_the_windows_before_are_those_of_a_daemon
         assert daemon.metrics().value("refit_duration_seconds_count", task="t") == 1
         append(tmp_path, 400, 100)
         until_windows(daemon, path, 5)
+        assert_adds_up(daemon, sent=500 + 500)  # each answer brings its label
         assert daemon.end()[0] == 0
     assert path.read_bytes().startswith(before)
     assert read_windows(path)[4]["calibration"]["version"] == 1

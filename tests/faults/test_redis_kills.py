@@ -15,6 +15,7 @@ import numpy as np
 from monitor.base.records import id_keys
 from monitor.engine.labels.columns import answer_keys, model_code
 from monitor.store import Store
+from tests.accounting import accounts, assert_adds_up
 from tests.daemon import DaemonProcess
 from tests.faults.kills import stream
 from tests.faults.ranges import windows_of
@@ -76,6 +77,7 @@ def test_what_a_killed_daemon_held_is_used_once_by_another_of_its_group_that_is_
     held = pending(redis_server, name)
     ahead = ahead_of(held)
     assert len(held) > len(ahead), "it was killed over something that it had not saved"
+    twice = sum(each <= place(feed.saved(stores["dead"])) for each in held)
 
     def all_used() -> bool:
         return feed.used_up(stores["heir"]) and not pending(redis_server, name)
@@ -87,15 +89,18 @@ def test_what_a_killed_daemon_held_is_used_once_by_another_of_its_group_that_is_
     with DaemonProcess(folders["heir"], config) as daemon:
         daemon.until(lambda: "Running" in daemon.log, "it runs, and a signal ends it in order")
         daemon.until(all_used, "all is used and acknowledged")
+        counted = accounts(assert_adds_up(daemon))
         assert daemon.end()[0] == 0
     with DaemonProcess(
         folders["dead"], config
     ) as daemon:  # it writes what it had saved, and is given nothing
         daemon.until_value(1, "source_up", source=name)
+        counted += accounts(assert_adds_up(daemon))
         assert daemon.end()[0] == 0
 
     by_dead, by_heir = (used(feed, store) for store in stores.values())
     assert by_dead | by_heir == {row.id for row in feed.rows if row}, "nothing is lost"
+    assert counted.received == feed.messages + twice, "the metrics tell the same"
     assert by_dead & by_heir == ahead, "only what was saved and not yet acknowledged is used by both"
     for each, ids in (("dead", by_dead), ("heir", by_heir)):
         windows = windows_of(each, folders[each] / "group.ndjson", stores[each])
