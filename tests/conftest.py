@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 deprecated and 3.13 took back.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from connectors.kafka import KafkaSource
-    from tests.services.kafka_broker import KafkaBroker
+    from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
     from tests.services.kafka_reading import DRIVERS, Driver, make_source
 from monitor.agent.refit_process import RefitWorker
 from tests.daemon import DaemonProcess, command
@@ -54,7 +54,7 @@ settings.load_profile("seeded")
 
 NEEDS = {
     "browser": {"browser"},
-    "kafka": {"kafka_broker", "new_kafka_broker", "guarded_broker"},
+    "kafka": {"kafka_broker", "new_kafka_broker", "guarded_broker", "old_kafka_broker"},
     "prometheus": {"prometheus", "alertmanager"},
     "redis": {"redis_server", "new_redis_server"},
     "shared_data": {"shared_data"},
@@ -313,6 +313,13 @@ def guarded_broker(
 ) -> GuardedBroker:
     """A Kafka broker that lets in only whom it knows, for all tests of a worker."""
     return guarded_brokers(is_second_try(request))
+
+
+@pytest.fixture(scope="session")
+def old_kafka_broker() -> Iterator[OldKafkaBroker]:
+    """A Kafka broker whose topics have no ids; a second try takes topics of its own."""
+    with _or_skip(OldKafkaBroker) as broker:
+        yield broker
 
 
 @pytest.fixture

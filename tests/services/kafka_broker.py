@@ -20,11 +20,12 @@ from types import TracebackType
 from xml.etree import ElementTree
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from tests.services.process import (
     CACHE,
     PATIENCE_SECONDS,
+    SHORT_LIVED_JAVA,
     ServiceUnavailable,
     answers,
     free_ports,
@@ -36,6 +37,7 @@ from tests.services.process import (
 )
 
 POM = Path(__file__).with_name("pom.xml")
+OLD_POM = Path(__file__).with_name("old-kafka.xml")
 
 
 def kafka_version() -> str:
@@ -361,6 +363,60 @@ class KafkaBroker:
         )
         if done.returncode != 0:
             raise AssertionError(f"Kafka's StorageTool failed: {done.stdout[-800:]}{done.stderr[-800:]}")
+
+
+class OldKafkaBroker(KafkaBroker):
+    """A broker of 2.7, whose topics have no ids, and the ZooKeeper that it needs."""
+
+    def __init__(self) -> None:
+        super().__init__(SHORT_LIVED_JAVA)
+        self._libs = fetched(OLD_POM, CACHE / "kafka-2.7.2")
+        self._zookeeper: subprocess.Popen[bytes] | None = None
+
+    def close(self) -> None:
+        """Stop both and remove their data."""
+        stop(self._zookeeper, kill=True)
+        super().close()
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """As of any broker, once a deleted topic of this name has gone from ZooKeeper, too."""
+
+        def is_made() -> bool:
+            try:
+                super(OldKafkaBroker, self).create_topic(name, partitions, **config)
+            except TopicAlreadyExistsError:
+                return False
+            return True
+
+        wait_until(is_made, f"topic {name} can be made")
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "broker.id": "1",
+            "zookeeper.connect": f"127.0.0.1:{self._controller_port}",
+            "listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(self.data),
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "2",
+            "group.initial.rebalance.delay.ms": "0",
+        }
+
+    def _format(self, *more: str) -> None:
+        folder = self.data.parent
+        settings = {
+            "dataDir": str(folder / "zookeeper"),
+            "clientPort": str(self._controller_port),
+            "clientPortAddress": "127.0.0.1",
+            "admin.enableServer": "false",
+        }
+        for name, values in (("server", self._settings()), ("zookeeper", settings)):
+            text = "".join(f"{key}={value}\n" for key, value in values.items())
+            (folder / f"{name}.properties").write_text(text, encoding="utf-8")
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        words = self._java(main, str(folder / "zookeeper.properties"))
+        log, port = folder / "zookeeper.log", self._controller_port
+        self._zookeeper = started("ZooKeeper", words, log, lambda: answers(port))
 
 
 def _use(told: Sequence[str]) -> None:

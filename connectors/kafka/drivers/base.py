@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
 from kafka import TopicPartition
@@ -26,6 +26,35 @@ class CommittedPosition(NamedTuple):
     note: str
 
 
+class Stamp(NamedTuple):
+    """What tells a record from one at the same offset of another log; -1 where unknown.
+
+    Parameters
+    ----------
+    epoch : int
+        That of the leader that took it.
+    time : int
+        Its timestamp, in ms.
+    """
+
+    epoch: int = -1
+    time: int = -1
+
+    def differs(self, other: Stamp) -> bool:
+        """Whether both cannot be of one record.
+
+        Examples
+        --------
+        >>> Stamp(0, 1000).differs(Stamp(0, 2000)), Stamp(0, 1000).differs(Stamp(-1, 1000))
+        (True, False)
+        """
+        both = zip(self, other, strict=True)
+        return any(ours != theirs and min(ours, theirs) >= 0 for ours, theirs in both)
+
+
+NO_STAMP = Stamp()
+
+
 @dataclass(frozen=True, slots=True)
 class Polled:
     """Messages of one partition.
@@ -39,6 +68,8 @@ class Polled:
         One a message, rising.
     headers : sequence of Headers or None
         One a message, where the driver was asked for them.
+    first, last : Stamp
+        Those of the first and of the last message.
     unreadable : str
         Why these are placeholders for messages that a broker's disk has spoilt; else empty.
     """
@@ -48,6 +79,13 @@ class Polled:
     offsets: Sequence[int]
     unreadable: str = ""
     headers: Sequence[Headers] | None = None
+    first: Stamp = NO_STAMP
+    last: Stamp = NO_STAMP
+
+    def after_first(self) -> Polled:
+        """All but the first message."""
+        headers = self.headers and self.headers[1:]
+        return replace(self, values=self.values[1:], offsets=self.offsets[1:], headers=headers)
 
 
 class PositionGoneError(Exception):

@@ -21,7 +21,6 @@ from confluent_kafka.admin import AdminClient
 from kafka import errors as kafka_errors
 from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
     CommittedPosition,
     Driver,
@@ -29,6 +28,7 @@ from connectors.kafka.drivers.base import (
     Polled,
     PositionGoneError,
     RebalanceListener,
+    Stamp,
     partition_of,
 )
 from connectors.kafka.drivers.errors import passes
@@ -278,11 +278,9 @@ class NativeDriver(Driver):
 
     def _sort_out(self, messages: Sequence[Message]) -> list[Polled]:
         """By partition. What was taken away while these were collected is the next owner's to read."""
-        parts: dict[tuple[str, int], tuple[list[bytes | None], list[int], list[Headers]]] = {}
+        parts: dict[tuple[str, int], list[Message]] = {}
+        part: list[Message] = []
         last: tuple[str, int] | None = None
-        values: list[bytes | None] = []
-        offsets: list[int] = []
-        headers: list[Headers] = []
         events: list[Message] = []
         for message in messages:
             if message.error() is not None:
@@ -290,22 +288,24 @@ class NativeDriver(Driver):
                 continue
             key = message.topic(), message.partition()
             if key != last:
-                values, offsets, headers = parts.setdefault(key, ([], [], []))
-                last = key
-            values.append(message.value())
-            offsets.append(message.offset())
-            if self.with_headers:
-                headers.append(message.headers() or ())
+                part, last = parts.setdefault(key, []), key
+            part.append(message)
         found = []
-        for (topic, number), (values, offsets, headers) in parts.items():
+        for (topic, number), part in parts.items():
             name = f"{topic}-{number}"
             if name in self._mine and name not in self._revoked and name in self._places:
-                found.append(Polled(name, values, offsets, headers=headers if self.with_headers else None))
-                self._places[name] = offsets[-1] + 1
+                found.append(self._polled(name, part))
+                self._places[name] = part[-1].offset() + 1
         for event in events:
             # After the messages: the end of a log may lie behind the last of them.
             self._judge(event)
         return found
+
+    def _polled(self, name: str, messages: Sequence[Message]) -> Polled:
+        values, offsets = [each.value() for each in messages], [each.offset() for each in messages]
+        headers = [each.headers() or () for each in messages] if self.with_headers else None
+        first, last = stamp_of(messages[0]), stamp_of(messages[-1])
+        return Polled(name, values, offsets, headers=headers, first=first, last=last)
 
     def _judge(self, message: Message) -> None:
         """An event among the messages: the end of a log, or something wrong."""
@@ -406,6 +406,12 @@ class NativeDriver(Driver):
             self._commit_error = translated(error)
         else:
             self._arrived({name_at(each): each.offset for each in places if each.error is None})
+
+
+def stamp_of(message: Message) -> Stamp:
+    """What tells a message from one of another log."""
+    epoch, (_, moment) = message.leader_epoch(), message.timestamp()
+    return Stamp(-1 if epoch is None else epoch, moment)
 
 
 def uuid_of(topic_id: Any) -> UUID:

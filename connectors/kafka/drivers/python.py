@@ -20,6 +20,7 @@ from connectors.kafka.drivers.base import (
     Polled,
     PositionGoneError,
     RebalanceListener,
+    Stamp,
     name_of,
     partition_of,
 )
@@ -86,7 +87,8 @@ class PythonDriver(Driver):
     def _polled(self, name: str, records: Sequence[Any]) -> Polled:
         headers = [record.headers for record in records] if self.with_headers else None
         values, offsets = [record.value for record in records], [record.offset for record in records]
-        return Polled(name, values, offsets, headers=headers)
+        first, last = _stamp(records[0]), _stamp(records[-1])
+        return Polled(name, values, offsets, headers=headers, first=first, last=last)
 
     def idle(self) -> None:
         """Stay in the group without reading."""
@@ -296,6 +298,11 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         self._still -= set(lost)
         self.joined = False
         self._listener.lost(set(map(name_of, lost)))
+
+
+def _stamp(record: Any) -> Stamp:
+    epoch, moment = record.leader_epoch, record.timestamp
+    return Stamp(-1 if epoch is None else epoch, -1 if moment is None else moment)
 
 
 def _offsets(marks: Mapping[str, CommittedPosition]) -> dict[TopicPartition, OffsetAndMetadata]:

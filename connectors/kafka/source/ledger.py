@@ -1,7 +1,8 @@
 """Where each partition stands: handed out, absorbed, committed. The only part that several threads touch.
 
 A position that leaves names its log, by the id of the topic: offsets of a topic that was deleted and created
-again say nothing of the new one. A whole number is one of an older version, or of brokers without such ids.
+again say nothing of the new one. Brokers before 2.8 have no such ids: there a position has the epoch and the
+time of the last record instead. A whole number is a position of an older version.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from connectors.kafka.drivers.base import NO_STAMP, Stamp
 
 Stored = int | Mapping[str, Any]
 """A position as the agent keeps it: an offset, or the fields of `LogPosition`."""
@@ -26,11 +29,20 @@ class LogPosition(NamedTuple):
         Id of the topic; empty where unknown.
     end : int
         The end of the log as far as it was known; 0 where unknown.
+    epoch, time : int
+        The `Stamp` of the record before `at`; -1 where unknown, or where the topic has an id.
     """
 
     at: int
     log: str = ""
     end: int = 0
+    epoch: int = -1
+    time: int = -1
+
+    @property
+    def stamp(self) -> Stamp:
+        """That of the record before it."""
+        return Stamp(self.epoch, self.time)
 
 
 def log_position(stored: Stored) -> LogPosition:
@@ -38,8 +50,8 @@ def log_position(stored: Stored) -> LogPosition:
 
     Examples
     --------
-    >>> log_position(40), log_position({"at": 40, "log": "x", "end": 50})
-    (LogPosition(at=40, log='', end=0), LogPosition(at=40, log='x', end=50))
+    >>> log_position(40).at, log_position({"at": 40, "log": "x", "end": 50})
+    (40, LogPosition(at=40, log='x', end=50, epoch=-1, time=-1))
     """
     return LogPosition(stored) if isinstance(stored, int) else LogPosition(**stored)
 
@@ -49,7 +61,8 @@ class _Place:
     """One partition, as positions after the last record.
 
     `first` and `read` bound what was handed out since reading (re)started there; both None before.
-    `log` is the id of the topic that they count in, and `end` that log's end as far as it is known.
+    `log` is the id of the topic that they count in, `end` that log's end as far as it is known, and `stamp`
+    that of the record before the position.
     """
 
     resume: int | None = None
@@ -59,6 +72,7 @@ class _Place:
     committed: int | None = None
     log: str = ""
     end: int = 0
+    stamp: Stamp = NO_STAMP
 
 
 class PositionLedger:
@@ -83,7 +97,10 @@ class PositionLedger:
     def __init__(self, positions: Mapping[str, Stored]) -> None:
         self._lock = threading.Lock()
         known = {name: log_position(stored) for name, stored in positions.items()}
-        self._places = {name: _Place(resume=at, log=log, end=end) for name, (at, log, end) in known.items()}
+        self._places = {
+            name: _Place(resume=each.at, log=each.log, end=each.end, stamp=each.stamp)
+            for name, each in known.items()
+        }
 
     def resume(self, name: str) -> int | None:
         """Where reading of a partition goes on: after what was handed out, else the opening position."""
@@ -98,7 +115,7 @@ class PositionLedger:
         with self._lock:
             place = self._places.get(name, _Place())
             at = place.read if place.read is not None else place.resume
-            return LogPosition(at or 0, place.log, place.end)
+            return LogPosition(at or 0, place.log, place.end, *place.stamp)
 
     def told(self, name: str, log: str, end: int = 0) -> None:
         """Hear the id of the log in which a partition is read, and perhaps its end."""
@@ -108,17 +125,22 @@ class PositionLedger:
             if place.read is not None and place.read != place.first:  # else no fetch has told it of this log
                 place.end = max(end, place.end)
 
-    def handed_out(self, name: str, first: int, after: int) -> Stored:
-        """Records from `first` up to, not including, `after` went to the agent; the position behind them."""
+    def handed_out(self, name: str, first: int, after: int, last: Stamp = NO_STAMP) -> Stored:
+        """Records from `first` up to, not including, `after` went to the agent; the position behind them.
+
+        `last` is the stamp of the last one.
+        """
         with self._lock:
             place = self._places.setdefault(name, _Place())
             if place.read is None or first < place.read:
                 # The first read, or the topic was made anew: older positions say nothing of this log.
                 place.first, place.absorbed, place.committed = first, None, None
-            place.read = after
-            if not place.log:
+            place.read, place.stamp = after, NO_STAMP if place.log else last
+            if place.log:
+                return {"at": after, "log": place.log, "end": max(place.end, after)}
+            if place.stamp == NO_STAMP:
                 return after
-            return LogPosition(after, place.log, max(place.end, after))._asdict()
+            return LogPosition(after, "", max(place.end, after), *place.stamp)._asdict()
 
     def overtaken(self, name: str, position: int) -> None:
         """Another member of the group has taken this partition further, up to `position`."""
@@ -128,16 +150,16 @@ class PositionLedger:
                 position, position, position, position, position, log=old.log, end=old.end
             )
 
-    def begun(self, name: str, position: int, log: str = "") -> None:
-        """Reading begins here, as nobody had read the partition, or its log has changed: to that one.
+    def begun(self, name: str, position: int, log: str | None = None) -> None:
+        """Reading begins here, as nobody had read the partition, or its log has changed: to this one.
 
         The group is to hear it with the next commit: whoever gets the partition before a record came would
         else look for a beginning of its own, which at `latest` is another one, or count a gap again.
         """
         with self._lock:
             old = self._places.get(name, _Place())
-            end = old.end if log in ("", old.log) else 0
-            self._places[name] = _Place(position, position, position, position, log=log or old.log, end=end)
+            log, end = (old.log, old.end) if log is None else (log, 0)
+            self._places[name] = _Place(position, position, position, position, log=log, end=end)
 
     def absorb(self, positions: Mapping[str, Stored]) -> None:
         """Everything before these positions has been used.
@@ -147,7 +169,7 @@ class PositionLedger:
         """
         with self._lock:
             for name, stored in positions.items():
-                place, (position, log, _) = self._places.get(name), log_position(stored)
+                place, (position, log, *_) = self._places.get(name), log_position(stored)
                 if place is None or place.first is None or place.read is None:
                     continue
                 if log in ("", place.log) and place.first <= position <= place.read:

@@ -8,6 +8,7 @@ own reset is switched off, and every position is set here.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +16,15 @@ from typing import Literal, NamedTuple
 
 from kafka.errors import KafkaTimeoutError, NoOffsetForPartitionError
 
-from connectors.kafka.drivers.base import CommittedPosition, Driver, End, PositionGoneError, partition_of
+from connectors.kafka.drivers.base import (
+    NO_STAMP,
+    CommittedPosition,
+    Driver,
+    End,
+    Polled,
+    PositionGoneError,
+    partition_of,
+)
 from connectors.kafka.drivers.errors import passes
 from connectors.kafka.source.ledger import PositionLedger
 from monitor.base.source import SourceCounts
@@ -68,6 +77,10 @@ class Placement:
     from its start, whatever `start` says. Between two looks at the ids, records of the new log may be taken
     for the old one's: then they are read twice, and none is skipped.
 
+    Brokers before 2.8 have no ids. There positions hold the epoch and the time of the record before them, and
+    what comes after a start or a pause of a second is handed out only after this record has been read once
+    more. Where it is another one, the topic was created again.
+
     Belongs to the reading thread; `counts` and `marks` may be used from any.
 
     Parameters
@@ -88,6 +101,8 @@ class Placement:
         self._began: dict[str, tuple[int, ...]] = {}
         self._ids: dict[str, str] = {}
         self._next_check = 0.0
+        self._handed_out: dict[str, float] = {}
+        self._looked_back: set[str] = set()
         self._after_others: set[str] = set()
         self._gap = self._taken_over = self._overlap = 0
 
@@ -143,9 +158,36 @@ class Placement:
             for name, end in ends.items():
                 if self._is_other(name):
                     self._go_on_in(driver, name)
-                else:
+                elif self._id(name):  # else the end may be one of another log
                     self._ledger.told(name, self._id(name), end or 0)
         self._next_check = time.monotonic() + CHECK_SECONDS
+
+    def checked(self, driver: Driver, polled: Polled) -> Polled | None:
+        """What may be handed out of what was polled: None where the log before it must be looked at.
+
+        Raises
+        ------
+        NoOffsetForPartitionError
+            It is the log of another topic, and `start` is none.
+        """
+        name, now = polled.partition, time.monotonic()
+        known = self._ledger.known(name)
+        paused = now - self._handed_out.get(name, -math.inf) >= CHECK_SECONDS
+        looked_back = name in self._looked_back
+        self._looked_back.discard(name)
+        if known.stamp != NO_STAMP and polled.offsets[0] == known.at - 1:
+            if known.stamp.differs(polled.first):
+                self._go_on_in(driver, name)
+                return None
+            polled = polled.after_first()
+        elif known.stamp != NO_STAMP and paused and not looked_back:
+            self._looked_back.add(name)
+            driver.seek(name, known.at - 1)
+            return None
+        self._handed_out[name] = now
+        if not self._id(name):
+            self._ledger.told(name, "", driver.highwater(name) or 0)
+        return polled if polled.offsets else None
 
     def place(self, driver: Driver, name: str) -> bool:
         """Set a newly assigned partition to the larger of our own position and the group's.
@@ -213,8 +255,12 @@ class Placement:
                 self._go_on_in(driver, name)
                 continue
             first = driver.ends([name], "earliest", ASK_SECONDS)[name]
+            known = self._ledger.known(name).at
+            if name in self._looked_back and at < first <= known:
+                driver.seek(name, known)  # the record to be looked at is deleted: nothing else is missing
+                continue
             if at < first:
-                self._fell_behind(name, at, first)
+                self._fell_behind(name, known if name in self._looked_back else at, first)
                 divergence = first
             else:
                 log.warning(

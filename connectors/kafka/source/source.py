@@ -55,7 +55,8 @@ class KafkaSource(Source[Stored]):
 
     A topic that was deleted and created again is another log, known by the topic's id: it is read from its
     start, which is logged, and what of the old one was not read is counted as a gap, as far as its end was
-    known. Between two looks at the ids, a second, records of the new log may be handed out twice.
+    known. Between two looks at the ids, a second, records of the new log may be handed out twice. Brokers
+    before 2.8 have no ids: there the last record that was read is looked at again after each pause.
 
     A partition that delivers nothing for `stall_seconds` while its lag grows makes the source not `up`,
     with the reason in `trouble`, until it moves: the consumer is made anew and goes on where it was.
@@ -237,7 +238,7 @@ class KafkaSource(Source[Stored]):
             if idle:
                 driver.idle()
                 return []
-            return self._hand_out(driver.poll(timeout_seconds, self._max_records))
+            return self._hand_out(driver, driver.poll(timeout_seconds, self._max_records))
         except PositionGoneError as error:
             self._mend(driver, error)
         except Exception as error:  # noqa: BLE001 - told apart there
@@ -260,15 +261,15 @@ class KafkaSource(Source[Stored]):
             raise explain(error, self._settings.brokers) from error
         log.debug("source %s: %s", self.name, error)
 
-    def _hand_out(self, polled: list[Polled]) -> list[Raw]:
+    def _hand_out(self, driver: Driver, polled: list[Polled]) -> list[Raw]:
         found: list[Raw] = []
         count = size = 0
-        for part in polled:
+        for part in filter(None, [self._placement.checked(driver, each) for each in polled]):
             values = [b"" if value is None else value for value in part.values]
             name, offsets = part.partition, part.offsets
             if part.unreadable:
                 self._say_unreadable(part)
-            after = self._ledger.handed_out(name, offsets[0], offsets[-1] + 1)
+            after = self._ledger.handed_out(name, offsets[0], offsets[-1] + 1, part.last)
             others = self._placement.after_others(name)
             found.append(RawMessages(values, name, offsets, others, part.headers, after))
             count += len(values)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
@@ -11,7 +13,7 @@ from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from connectors.kafka import KafkaSource
 from monitor.base.errors import SourceError
 from monitor.base.source import SourceCounts
-from tests.services.kafka_broker import KafkaBroker
+from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
 from tests.services.kafka_reading import Reader
 from tests.services.process import wait_until
 
@@ -170,3 +172,99 @@ def test_who_wants_to_decide_alone_is_told(kafka_broker: KafkaBroker, kafka_sour
     with pytest.raises(SourceError) as caught:
         Reader(source).until(1)
     assert "and options.auto_offset_reset is none; set it to earliest or latest" in str(caught.value)
+
+
+@pytest.fixture
+def old_topic(old_kafka_broker: OldKafkaBroker, kafka_driver: str) -> str:
+    """A topic without an id, of this test and try alone."""
+    name = f"old-{kafka_driver}-{uuid.uuid4().hex[:8]}"
+    old_kafka_broker.create_topic(name)
+    return name
+
+
+def test_without_ids_while_nobody_reads(
+    old_kafka_broker: OldKafkaBroker, kafka_source: Sources, old_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = kafka_source(old_kafka_broker.address, old_topic, group=old_topic)
+    first.open({})
+    reader = Reader(first)
+    old_kafka_broker.produce(old_topic, numbers(0, 5000))
+    reader.until(5000)
+    first.close()
+    assert reader.positions[f"{old_topic}-0"].keys() == {"at", "log", "end", "epoch", "time"}
+    assert reader.positions[f"{old_topic}-0"]["log"] == ""
+    old_kafka_broker.recreate_topic(old_topic)
+    old_kafka_broker.produce(old_topic, numbers(5000, 13_000))
+
+    again = kafka_source(old_kafka_broker.address, old_topic, group=old_topic, auto_offset_reset="latest")
+    again.open(reader.positions)
+    after = Reader(again)
+    after.until(8000)
+    after.quiet(0.5)
+    assert after.values[f"{old_topic}-0"] == numbers(5000, 13_000)
+    assert again.counts == SourceCounts()
+    assert said(caplog) == [
+        f"source kafka: topic {old_topic}, partition 0: the topic was deleted and created again; reading "
+        "continues at 0; of the old topic, 0 records are lost, as far as its end was known"
+    ]
+    again.close()
+    assert old_kafka_broker.committed(old_topic, old_topic, 1) == {f"{old_topic}-0": 8000}
+
+
+def test_without_ids_the_same_log_is_read_on_and_nothing_comes_twice(
+    old_kafka_broker: OldKafkaBroker, kafka_source: Sources, old_topic: str
+) -> None:
+    positions: dict[str, Any] = {}
+    for count in range(0, 400, 100):
+        source = kafka_source(old_kafka_broker.address, old_topic, group=old_topic)
+        source.open(positions)
+        reader = Reader(source)
+        old_kafka_broker.produce(old_topic, numbers(count, count + 50))
+        reader.until(50)
+        reader.quiet(1.5)  # a pause, after which the last record is looked at again
+        old_kafka_broker.produce(old_topic, numbers(count + 50, count + 100))
+        reader.until(100)
+        reader.quiet(0.5)
+        assert reader.values[f"{old_topic}-0"] == numbers(count, count + 100)
+        assert source.counts == SourceCounts()
+        positions = reader.positions
+        source.close()
+
+
+def test_without_ids_while_the_agent_has_no_room(
+    old_kafka_broker: OldKafkaBroker, kafka_source: Sources, old_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_kafka_broker.produce(old_topic, numbers(0, 5000))
+    source = kafka_source(old_kafka_broker.address, old_topic, group=old_topic)
+    source.open({})
+    reader = Reader(source)
+    reader.until(5000)
+    old_kafka_broker.recreate_topic(old_topic)
+    old_kafka_broker.produce(old_topic, numbers(5000, 13_000))
+    paused = time.monotonic() + 1.5
+    wait_until(lambda: source.keep_alive() or time.monotonic() > paused, "a pause of more than a second")
+    reader.until(13_000)
+    reader.quiet(0.5)
+    assert reader.values[f"{old_topic}-0"] == numbers(0, 13_000)
+    assert source.counts == SourceCounts()
+
+
+def test_without_ids_a_last_record_that_retention_took_is_no_gap(
+    old_kafka_broker: OldKafkaBroker, kafka_source: Sources, old_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_kafka_broker.produce(old_topic, numbers(0, 100))
+    source = kafka_source(old_kafka_broker.address, old_topic, group=old_topic)
+    source.open({})
+    reader = Reader(source)
+    reader.until(100)
+    source.close()
+    old_kafka_broker.delete_records(old_topic, 0, 100)
+    old_kafka_broker.produce(old_topic, numbers(100, 150))
+    again = kafka_source(old_kafka_broker.address, old_topic, group=old_topic)
+    again.open(reader.positions)
+    after = Reader(again)
+    after.until(50)
+    after.quiet(0.5)
+    assert after.values[f"{old_topic}-0"] == numbers(100, 150)
+    assert again.counts == SourceCounts()
+    assert said(caplog) == []
