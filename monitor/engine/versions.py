@@ -118,8 +118,9 @@ class VersionTracker:
         if start:
             yield 0, start, "", False
         took_over = False
+        relations = np.array([self._relation(name) for name in names], dtype=np.int64)
         while at < len(version):
-            turn = self._next_turn(version[at:], names)
+            turn = self._next_turn(version[at:], names, relations)
             if turn is None:
                 break
             at += turn
@@ -127,7 +128,10 @@ class VersionTracker:
             if name != self._current:
                 if at > start:
                     yield start, at, self.current, took_over
+                moved = {*self._superseded, self.current, name}
                 self._take_over(name)
+                for place in np.flatnonzero([one in moved for one in names]):
+                    relations[place] = self._relation(names[place])
                 start, took_over = at, True
             at += 1
         if start < len(version):
@@ -154,12 +158,13 @@ class VersionTracker:
         self._current = names[int(version[named[0]])]
         return int(named[0])
 
-    def _next_turn(self, version: Ints, names: tuple[str, ...]) -> int | None:
+    def _next_turn(self, version: Ints, names: tuple[str, ...], relations: Ints) -> int | None:
         """The first row that puts its version in charge; None where none does, and all are counted."""
-        return self._turn_when_restless(version, names) if self.restless else self._turn(version, names)
+        if self.restless:
+            return self._turn_when_restless(version, names)
+        return self._turn(version, names, relations)
 
-    def _turn(self, version: Ints, names: tuple[str, ...]) -> int | None:
-        relations = np.array([self._relation(name) for name in names], dtype=np.int64)
+    def _turn(self, version: Ints, names: tuple[str, ...], relations: Ints) -> int | None:
         if not relations.any():
             self._stragglers, self._debt = 0, max(0, self._debt - len(version))
             return None

@@ -156,7 +156,7 @@ def test_how_the_stream_is_cut_cannot_be_seen(
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_fitted_again(method: str) -> None:
     recorder = Recorder()
-    reports = rig(settings(method), recorder).feed(stream())
+    reports = rig(settings(method), recorder).feed(stream(1000))
     assert versions(reports)[-1] > 1
     used = {job.method for job in recorder.jobs}
     assert used == {first_lines(reports)[0]["calibration"]["method"]}

@@ -1,5 +1,6 @@
 """Refits in the engine: when they are due, what they rest on, and what becomes of their answers."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ TASK: dict[str, Any] = {
 }
 
 
+@cache
 def stream(seed: int, requests: int = 400) -> list[Record]:
     """Two models' answers by id, in one record or in two; labels early, late, changed, and by a chance."""
     rng = np.random.default_rng(seed)
@@ -89,7 +91,7 @@ def test_the_stream_of_these_tests_has_all_that_matters(whole: tuple[list[bytes]
     assert 50 < state.labelled < state.rows < 400
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(cuts=st.lists(st.integers(0, 700), max_size=12))
 def test_reports_do_not_depend_on_how_the_stream_is_cut(
     whole: tuple[list[bytes], Any], cuts: list[int]

@@ -62,7 +62,8 @@ class SlowTracker:
 def followed(tracker: VersionTracker, names: list[str]) -> list[tuple[str, bool]]:
     """For each answer the version in charge and whether it took over, from the stretches of one batch."""
     table = tuple(dict.fromkeys(names)) or ("",)
-    codes = np.array([table.index(name) for name in names], dtype=np.int64)
+    place = {name: code for code, name in enumerate(table)}
+    codes = np.array([place[name] for name in names], dtype=np.int64)
     found: list[tuple[str, bool]] = []
     for start, stop, version, took_over in tracker.stretches(codes, table):
         assert (start, stop > start) == (len(found), True)

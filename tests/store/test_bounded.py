@@ -27,7 +27,7 @@ def assert_same(store: Store, rig: Rig) -> None:
 
 def test_a_slow_stream_leaves_no_piece_a_row(tmp_path):
     rig, store = Rig(task(labels={"max_answers": 1000})), Store(tmp_path)
-    records = answers(np.random.default_rng(0), 2000)
+    records = answers(np.random.default_rng(0), 1300)
     most = 0
     for i, record in enumerate(records):
         reports = rig.feed([record])

@@ -86,7 +86,7 @@ def wanted(share: Partition, name: str, model: str) -> bool:
     return share.task == name and (share.model == model or (not share.model and share.besides != model))
 
 
-def stream(seed: int, requests: int = 3000) -> list[Any]:
+def stream(seed: int, requests: int = 2400) -> list[Any]:
     """Requests of two tasks, some answered by several models at once; labels late, along, twice, wrong."""
     rng = np.random.default_rng(seed)
     found: list[tuple[float, Any]] = []

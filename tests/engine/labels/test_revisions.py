@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -151,6 +152,13 @@ def small_rig():
     return Rig(task(labels=labels, groups=["region"], window={"size": 40, "min_size": 5}))
 
 
+@cache
+def uncut(seed):
+    """The records, and what they come to in one piece."""
+    records, whole = mixed(seed), small_rig()
+    return records, whole.feed(records) + whole.engine.finish(), whole.engine.view()
+
+
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 3),
@@ -159,9 +167,7 @@ def small_rig():
     at_once=st.booleans(),
 )
 def test_the_same_records_give_the_same_lines_however_they_are_cut(seed, cuts, restart, at_once):
-    records = mixed(seed)
-    whole, pieces = small_rig(), small_rig()
-    expected = whole.feed(records) + whole.engine.finish()
+    (records, expected, view), pieces = uncut(seed), small_rig()
     assert max(report.revision for report in expected) >= 3
     edges = [0, *sorted(min(cut, len(records)) for cut in cuts), len(records)]
     found = []
@@ -173,7 +179,7 @@ def test_the_same_records_give_the_same_lines_however_they_are_cut(seed, cuts, r
             pieces.engine, closed = pieces.engine.reconfigured(pieces.settings, fresh=())
             assert closed == []
     assert lines(found + pieces.engine.finish()) == lines(expected)
-    assert pieces.engine.view() == whole.engine.view()
+    assert pieces.engine.view() == view
 
 
 def test_lines_come_when_a_plain_count_after_each_record_says_so():

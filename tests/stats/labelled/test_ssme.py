@@ -122,10 +122,10 @@ def test_no_labels_is_flagged_and_rests_on_the_claims():
 
 
 def test_labels_narrow_the_interval():
-    scores, truth, _ = simulated(8, n=2000)
+    scores, truth, _ = simulated(8, n=1000)
     widths = []
     for labelled in (0, 50, 400):
-        found = SSME().fit(scores, np.where(np.arange(2000) < labelled, truth, -1)).estimate("accuracy")
+        found = SSME().fit(scores, np.where(np.arange(1000) < labelled, truth, -1)).estimate("accuracy")
         assert isinstance(found, Estimate)
         widths.append(found.upper - found.lower)
     assert widths[0] > widths[1] > widths[2] > 0.0

@@ -218,7 +218,7 @@ def test_labels_that_contradict_ask_for_corrections_and_others_for_none():
     assert weight[0.5] < 1e-6
 
 
-def weights_of(scores, truth, labelled, classes=2):
+def weights_of(scores, truth, labelled):
     """Posterior weights of the hypotheses with the first rows labelled."""
     pooling = Pooling.of(scores)
     evidence, rows = pooling.evidence(scores), np.arange(labelled)
@@ -240,8 +240,8 @@ def calibrated(seed, n=3000, models=1, power=1.0):
 
 def test_a_calibrated_model_keeps_its_word_and_an_overconfident_one_loses_it():
     """Ten samples of 50 labels each: the median weight of the claim to be right as it is."""
-    right = [weights_of(*calibrated(seed), 50).shares["mean"] for seed in range(10)]
-    wrong = [weights_of(*calibrated(seed, power=4.0), 50).shares["mean"] for seed in range(10)]
+    right = [weights_of(*calibrated(seed, 1000), 50).shares["mean"] for seed in range(10)]
+    wrong = [weights_of(*calibrated(seed, 1000, power=4.0), 50).shares["mean"] for seed in range(10)]
     assert np.median(right) > 0.5
     assert np.median(wrong) < 0.01
 
