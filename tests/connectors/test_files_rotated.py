@@ -20,7 +20,7 @@ from monitor.base.codec import pack, unpack
 from monitor.base.errors import SourceError
 from monitor.base.source import RawBlock, RawPosition, SourceCounts
 from tests.connectors.file_reading import line, lines
-from tests.faults.rotations import Log
+from tests.faults.rotations import Log, write_and_rotate
 from tests.services.process import PATIENCE_SECONDS, wait_until
 
 QUICK = {"follow": True, "settle_seconds": 0.0, "missing_seconds": PATIENCE_SECONDS}
@@ -278,6 +278,32 @@ def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int
     reading.wait(lambda: reading.text.count(b"\n") >= log.sent)
     seen = [json.loads(each)["id"] for each in reading.text.splitlines()]
     assert seen == [f"r{number}" for number in range(log.sent)]
+    assert reading.gaps == 0
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed: int) -> None:
+    log, choices = Log(tmp_path), random.Random(seed)
+    log.write(100)
+    reading = Reading(log.path)
+    reading.wait(lambda: bool(reading.text))
+    ended = threading.Event()
+    writer = threading.Thread(target=write_and_rotate, args=(log, ended, random.Random(seed)))
+    writer.start()
+    try:
+        while log.sent < 15_000:
+            reading.once(0.05)
+            if choices.random() < 0.1:
+                kept = reading.text
+                reading = reading.again()
+                reading.text = kept
+    finally:
+        ended.set()
+        writer.join()
+    reading.wait(lambda: reading.text.count(b"\n") >= log.sent)
+    assert sorted(json.loads(each)["id"] for each in reading.text.splitlines()) == sorted(
+        f"r{number}" for number in range(log.sent)
+    )
     assert reading.gaps == 0
 
 

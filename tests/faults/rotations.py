@@ -1,6 +1,6 @@
 """Rotates a file that a real daemon follows, while it is down or stopped, and counts what came of each line.
 
-    python -m tests.faults.rotations [cases] [kills] [--kills 100] [--seed 0]
+    python -m tests.faults.rotations [cases] [kills] [--kills 100] [--kills-a-file 20] [--seed 0]
 
 `cases` are the rotations that an agent may meet. In `kills` a writer adds lines all the while and rotates the
 file in one way or another, some of them two at once; the daemon is killed (SIGKILL) or stopped (SIGSTOP) and
@@ -120,7 +120,10 @@ def _used(counted: Accounts) -> int:
 
 
 def _until_used(daemon: DaemonProcess, count: int) -> None:
-    daemon.until(lambda: _used(accounts(daemon.metrics())) >= count, f"{count} lines are used", pause=0.1)
+    try:
+        daemon.until(lambda: _used(accounts(daemon.metrics())) >= count, f"{count} lines are used", pause=0.1)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{accounts(daemon.metrics())}") from None
 
 
 def _finished(daemon: DaemonProcess, sent: int, used: int) -> Found:
@@ -221,7 +224,7 @@ def killed(folder: Path, kills: int, seed: int) -> Found:
         _until_used(daemon, log.sent)
         assert daemon.end()[0] == 0, daemon.log
     ended = threading.Event()
-    writer = threading.Thread(target=_write, args=(log, ended, random.Random(seed + 1)))
+    writer = threading.Thread(target=write_and_rotate, args=(log, ended, random.Random(seed + 1)))
     writer.start()
     try:
         for _ in range(kills):
@@ -240,7 +243,8 @@ def killed(folder: Path, kills: int, seed: int) -> Found:
         return _finished(daemon, log.sent, log.sent)
 
 
-def _write(log: Log, ended: threading.Event, choices: random.Random) -> None:
+def write_and_rotate(log: Log, ended: threading.Event, choices: random.Random) -> None:
+    """Add lines and rotate in one way or another until told to stop."""
     ways = (log.rename, log.copy_and_cut, log.rename_and_compress)
     while not ended.is_set():
         for _ in range(choices.choice((0, 0, 0, 0, 1, 1, 2))):
@@ -262,13 +266,17 @@ def cases() -> Iterator[str]:
     yield str(reduce(add, counted))
 
 
-def kills(kills: int = 100, seed: int = 0) -> Iterator[str]:
-    """Rotations at random moments."""
+def kills(kills: int = 100, kills_a_file: int = 20, seed: int = 0) -> Iterator[str]:
+    """Rotations at random moments; a new file after some kills, as no rotated one is removed."""
     yield _HEAD
-    with tempfile.TemporaryDirectory() as folder:
-        found = killed(Path(folder), kills, seed)
-    yield found.row(f"{kills} kills, rotated all the while")
-    yield str(found.metrics)
+    counted = []
+    for first in range(0, kills, kills_a_file):
+        count = min(kills_a_file, kills - first)
+        with tempfile.TemporaryDirectory() as folder:
+            found = killed(Path(folder), count, seed + first)
+        counted.append(found.metrics)
+        yield found.row(f"{count} kills, rotated all the while")
+    yield str(reduce(add, counted))
 
 
 if __name__ == "__main__":

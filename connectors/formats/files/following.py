@@ -237,12 +237,16 @@ class Following:
         return _changed_after(beside[:index], place) if index else []
 
     def _next_file(self, newer: Callable[[], list[Rotated]]) -> OpenFile | None:
-        """The next rotated file, at its start, or else the file itself."""
+        """The next rotated file, at its start, or else the file itself; None while names change too fast."""
         unreadable: set[tuple[int, int]] = set()
         for _ in range(_TRIES):
             waiting = [each for each in newer() if each.id not in unreadable]
             if not waiting:
-                break
+                file = self._file_itself()
+                if file is None or {each.id for each in newer()} <= {file.id, *unreadable}:
+                    return file
+                file.close()  # another one was rotated before this one was opened
+                continue
             try:
                 found = opened(waiting[0], self._make_cutter)
             except DAMAGED as error:
@@ -252,7 +256,7 @@ class Following:
                 continue
             if found is not None:  # else it was renamed since the folder was listed
                 return found.begin(0)
-        return self._file_itself()
+        return None
 
     def _read_on(self, main: OpenFile) -> list[Raw]:
         if not main.cutter.fed and main.left and self._unread(main):
@@ -306,6 +310,10 @@ class Following:
         place = main.place()
         if not self._newer(place) and not self._has_settled():
             return []
+        if main.left:  # added before it was renamed
+            return []
+        if self._late is not None and self._late.left:
+            return self._read_late()
         following = self._next_file(lambda: self._newer(place))
         if following is None:
             return []

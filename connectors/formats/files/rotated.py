@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 import stat
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from connectors.formats.files.line_cutter import BLOCK_BYTES, LineCutter
 HEAD_BYTES = 1024
 """So much of its beginning a file is known by, or what there was of it when it was read."""
 _TAIL_BYTES = 256
-_LISTINGS = 5
+_LISTINGS = 100
+_PAUSE_SECONDS = 0.001
 _LEAST_DATE = 6  # digits: fewer are a count, of which 1 is the newest
 
 DAMAGED = (OSError, EOFError, zlib.error)
@@ -290,12 +292,13 @@ def rotated_beside(path: Path) -> list[Rotated]:
 
     Of numbers 1 is the newest, dates rise; where both are there, the time of the last change decides.
     """
-    before, names = None, _names(path)
+    names = _names(path)
     for _ in range(_LISTINGS):
-        if names == before:
+        found = _described(path, names)
+        before, names = names, _names(path)
+        if names == before:  # else one that was renamed meanwhile may stand nowhere
             break
-        before, names = names, _names(path)  # one that is renamed meanwhile may stand in one listing nowhere
-    found = _described(path, names)
+        time.sleep(_PAUSE_SECONDS)
     both = len({each.is_counted for each in found if each.sure}) > 1
 
     def age(file: Rotated) -> tuple[Any, ...]:
