@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from tests.accounting import assert_adds_up, labels_account
 from tests.daemon import DaemonProcess, Metrics, configuration, ndjson, read_windows
+from tests.faults.ranges import parts_of
 from tests.services.process import free_ports
 from tests.streams import Record, answers
 
@@ -97,7 +100,10 @@ def test_with_a_store_a_killed_daemon_goes_on_in_the_middle_of_a_window(tmp_path
     ]
 
 
-def test_events_without_answers_are_counted_however_they_come_and_over_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_events_without_answers_are_counted_however_they_come_and_over_a_restart(
+    tmp_path: Path, ending: signal.Signals
+) -> None:
     (port,) = free_ports(1)
     kind = "org.kubeflow.serving.inference."
     event = {"specversion": "1.0", "inferenceservicename": "erm", "data": {"predictions": [[0.25, 0.75]]}}
@@ -125,10 +131,14 @@ def test_events_without_answers_are_counted_however_they_come_and_over_a_restart
         metrics = assert_adds_up(daemon)
         assert _ignored(metrics) == {"log": 3, "http": 1}
         assert metrics.total("rejected_total") == 0
-        assert daemon.end()[0] == 0
+        if ending is signal.SIGKILL:
+            saved = {"log": 3, "http": 1}
+            state = tmp_path / "state"
+            daemon.until(lambda: parts_of(state).get("engine", {}).get("ignored") == saved, "it is saved")
+        daemon.end(ending)
     with DaemonProcess(tmp_path, config) as daemon:
         daemon.until_value(1, "source_up", source="http")
-        assert _ignored(assert_adds_up(daemon)) == {"log": 3, "http": 1}
+        assert _ignored(assert_adds_up(daemon, sent=6)) == {"log": 3, "http": 1}
 
 
 def _ignored(metrics: Metrics) -> dict[str, float]:
