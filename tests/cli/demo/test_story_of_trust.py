@@ -21,7 +21,8 @@ from monitor.reports.trust import Bias
 def test_on_the_real_flights_trust_is_lost_and_comes_back_and_the_estimates_are_nearer(
     flights: Flights, take: Callable[[Ints], Flights], tmp_path: Path
 ) -> None:
-    to_april = take(np.flatnonzero(flights.month <= 4))  # 55 windows
+    some = np.arange(len(flights)) % 3 == 0  # enough to train on
+    to_april = take(np.flatnonzero((flights.month == 4) | (flights.month < 4) & some))  # 55 windows
     data = prepare(tmp_path / "demo", flights=to_april)
     replay(str(data.config), [data.stream], tmp_path / "out", lambda path, count: None)
     stories = TrustStories()

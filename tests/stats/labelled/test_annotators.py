@@ -145,7 +145,7 @@ def test_dawid_and_skene_equal_a_slow_witness(labelled: int) -> None:
 @pytest.mark.filterwarnings("ignore::Warning")  # its own, of pandas
 def test_dawid_and_skene_equal_crowd_kit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second implementation, by Toloka. Both run until they stand still: they stop by different rules, and
-    where a chance goes to 0, crowd-kit's smallest one, 1e-10, lets its bound stand still first. With such good
+    where a chance goes to 0, crowd-kit's smallest one, 1e-10, lets its bound stand still first. With good
     annotators both do so soon."""
     from crowdkit import aggregation  # it imports nltk, so not at the top: each worker imports all modules
 
