@@ -105,8 +105,11 @@ def test_a_part_of_a_source_that_changed_names_the_sources():
     assert classify(old, new).restart == ("sources", "reports.path")
 
 
+SCHEMA = schema()
+
+
 def keys(node, path=()):
-    definitions = schema()["$defs"]
+    definitions = SCHEMA["$defs"]
     while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
         node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
     for choice in node.get("oneOf", ()) if "discriminator" in node else ():
@@ -120,7 +123,7 @@ def keys(node, path=()):
 
 
 def test_every_key_of_the_schema_has_its_consequence():
-    paths = [path for path in keys(schema()) if path not in (("tasks",), ("export",))]
+    paths = [path for path in keys(SCHEMA) if path not in (("tasks",), ("export",))]
     assert {consequence(path) for path in paths} == set(Consequence)
     assert len(paths) > 35
     with pytest.raises(KeyError, match="nothing"):
@@ -128,5 +131,5 @@ def test_every_key_of_the_schema_has_its_consequence():
 
 
 def test_every_consequence_is_of_a_key_of_the_schema():
-    patterns = {".".join("*" if part == "a name" else part for part in path) for path in keys(schema())}
+    patterns = {".".join("*" if part == "a name" else part for part in path) for path in keys(SCHEMA)}
     assert set(CONSEQUENCES) <= patterns

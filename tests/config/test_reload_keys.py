@@ -23,6 +23,7 @@ from monitor.engine.refit.job import RefitJob
 from monitor.reports.window_report import WindowReport
 from tests.streams import CLASSES, Record, Rig, answers
 
+SCHEMA = schema()
 DOCS = Path(__file__).parents[2] / "docs" / "reload.md"
 CAME_OR_WENT = {"tasks.*", "tasks.*.models.*"}
 """Keys that hold others, and change themselves where a name comes or goes."""
@@ -34,7 +35,7 @@ Task = dict[str, Any]
 
 def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Keys of the schema that hold a value, `*` for a name; `sources` and `WHOLE` are one each."""
-    definitions = schema()["$defs"]
+    definitions = SCHEMA["$defs"]
     while choice := node.get("anyOf", node.get("allOf")) or "$ref" in node:
         node = choice[0] if isinstance(choice, list) else definitions[node["$ref"].rsplit("/", 1)[1]]
     if "discriminator" in node:
@@ -58,11 +59,11 @@ def documented() -> dict[str, str]:
 
 
 def of(kind: Consequence) -> set[str]:
-    return {key for key in leaves(schema()) if consequence(tuple(key.split("."))) is kind}
+    return {key for key in leaves(SCHEMA) if consequence(tuple(key.split("."))) is kind}
 
 
 def test_the_docs_name_every_key_of_the_schema_and_no_other() -> None:
-    assert set(documented()) == {*leaves(schema()), *CAME_OR_WENT}
+    assert set(documented()) == {*leaves(SCHEMA), *CAME_OR_WENT}
 
 
 def test_the_docs_say_what_the_code_does() -> None:
