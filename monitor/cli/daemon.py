@@ -100,7 +100,8 @@ class Daemon:
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = alert_pushers(config, self.agent.view)
         routes = page_routes(self.view, windows)
-        self.server = HttpServer(build_app(self.view, metrics, render_page, routes), export.listen)
+        app = build_app(self.view, metrics, render_page, routes, export.max_bytes)
+        self.server = HttpServer(app, export.listen)
 
     def view(self) -> AgentView:
         """The agent as it is now, with the HTTP side that shows it."""

@@ -226,7 +226,7 @@ def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -
         return replace(found, sinks=(*outputs.views, server.view))
 
     metrics = registry(view, config.export.max_series, distributions=config.export.distributions)
-    app = build_app(view, metrics, render_page, page_routes(view, recent))
+    app = build_app(view, metrics, render_page, page_routes(view, recent), config.export.max_bytes)
     server = HttpServer(app, config.export.listen)
     server.start()
     return server

@@ -125,6 +125,13 @@ class Export(Section):
         ge=100,
         description="Maximum number of exported series; the agent counts dropped ones.",
     )
+    max_bytes: int = Field(
+        default=50_000_000,
+        ge=100_000,
+        le=1_000_000_000,
+        description="Maximum size of /metrics before compression; beyond it, whole families are left out, "
+        "those of groups first, and counted.",
+    )
     distributions: bool = Field(
         default=True,
         description="Histogram of confidences and calibration curve of each model: 42 series a model.",

@@ -82,6 +82,7 @@ def build_app(
     registry: CollectorRegistry,
     page: Callable[[AgentView], str],
     routes: Mapping[str, Handler] | None = None,
+    max_bytes: int | None = None,
 ) -> App:
     """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, and what the page asks for.
 
@@ -95,6 +96,8 @@ def build_app(
         Renders `/` as HTML. Both are packed with gzip for who takes that.
     routes : mapping of str to Handler, optional
         What the page needs beside itself.
+    max_bytes : int, optional
+        Of `/metrics`, before it is packed: see `exposition.text`.
 
     Notes
     -----
@@ -116,7 +119,7 @@ def build_app(
     return App(
         {
             "/": lambda request: rendering(lambda: html(request)),
-            "/metrics": lambda request: rendering(lambda: _metrics(request, registry)),
+            "/metrics": lambda request: rendering(lambda: _metrics(request, registry, max_bytes)),
             "/-/healthy": healthy,
             "/-/ready": ready,
             **(routes or {}),
@@ -124,9 +127,9 @@ def build_app(
     )
 
 
-def _metrics(request: HttpRequest, registry: CollectorRegistry) -> Response:
+def _metrics(request: HttpRequest, registry: CollectorRegistry, max_bytes: int | None) -> Response:
     openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
-    body = exposition.openmetrics(registry) if openmetrics else exposition.text(registry)
+    body = (exposition.openmetrics if openmetrics else exposition.text)(registry, max_bytes)
     return packed(request, body, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, vary="Accept")
 
 

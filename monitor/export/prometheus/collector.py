@@ -27,15 +27,12 @@ from monitor.base.records import RejectReason
 from monitor.base.registry import load
 from monitor.base.results import Result, Unknown
 from monitor.export.prometheus.distributions import distribution_rows, histogram_rows
-from monitor.export.prometheus.families import FAMILIES
+from monitor.export.prometheus.families import FAMILIES, GROUP_PREFIX, PREFIX
 from monitor.export.prometheus.rows import Row, arena_rows, known, rank_rows, text
 from monitor.reports.views import AgentView, LabelOutcome, ObjectiveState, SeriesState, SeriesView
 from monitor.reports.window_report import finite
 
 log = logging.getLogger("blindsight")
-
-PREFIX = "blindsight_"
-GROUP_PREFIX = "blindsight_group_"
 
 _CUT_SHOWN = 5
 
@@ -116,13 +113,13 @@ class BlindsightCollector(Collector):
             own = _rows_by_table(each)
             for one in views:
                 agent += _own_rows(one, {each.removesuffix("s"): text(one.name)}, own)
-        room = self._max_series - len(agent) - 1  # 1: blindsight_series_dropped_total itself
+        room = self._max_series - len(agent) - 2  # 2: those that say what is left out
         models, groups, cut = _fit(view.engine.series, room, self._distributions)
         with self._lock:
             self._cut.update(cut)
             self._tell_cut(cut)
             dropped = view.engine.series_dropped + len(self._cut)
-        agent.append(("series_dropped", {}, dropped))
+        agent += [("series_dropped", {}, dropped), ("families_left_out", {}, 0)]
         for key in (found := _by_family(models, agent)):
             yield _metric(PREFIX, key, found[key])
         for key in (found := _by_family(groups)):
@@ -159,6 +156,11 @@ def registry(
     ProcessCollector(registry=found)
     PlatformCollector(registry=found)
     return found
+
+
+def left_out(families: int) -> Metric:
+    """The family that says how many others a scrape leaves out."""
+    return _metric(PREFIX, "families_left_out", [("families_left_out", {}, families)])
 
 
 def _metric(prefix: str, key: str, rows: Iterable[Row] = ()) -> Metric:

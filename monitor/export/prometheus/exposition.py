@@ -8,7 +8,7 @@ itself, every escape, and whatever is more than a name, labels and a value, is s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -18,20 +18,27 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from monitor.export.prometheus.collector import left_out
+from monitor.export.prometheus.families import importance
+
 _EOF = "# EOF\n"
+_LEFT_OUT = left_out(0).name
 _PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PLAIN_TYPES = frozenset({"counter", "gauge", "info", "histogram"})
 _NO_MORE = Sample("", {}, 0.0)[3:]  # no timestamp, no exemplar, and whatever else the client knows of
 _MOVED = ("_created", "_gsum", "_gcount")  # samples that the text format shows as families of their own
 
 
-def text(registry: CollectorRegistry) -> bytes:
+def text(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
     """Everything that is registered, as Prometheus's text format 0.0.4.
 
     Parameters
     ----------
     registry : CollectorRegistry
         Collected once.
+    max_bytes : int, optional
+        Whole families are left out, the least important first (`families.importance`), until the rest is no
+        larger; `blindsight_families_left_out` counts them.
 
     Returns
     -------
@@ -48,16 +55,18 @@ def text(registry: CollectorRegistry) -> bytes:
     # TYPE lag_seconds gauge
     lag_seconds{source="kafka"} 2.5
     """
-    return _written(registry, _text).encode()
+    return b"".join(_written(registry, _text, max_bytes))
 
 
-def openmetrics(registry: CollectorRegistry) -> bytes:
+def openmetrics(registry: CollectorRegistry, max_bytes: int | None = None) -> bytes:
     """Everything that is registered, as OpenMetrics 1.0.
 
     Parameters
     ----------
     registry : CollectorRegistry
         Collected once.
+    max_bytes : int, optional
+        As of `text`.
 
     Returns
     -------
@@ -69,7 +78,8 @@ def openmetrics(registry: CollectorRegistry) -> bytes:
     >>> openmetrics(CollectorRegistry())
     b'# EOF\\n'
     """
-    return (_written(registry, _openmetrics) + _EOF).encode()
+    room = None if max_bytes is None else max_bytes - len(_EOF)
+    return b"".join([*_written(registry, _openmetrics, room), _EOF.encode()])
 
 
 _Client = Callable[[Collector], bytes]
@@ -85,11 +95,29 @@ class _Only(Collector):
         return [self._metric]
 
 
-def _written(registry: CollectorRegistry, client: _Client) -> str:
+def _written(registry: CollectorRegistry, client: _Client, max_bytes: int | None) -> list[bytes]:
     labels = _Labels(client)
     # One family at a time: many samples that wait for their turn set off full garbage collections, which
     # took most of the time.
-    return "".join([_family(metric, client, labels) for metric in registry.collect()])
+    found = [(metric.name, _family(metric, client, labels).encode()) for metric in registry.collect()]
+    parts = [part for _, part in found]
+    if max_bytes is None or sum(map(len, parts)) <= max_bytes:
+        return parts
+    kept = _fitting(found, max_bytes - len(_by(client, left_out(len(found)))))
+    told = _by(client, left_out(len(found) - len(kept))).encode()
+    return [told if name == _LEFT_OUT else part for name, part in found if name in kept]
+
+
+def _fitting(families: Sequence[tuple[str, bytes]], room: int) -> set[str]:
+    """Which families stay: the first that does not fit is left out, and all after it."""
+    kept = {_LEFT_OUT}
+    for name, part in sorted(families, key=lambda family: importance(family[0])):
+        if name != _LEFT_OUT:
+            room -= len(part)
+            if room < 0:
+                break
+            kept.add(name)
+    return kept
 
 
 def _family(metric: Metric, client: _Client, labels: _Labels) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+PREFIX = "blindsight_"
+GROUP_PREFIX = "blindsight_group_"
+
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
@@ -344,6 +347,11 @@ FAMILIES: dict[str, MetricFamily] = {
         "Models and groups beyond a limit on series, each counted once.",
         per_series=False,
     ),
+    "families_left_out": MetricFamily(
+        "gauge",
+        "Metric families that this scrape leaves out, because all of them are larger than export.max_bytes.",
+        per_series=False,
+    ),
     "sink_up": MetricFamily("gauge", "1 while the sink works, 0 while it fails.", per_series=False),
     "sink_waiting": MetricFamily(
         "gauge",
@@ -394,3 +402,29 @@ FAMILIES: dict[str, MetricFamily] = {
     "build": MetricFamily("info", "Version of Blindsight.", per_series=False),
 }
 """Every family by its name without prefix and without the `_total` or `_info` that its kind brings."""
+
+_OF_AGENT = list(FAMILIES).index("answers_received")
+_PLACES = {key: place for place, key in enumerate(FAMILIES)}
+
+
+def importance(name: str) -> tuple[int, int]:
+    """Which families stay where not all may: those that sort first.
+
+    The agent's own and the process's; then, in the table's order, which begins with the estimates, those of
+    models and tasks, and of groups.
+
+    Parameters
+    ----------
+    name : str
+        Of a family, as it is registered.
+
+    Examples
+    --------
+    >>> names = ["blindsight_state", "blindsight_group_state", "blindsight_estimate_ratio", "blindsight_up"]
+    >>> sorted(names, key=importance)
+    ['blindsight_up', 'blindsight_estimate_ratio', 'blindsight_state', 'blindsight_group_state']
+    """
+    if name.startswith(GROUP_PREFIX):
+        return 2, _PLACES.get(name.removeprefix(GROUP_PREFIX), 0)
+    place = _PLACES.get(name.removeprefix(PREFIX))
+    return (0, 0) if place is None or place >= _OF_AGENT else (1, place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 
 from monitor.export.prometheus.exposition import openmetrics, text
+from monitor.export.prometheus.families import importance
 from monitor.reports.views import AgentView
 from tests.export.prometheus.scrape import RICH, crowd, exposed
 
@@ -108,3 +109,39 @@ def test_labels_made_for_one_sample_and_dropped_are_not_mistaken_for_the_next() 
     found.register(Fleeting())
     lines = same(found).decode().splitlines()
     assert [line for line in lines if line[0] != "#"] == [f'm{n}{{n="{n}"}} 1.0' for n in range(200)]
+
+
+def families(body: bytes) -> list[str]:
+    return [line.split()[2].decode() for line in body.splitlines() if line.startswith(b"# TYPE ")]
+
+
+@pytest.mark.parametrize("render", [text, openmetrics])
+def test_no_more_bytes_than_allowed_and_what_stays_is_unchanged(render: Callable[..., bytes]) -> None:
+    found = exposed(crowd(5, 4))
+    everything = render(found)
+    assert render(found, len(everything)) == everything
+    lines = set(everything.splitlines())
+    before = families(everything)
+    for most in range(len(everything) - 1, 20_000, -len(everything) // 12):
+        body = render(found, most)
+        assert len(body) <= most
+        assert body.endswith(b"# EOF\n") == (render is openmetrics)
+        told = f"blindsight_families_left_out {len(before) - len(families(body))}.0".encode()
+        assert set(body.splitlines()) - lines == {told}
+        kept = families(body)
+        assert kept == [name for name in before if name in kept], "in the order of the whole"
+
+
+def test_groups_go_first_then_models_and_the_estimates_and_the_agent_stay() -> None:
+    found = exposed(crowd(5, 4))
+    everything = families(openmetrics(found))
+    left_out: list[str] = []
+    for most in range(len(openmetrics(found)), 20_000, -3000):
+        now = set(everything) - set(families(openmetrics(found, most)))
+        left_out += sorted(now - set(left_out), key=importance, reverse=True)
+    assert left_out == sorted(left_out, key=importance, reverse=True), "always in the same order"
+    groups = [name for name in everything if name.startswith("blindsight_group_")]
+    assert set(left_out[: len(groups)]) == set(groups)
+    assert len(left_out) > len(groups) + 20, "models too"
+    kept = set(everything) - set(left_out)
+    assert {"blindsight_estimate_ratio", "blindsight_source_up", "blindsight_rejected"} <= kept

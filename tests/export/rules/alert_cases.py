@@ -220,6 +220,15 @@ CASES = [
         *(60, 4, 0, 90, 20, 90),
     ),
     Case(
+        "BlindsightMetricsLeftOut",
+        "warning",
+        {"instance": "agent:9109"},
+        "agent:9109 leaves out 4 families of metrics, because all of them are larger than export.max_bytes. "
+        "Alerts that rest on them cannot fire.",
+        {f"blindsight_families_left_out{{{AGENT}}}": gauge(0, 4)},
+        *(60, 4, 2, 17, 17, 22),
+    ),
+    Case(
         "BlindsightRefitFailing",
         "warning",
         {"task": "toxicity"},
