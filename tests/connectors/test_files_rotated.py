@@ -357,6 +357,22 @@ def test_what_cannot_be_found_is_counted_once_and_told(path: Path, caplog: pytes
     assert third.gaps == 0, "a gap is counted where it is found"
 
 
+def test_an_inode_that_went_to_a_newer_file_does_not_hide_the_files_before_it(path: Path) -> None:
+    append(path, lines(0, 50))
+    first = Reading(path)
+    first.until(lines(0, 50))
+    first.source.close()
+    path.unlink()
+    for number in range(50, 80, 10):
+        append(path, lines(number, number + 10))
+        rename(path)
+    [position] = first.positions.values()
+    position = {**position, "inode": Path(f"{path}.1").stat().st_ino}
+    again = Reading(path, {str(path): position})
+    again.until(lines(50, 80))
+    assert again.gaps == 1
+
+
 def test_an_older_rotated_file_is_not_read_again_where_the_place_is_lost(path: Path) -> None:
     append(path, lines(0, 10))
     reading = Reading(path)

@@ -204,11 +204,14 @@ class Following:
         return [each for each in found if each.id == ours or (each.sure and each.id != late)]
 
     def _index(self, beside: Sequence[Rotated], place: Place) -> int | None:
-        """Which of them holds the text of a place: that with its inode, or else one with its beginning."""
-        for i, each in enumerate(beside):
-            if each.id == (place.device, place.inode):
-                return i
-        for i in reversed(range(len(beside) if place.head_bytes else 0)):
+        """Which of them holds the text of a place: that with its inode, or else one with its beginning.
+
+        An inode alone is sure only where nothing was read: it may have gone to a newer file since.
+        """
+        ours = (place.device, place.inode)
+        for i in sorted(reversed(range(len(beside))), key=lambda i: beside[i].id != ours):
+            if not place.head_bytes:
+                return i if beside[i].id == ours else None
             try:
                 file = opened(beside[i], self._make_cutter)
             except DAMAGED:

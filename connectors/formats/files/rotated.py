@@ -21,6 +21,7 @@ HEAD_BYTES = 1024
 """So much of its beginning a file is known by, or what there was of it when it was read."""
 _TAIL_BYTES = 256
 _LISTINGS = 100
+_SEARCHES = 10
 _PAUSE_SECONDS = 0.001
 _LEAST_DATE = 6  # digits: fewer are a count, of which 1 is the newest
 
@@ -350,20 +351,33 @@ def opened(file: Rotated, make_cutter: MakeCutter) -> OpenFile | None:
 def found_again(path: Path, place: Place, make_cutter: MakeCutter) -> OpenFile | None:
     """The file that holds the text of a place, opened there: the file itself or a rotated one.
 
-    The same inode goes before the same beginning.
+    The same inode goes before the same beginning. It is looked for again where a name went to another file.
     """
+    for _ in range(_SEARCHES):
+        found, missed = _search(path, place, make_cutter)
+        if found is not None or not missed:
+            return found
+    return None
+
+
+def _search(path: Path, place: Place, make_cutter: MakeCutter) -> tuple[OpenFile | None, bool]:
+    """The file, and whether one could not be looked at under its name any more."""
     beside = rotated_beside(path) if place.known else []
+    ours, missed = (place.device, place.inode), False
     files = [*_itself(path), *beside]
-    for file in sorted(files, key=lambda each: each.id != (place.device, place.inode)):
+    # What holds the text has not changed before the place was taken: the first such file is mostly it.
+    for file in sorted(files, key=lambda each: (each.id != ours, each.modified < place.modified)):
         try:
             candidate = opened(file, make_cutter)
             if candidate is not None and candidate.is_at(place):
-                return candidate.begin(place.at, place.modified)
+                return candidate.begin(place.at, place.modified), missed
         except DAMAGED:
             continue
-        if candidate is not None:
+        if candidate is None:
+            missed = True
+        else:
             candidate.close()
-    return None
+    return None, missed
 
 
 def _itself(path: Path) -> Iterator[Rotated]:
