@@ -209,7 +209,7 @@ class Following:
         An inode alone is sure only where nothing was read: it may have gone to a newer file since.
         """
         ours = (place.device, place.inode)
-        for i in sorted(reversed(range(len(beside))), key=lambda i: beside[i].id != ours):
+        for i in sorted(range(len(beside)), key=lambda i: (beside[i].id != ours, -i)):
             if not place.head_bytes:
                 return i if beside[i].id == ours else None
             try:
