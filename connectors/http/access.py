@@ -1,23 +1,10 @@
-"""Who may write what, and how much of it: no page of another site, bearer tokens, and a quota a task."""
+"""Who may write what, and how much of it: no page of another site, and a quota a task."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-
-from connectors.http.reloaded_file import ReloadedFile
-from monitor.base.errors import SourceError
-from monitor.config.http import HttpToken, token_fault
-
-_MOST_TOKEN_BYTES = 4096
-
-Tasks = frozenset[str] | None
-"""Tasks that a request may write; None for all."""
-
 
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -69,79 +56,6 @@ class SiteCheck:
                 "header: a page of another origin may not write; post from a program"
             )
         return None
-
-
-class Gate:
-    """Knows the tokens, as digests only.
-
-    Parameters
-    ----------
-    tokens : sequence of HttpToken
-        None: everybody may write everything.
-    clock : callable
-        Seconds that never go back, for looking at token files again.
-
-    Raises
-    ------
-    SourceError
-        A token file cannot be used.
-
-    Examples
-    --------
-    >>> gate = Gate([HttpToken(token="0123456789abcdef", tasks=["spam"])])
-    >>> gate.admits("Bearer 0123456789abcdef"), gate.admits("Bearer fedcba9876543210"), gate.admits(None)
-    ((True, frozenset({'spam'})), (False, None), (False, None))
-    """
-
-    def __init__(self, tokens: Sequence[HttpToken], clock: Callable[[], float] = time.monotonic) -> None:
-        self._entries = [
-            (_digests(token, clock), None if token.tasks is None else frozenset(token.tasks))
-            for token in tokens
-        ]
-
-    def admits(self, authorization: str | None) -> tuple[bool, Tasks]:
-        """Whether a request with this `Authorization` may write, and which tasks."""
-        if not self._entries:
-            return True, None
-        scheme, _, token = (authorization or "").partition(" ")
-        given = _digest(token.strip()) if scheme.lower() == "bearer" else b""
-        admitted, every, tasks = False, False, set[str]()
-        # All are compared, each in constant time: how long it takes says nothing about which is near.
-        for digest, allowed in self._entries:
-            if hmac.compare_digest(digest(), given):
-                admitted = True
-                every = every or allowed is None
-                tasks |= allowed or set()
-        return admitted, None if every or not admitted else frozenset(tasks)
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def _digests(token: HttpToken, clock: Callable[[], float]) -> Callable[[], bytes]:
-    if token.token is not None:
-        digest = _digest(token.token)
-        return lambda: digest
-    path = token.token_file
-    assert path is not None
-    return ReloadedFile([path], lambda: _digest(_read_token(path)), clock).current
-
-
-def _read_token(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            text = file.read(_MOST_TOKEN_BYTES).decode("ascii").strip()
-    except OSError as error:
-        raise SourceError(
-            f"The token file {path} cannot be read: {error.strerror or error}; correct token_file, or create "
-            "it"
-        ) from error
-    except UnicodeDecodeError:
-        text = ""
-    if fault := token_fault(text):
-        raise SourceError(f"The token file {path}: {fault}.")
-    return text
 
 
 class Quota:

@@ -29,13 +29,14 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from connectors.http.access import Gate, Quota, SiteCheck, Tasks
+from connectors.http.access import Quota, SiteCheck
 from connectors.http.body import TYPES as EVENT_TYPES
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, PostKind
 from connectors.http.messages import Answer, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
 from monitor.config.http import HttpSourceConfig
+from monitor.export.http.gate import Gate, Tasks
 from monitor.export.http.messages import BodyError, HttpRequest, Response
 
 log = logging.getLogger("blindsight")

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any, Self
 
 from connectors.formats.wires.choice import wire_of
-from connectors.http.access import Gate, Quota
+from connectors.http.access import Quota
 from connectors.http.handler import STATUSES, Posts
 from connectors.http.intake import Intake
 from connectors.http.spool import Spool
-from connectors.http.tls import watched_context
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
 from monitor.base.source import Raw, RawBlock, Refusals, Source
 from monitor.config.http import HttpSourceConfig as HttpSettings
 from monitor.export.http.bounds import Bounds
+from monitor.export.http.gate import Gate
 from monitor.export.http.server import HttpServer
+from monitor.export.http.tls import watched_context
 
 log = logging.getLogger("blindsight")
 

@@ -20,7 +20,7 @@ from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkEr
 from monitor.cli.check.calibrations import interval_sentences
 from monitor.cli.check.check import unmatched_models
 from monitor.cli.journal import Journal, JournalSinks
-from monitor.cli.outputs import alert_pushers, reject_queues, report_queues, retention
+from monitor.cli.outputs import alert_pushers, exporter, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads
 from monitor.cli.settings import engine_settings, reference_windows
 from monitor.cli.state import open_state
@@ -29,9 +29,6 @@ from monitor.config.file import load_config
 from monitor.config.reload import classify
 from monitor.config.root import Config
 from monitor.engine.engine import Engine
-from monitor.export.http.app import build_app
-from monitor.export.http.server import HttpServer
-from monitor.export.page import render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows, StoredWindows, Windows
 from monitor.export.prometheus.collector import registry
@@ -100,8 +97,7 @@ class Daemon:
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
         self._pushers = alert_pushers(config, self.agent.view)
         routes = page_routes(self.view, windows)
-        app = build_app(self.view, metrics, render_page, routes, export.max_bytes)
-        self.server = HttpServer(app, export.listen)
+        self.server = exporter(export, self.view, metrics, routes)
 
     def view(self) -> AgentView:
         """The agent as it is now, with the HTTP side that shows it."""

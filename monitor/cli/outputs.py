@@ -1,14 +1,22 @@
-"""The queues before files and topics: what a daemon without a store has for windows, and any for rejects."""
+"""What a daemon puts out: queues before files and topics, alerts, and the page with the metrics."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from connectors.build import build_lines_topic, build_rejects_topic
-from monitor.config.root import Config
+from monitor.base.errors import ConfigError, SourceError
+from monitor.config.root import Config, Export
 from monitor.export.alertmanager.pusher import AlertPusher
+from monitor.export.http.app import Handler, build_app
+from monitor.export.http.gate import Gate
+from monitor.export.http.server import HttpServer
+from monitor.export.http.tls import watched_context
+from monitor.export.page import render_page
 from monitor.export.rules import paces
 from monitor.export.sinks.line_file import is_pipe
 from monitor.export.sinks.queued import QueuedSink
@@ -41,6 +49,28 @@ def reject_queues(config: Config) -> list[QueuedSink[Rejected]]:
     return found
 
 
+def exporter(
+    export: Export,
+    view: Callable[[], AgentView],
+    metrics: CollectorRegistry,
+    routes: Mapping[str, Handler],
+) -> HttpServer:
+    """The server of the page and of the metrics, guarded as the configuration says.
+
+    Raises
+    ------
+    ConfigError
+        A file of a token or of a certificate cannot be used.
+    """
+    try:
+        gate = Gate(export.tokens)
+        context = watched_context(export.tls).current if export.tls else None
+    except SourceError as error:
+        raise ConfigError(f"export: {error}") from error
+    app = build_app(view, metrics, render_page, routes, export.max_bytes, gate)
+    return HttpServer(app, export.listen, context=context)
+
+
 def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPusher]:
     """One for each Alertmanager that is told directly."""
     settings = config.alertmanager
@@ -49,7 +79,7 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
     names = (
         [f"alertmanager_{i}" for i in range(len(settings.urls))] if settings.urls[1:] else ["alertmanager"]
     )
-    page = f"http://{config.export.listen}/"
+    page = f"{'https' if config.export.tls else 'http'}://{config.export.listen}/"
     waits = {pace.task: 2 * pace.window_seconds for pace in paces(config)}
 
     def patience(task: str) -> float:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from monitor.base.errors import ConfigError, InUseError
 from monitor.cli.daemon import signals
+from monitor.cli.outputs import exporter
 from monitor.cli.settings import engine_settings
 from monitor.cli.spark_outputs import Outputs, refuse_nowhere
 from monitor.config.file import load_config
 from monitor.config.root import Config, KafkaSourceConfig
-from monitor.export.http.app import build_app
 from monitor.export.http.server import HttpServer
-from monitor.export.page import render_page
 from monitor.export.page.routes import page_routes
 from monitor.export.page.windows import RecentWindows
 from monitor.export.prometheus.collector import registry
@@ -226,8 +225,7 @@ def _served(steps: Steps, query: Any, recent: RecentWindows, outputs: Outputs) -
         return replace(found, sinks=(*outputs.views, server.view))
 
     metrics = registry(view, config.export.max_series, distributions=config.export.distributions)
-    app = build_app(view, metrics, render_page, page_routes(view, recent), config.export.max_bytes)
-    server = HttpServer(app, config.export.listen)
+    server = exporter(config.export, view, metrics, page_routes(view, recent))
     server.start()
     return server
 

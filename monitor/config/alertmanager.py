@@ -105,8 +105,8 @@ class Alertmanager(Section):
     external_url: str | None = Field(
         default=None,
         min_length=1,
-        description="The address of the page for people, for generatorURL; http:// and export.listen if "
-        "absent.",
+        description="The address of the page for people, for generatorURL; http:// (https:// with "
+        "export.tls) and export.listen if absent.",
     )
 
     @model_validator(mode="after")

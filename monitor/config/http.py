@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -56,8 +56,8 @@ class HttpSpool(Section):
     )
 
 
-class HttpToken(Section):
-    """A bearer token, and the tasks that its holder may write."""
+class BearerToken(Section):
+    """A bearer token."""
 
     files = ("token_file",)
 
@@ -65,12 +65,9 @@ class HttpToken(Section):
     token_file: str | None = Field(
         default=None, min_length=1, description="A file with the token; read again when it changes."
     )
-    tasks: tuple[str, ...] | None = Field(
-        default=None, min_length=1, description="Tasks that its holder may write; all if absent."
-    )
 
     @model_validator(mode="after")
-    def _fits(self) -> HttpToken:
+    def _fits(self) -> Self:
         demand(self._problems())
         return self
 
@@ -80,6 +77,17 @@ class HttpToken(Section):
             yield "", f"expected token or token_file, got {got}: give one of them"
         if self.token is not None and (fault := token_fault(self.token)):
             yield "token", fault
+
+
+class HttpToken(BearerToken):
+    """A bearer token, and the tasks that its holder may write."""
+
+    tasks: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Tasks that its holder may write; all if absent."
+    )
+
+    def _problems(self) -> Iterable[Problem | None]:
+        yield from super()._problems()
         if self.tasks is not None:
             yield unique("tasks", self.tasks)
 

@@ -16,7 +16,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.arena import Arena
 from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
-from monitor.config.http import HttpSourceConfig, HttpSpool, HttpTls, HttpToken
+from monitor.config.http import BearerToken, HttpSourceConfig, HttpSpool, HttpTls, HttpToken
 from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane
@@ -136,6 +136,13 @@ class Export(Section):
         default=True,
         description="Histogram of confidences and calibration curve of each model: 42 series a model.",
     )
+    tokens: tuple[BearerToken, ...] = Field(
+        default=(),
+        repr=False,
+        description="Who may read, with one of them as a bearer token or as the password of a browser; "
+        "everyone if absent. /-/healthy and /-/ready need none.",
+    )
+    tls: HttpTls | None = Field(default=None, description="HTTPS for all of it; plain HTTP if absent.")
 
     @field_validator("listen", mode="after")
     @classmethod

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.http import HttpSource
-from connectors.http.access import Gate, Quota
+from connectors.http.access import Quota
 from connectors.http.handler import Posts
 from connectors.http.intake import Intake
 from connectors.http.spool import Spool
@@ -36,6 +36,7 @@ from monitor.config.layouts import layouts
 from monitor.config.root import HttpSourceConfig as HttpSettings
 from monitor.config.root import Task
 from monitor.engine.engine import EngineSettings
+from monitor.export.http.gate import Gate
 from monitor.export.http.messages import HttpRequest, Response
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up

@@ -89,6 +89,11 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "export.max_series": ("export.max_series", lambda c: c["export"].update(max_series=500)),
     "export.max_bytes": ("export.max_bytes", lambda c: c["export"].update(max_bytes=200_000)),
     "export.distributions": ("export.distributions", lambda c: c["export"].update(distributions=False)),
+    "export.tokens": (
+        "export.tokens",
+        lambda c: c["export"].update(tokens=[{"token": "0123456789abcdef"}]),
+    ),
+    "export.tls": ("export.tls", lambda c: c["export"].update(tls={"cert": "c.pem", "key": "k.pem"})),
 }
 
 

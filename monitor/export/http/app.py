@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
 
+from monitor.export.http.gate import Gate, bearer_of
 from monitor.export.http.messages import HttpRequest, Response, text
 from monitor.export.http.negotiation import packed, prefers_openmetrics
 from monitor.export.prometheus import exposition
@@ -29,6 +30,13 @@ _SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
 }
 
+_OPEN = frozenset({"/-/healthy", "/-/ready"})
+"""What a kubelet asks for, which has no token; nothing secret is there."""
+
+# Basic first, and in one line: of several schemes a browser takes the first that it knows.
+_CHALLENGES = 'Basic realm="Blindsight", Bearer realm="Blindsight"'
+_NEEDS_TOKEN = "Give a token of export.tokens: Authorization: Bearer …, or as the password of a login.\n"
+
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 """Answers the requests of a path."""
 
@@ -40,21 +48,28 @@ class App:
     ----------
     routes : mapping of str to Handler
         By path; one that ends in ``/*`` takes all that is one step below.
+    gate : Gate, optional
+        Knows who may read; everyone may if absent.
     """
 
-    def __init__(self, routes: Mapping[str, Handler]) -> None:
-        self._routes = routes
+    def __init__(self, routes: Mapping[str, Handler], gate: Gate | None = None) -> None:
+        self._routes, self._gate = routes, gate or Gate([])
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Answer a request."""
         handler = self._routes.get(request.path) or self._routes.get(request.path.rpartition("/")[0] + "/*")
-        if handler is None:
+        if not self._admits(request):
+            response = text(401, _NEEDS_TOKEN, www_authenticate=_CHALLENGES)
+        elif handler is None:
             response = text(404, "Not Found")
         elif request.method not in ("GET", "HEAD"):
             response = text(405, "Method Not Allowed", allow="GET, HEAD")
         else:
             response = await handler(request)
         return _secured(response)
+
+    def _admits(self, request: HttpRequest) -> bool:
+        return request.path in _OPEN or self._gate.admits(bearer_of(request.headers.get("authorization")))[0]
 
     def refusal(self, status: int, sentence: str) -> Response:
         """What the server itself answers."""
@@ -83,6 +98,7 @@ def build_app(
     page: Callable[[AgentView], str],
     routes: Mapping[str, Handler] | None = None,
     max_bytes: int | None = None,
+    gate: Gate | None = None,
 ) -> App:
     """The agent's HTTP application: `/`, `/metrics`, `/-/healthy`, `/-/ready`, and what the page asks for.
 
@@ -98,6 +114,8 @@ def build_app(
         What the page needs beside itself.
     max_bytes : int, optional
         Of `/metrics`, before it is packed: see `exposition.text`.
+    gate : Gate, optional
+        Knows who may read; everyone may if absent.
 
     Notes
     -----
@@ -123,7 +141,8 @@ def build_app(
             "/-/healthy": healthy,
             "/-/ready": ready,
             **(routes or {}),
-        }
+        },
+        gate,
     )
 
 

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.mapped import MappedWire
 from connectors.http import body as body_module
-from connectors.http.access import Gate, Quota
+from connectors.http.access import Quota
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, lines_of
 from connectors.http.intake import MOST_ERRORS, Intake, PostKind
-from connectors.http.reloaded_file import ReloadedFile
 from monitor.base.errors import SourceError
 from monitor.base.source import RawBlock, RawMessages
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import HttpToken
+from monitor.export.http.gate import Gate
+from monitor.export.http.reloaded_file import ReloadedFile
 from monitor.testing import HandClock
 from tests.posting import HAM, SECRET, SPAM, label, ndjson, row
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.http.reloaded_file import LOOK_SECONDS
 from connectors.http.source import HttpSource
-from connectors.http.tls import watched_context
 from monitor.base.errors import SourceError
 from monitor.config.root import HttpTls
+from monitor.export.http.reloaded_file import LOOK_SECONDS
+from monitor.export.http.tls import watched_context
 from monitor.testing import HandClock
 from tests.posting import SPAM, Posted, posting, row
 from tests.services.authority import OPENSSL, Authority

@@ -6,9 +6,9 @@ import ssl
 import time
 from collections.abc import Callable
 
-from connectors.http.reloaded_file import ReloadedFile
 from monitor.base.errors import SourceError
 from monitor.config.http import HttpTls
+from monitor.export.http.reloaded_file import ReloadedFile
 
 
 def watched_context(

@@ -1,0 +1,138 @@
+"""The exporter behind tokens and TLS."""
+
+from __future__ import annotations
+
+import base64
+import re
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from monitor.base.errors import ConfigError
+from monitor.cli.outputs import exporter
+from monitor.config.root import BearerToken, Export, HttpTls
+from monitor.export.http.app import text
+from monitor.export.http.messages import HttpRequest, Response
+from monitor.export.http.server import HttpServer
+from monitor.export.prometheus.collector import registry
+from monitor.reports.views import AgentView
+from tests.services.authority import OPENSSL, Authority
+from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.prometheus_server import PrometheusServer
+
+TOKEN, OTHER = "scrape-0123456789abcdef", "scrape-fedcba9876543210"
+DOCS = Path(__file__).parents[3] / "docs" / "deployment.md"
+
+
+async def _api(request: HttpRequest) -> Response:
+    return text(200, "data")
+
+
+@contextmanager
+def served(export: Export, metrics: CollectorRegistry | None = None) -> Iterator[HttpServer]:
+    server = exporter(export, AgentView, metrics or CollectorRegistry(), {"/api/x": _api})
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def guarded(*tokens: BearerToken, tls: HttpTls | None = None) -> Export:
+    return Export(listen="127.0.0.1:0", tokens=tokens or (BearerToken(token=TOKEN),), tls=tls)
+
+
+def asked(
+    server: HttpServer, path: str, authorization: str = "", context: ssl.SSLContext | None = None
+) -> tuple[int, str, str]:
+    """The status, the challenges and the text."""
+    scheme = "https" if context else "http"
+    request = urllib.request.Request(f"{scheme}://127.0.0.1:{server.port}{path}")
+    if authorization:
+        request.add_header("Authorization", authorization)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context) as answer:
+            return answer.status, "", answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers.get("WWW-Authenticate", ""), error.read().decode()
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"ann:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/x", "/nothing"])
+def test_a_reader_needs_a_token(path: str) -> None:
+    with served(guarded()) as server:
+        for wrong in ("", f"Bearer {OTHER}", basic(OTHER), "Basic ???", f"Digest {TOKEN}", "Bearer"):
+            status, challenges, said = asked(server, path, wrong)
+            assert (status, challenges) == (401, 'Basic realm="Blindsight", Bearer realm="Blindsight"')
+            assert said == (
+                "Give a token of export.tokens: Authorization: Bearer …, or as the password of a login.\n"
+            )
+        for right in (f"Bearer {TOKEN}", basic(TOKEN)):
+            assert asked(server, path, right)[0] == (404 if path == "/nothing" else 200)
+
+
+@pytest.mark.parametrize("path", ["/-/healthy", "/-/ready"])
+def test_probes_need_no_token(path: str) -> None:
+    with served(guarded()) as server:
+        assert asked(server, path)[0] != 401
+        assert asked(server, path + "/../../metrics")[0] == 401
+
+
+def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "scrape.token"
+    path.write_text(TOKEN + "\n")
+    with served(guarded(BearerToken(token_file=str(path)))) as server:
+        assert asked(server, "/metrics", f"Bearer {TOKEN}")[0] == 200
+        path.write_text(OTHER + "-new\n")
+        wait_until(
+            lambda: asked(server, "/metrics", f"Bearer {OTHER}-new")[0] == 200, "the new token is known"
+        )
+        assert asked(server, "/metrics", f"Bearer {TOKEN}")[0] == 401
+
+
+def test_files_that_cannot_be_used_refuse_the_start(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    with pytest.raises(ConfigError) as error:
+        exporter(guarded(BearerToken(token_file=gone)), AgentView, CollectorRegistry(), {})
+    assert str(error.value) == (
+        f"export: The token file {gone} cannot be read: No such file or directory; correct token_file, or "
+        "create it"
+    )
+    with pytest.raises(
+        ConfigError, match=r"export: tls: the certificate .*gone and the key .*gone cannot"
+    ):
+        exporter(guarded(tls=HttpTls(cert=gone, key=gone)), AgentView, CollectorRegistry(), {})
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="the openssl command is missing: it makes certificates")
+def test_prometheus_scrapes_by_the_snippet_of_the_docs(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    cert, key = authority.sign("server")
+    token = tmp_path / "scrape.token"
+    token.write_text(TOKEN)
+    export = guarded(BearerToken(token_file=str(token)), tls=HttpTls(cert=str(cert), key=str(key)))
+    found = re.search(r"```yaml\n(scrape_configs:.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert found
+    with served(export, registry(AgentView, 1000)) as server:
+        trusting = ssl.create_default_context(cafile=str(authority.cert))
+        assert asked(server, "/-/healthy", context=trusting)[0] != 401
+        assert asked(server, "/metrics", context=trusting)[0] == 401
+        snippet = found[1]
+        for written, here in (
+            ("agent:9109", f"127.0.0.1:{server.port}"),
+            ("/etc/prometheus/scrape.token", str(token)),
+            ("/etc/prometheus/ca.pem", str(authority.cert)),
+        ):
+            assert written in snippet
+            snippet = snippet.replace(written, here)
+        with PrometheusServer([], config="global: {scrape_interval: 1s}\n" + snippet) as prometheus:
+            prometheus.wait_for('up{job="blindsight"} == 1')
