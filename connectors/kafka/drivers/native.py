@@ -71,6 +71,7 @@ class NativeDriver(Driver):
         self._moved = self._held = self._tell_gone = False
         self._revoked: set[str] = set()
         self._gone: dict[str, Exception] = {}
+        self._sought: set[str] = set()  # nothing has been read since `seek`
         self._spoilt: Message | None = None
         self._failure: Exception | None = None
         self._polled_at = 0.0
@@ -211,6 +212,7 @@ class NativeDriver(Driver):
     def seek(self, name: str, position: int) -> None:
         """Read a partition from there, at the next poll."""
         self._places[name] = position
+        self._sought.add(name)
         self._gone.pop(name, None)
         self._moved = True
 
@@ -283,10 +285,11 @@ class NativeDriver(Driver):
         last: tuple[str, int] | None = None
         events: list[Message] = []
         for message in messages:
-            if message.error() is not None:
-                events.append(message)
-                continue
             key = message.topic(), message.partition()
+            if message.error() is not None:
+                if not self._is_overtaken(message, parts.get(key)):
+                    events.append(message)
+                continue
             if key != last:
                 part, last = parts.setdefault(key, []), key
             part.append(message)
@@ -296,10 +299,25 @@ class NativeDriver(Driver):
             if name in self._mine and name not in self._revoked and name in self._places:
                 found.append(self._polled(name, part))
                 self._places[name] = part[-1].offset() + 1
+                self._sought.discard(name)
         for event in events:
             # After the messages: the end of a log may lie behind the last of them.
             self._judge(event)
         return found
+
+    def _is_overtaken(self, event: Message, before: Sequence[Message] | None) -> bool:
+        """Whether it says that there is nothing at a position that we have left since, by `seek`.
+
+        librdkafka drops older messages then, but not these events. A position behind the messages that were
+        read may be the present one: the markers of transactions lie between.
+        """
+        name = f"{event.topic()}-{event.partition()}"
+        if event.error().code() not in GONE or name not in self._places:
+            return False
+        position = before[-1].offset() + 1 if before else self._places[name]
+        if name in self._sought and not before:
+            return bool(event.offset() != position)
+        return bool(event.offset() < position)
 
     def _polled(self, name: str, messages: Sequence[Message]) -> Polled:
         values, offsets = [each.value() for each in messages], [each.offset() for each in messages]
@@ -316,6 +334,7 @@ class NativeDriver(Driver):
             if live:
                 # Behind the markers of transactions, which are no messages.
                 self._places[name] = max(self._places[name], message.offset())
+                self._sought.discard(name)
         elif error.code() in GONE:
             if live:
                 self._gone[name] = translated(error)
@@ -398,6 +417,7 @@ class NativeDriver(Driver):
         self._still -= names
         for name in names:
             self._places.pop(name, None)
+            self._sought.discard(name)
             self._gone.pop(name, None)
 
     def _committed(self, error: NativeError | None, places: list[TopicPartition]) -> None:
