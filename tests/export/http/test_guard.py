@@ -107,9 +107,7 @@ def test_files_that_cannot_be_used_refuse_the_start(tmp_path: Path) -> None:
         f"export: The token file {gone} cannot be read: No such file or directory; correct token_file, or "
         "create it"
     )
-    with pytest.raises(
-        ConfigError, match=r"export: tls: the certificate .*gone and the key .*gone cannot"
-    ):
+    with pytest.raises(ConfigError, match=r"export: tls: the certificate .*gone and the key .*gone cannot"):
         exporter(guarded(tls=HttpTls(cert=gone, key=gone)), AgentView, CollectorRegistry(), {})
 
 
