@@ -22,7 +22,10 @@ Path = tuple[str | int, ...]
 Schema = Mapping[str, Any]
 
 _LONGEST_VALUE = 60
-_SECRETS = frozenset({"options", "tokens", "url"})  # of Kafka, HTTP, Redis: it may hold a password
+_SECRETS = frozenset(
+    {"options", "tokens", "url", "headers", "basic_auth"}
+)  # what they hold may be a password
+_LOGIN = re.compile(r"://[^\s/@]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Finding:
     text: str
 
     def __str__(self) -> str:
-        return f"{show_path(self.path)}: {self.text}"
+        # An address may have got anywhere: among names, or where a port alone is meant.
+        return _LOGIN.sub("://…@", f"{show_path(self.path)}: {self.text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,9 @@ def _shown(value: Any, path: Path = ()) -> str:
         return f"the date {value}"
     if isinstance(value, dict):
         return (
-            "an empty mapping" if not value else f"a mapping with {', '.join(map(str, list(value)[:3]))}"[:80]
+            "an empty mapping"
+            if not value
+            else f"a mapping with {', '.join(without_login(str(key)) for key in list(value)[:3])}"[:80]
         )
     if isinstance(value, list | tuple):
         return "an empty list" if not value else f"a list of {len(value)}"

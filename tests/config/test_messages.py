@@ -1,6 +1,7 @@
 """Every mistake in a configuration is told by its key, what it got and what is allowed."""
 
 import copy
+from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -86,7 +87,11 @@ BASE = {
         "basic_auth": {"username": "u", "password_file": "p"},
         "tls": {"ca": "a", "cert": "c", "key": "k"},
     },
-    "export": {"listen": "127.0.0.1:0"},
+    "export": {
+        "listen": "127.0.0.1:0",
+        "tokens": [{"token_file": "t"}],
+        "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+    },
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
 TASKS = {"classification": "t", "arena": "chat"}
@@ -162,7 +167,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 46
+    assert len(SECTIONS) == 48
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 
@@ -209,7 +214,7 @@ def test_a_wrong_type_is_refused_with_what_it_got_and_what_is_allowed(path, node
 @pytest.mark.parametrize(("path", "node"), SECTIONS[1:], ids=ids(SECTIONS[1:]))
 def test_a_section_that_is_none_is_refused(path, node):
     for value, got in ((3, "3"), ("zzz", "'zzz'"), ([], "an empty list")):
-        got = "a value that is not shown" if "tokens" in path else got
+        got = "a value that is not shown" if {"tokens", "basic_auth"} & set(path) else got
         (line,) = lines_of(refusal(changed(path, value)))
         assert line.startswith(f"  {show_path(path)}: expected a mapping with ")
         assert f", got {got}" in line
@@ -385,3 +390,20 @@ def test_a_number_in_a_path_is_shown_as_an_index_and_odd_names_in_quotes():
 )
 def test_the_nearest_name(name, found):
     assert nearest(name, ["size", "min_size", "max_age_seconds", "sources"]) == found
+
+
+ADDRESS = "http://agent:hunter2@alerts/x"
+SECRET = {"options", "tokens", "url", "headers", "basic_auth"}
+
+
+@pytest.mark.parametrize("path", [path for path, _ in PLACES if path], ids=show_path)
+def test_no_password_comes_out(path):
+    """Of an address anywhere; and of what may be secret, whatever it is."""
+    wrong = [ADDRESS, [ADDRESS], {"k": ADDRESS}, {ADDRESS: 1}]
+    if SECRET & set(path) and path[-2:] != ("basic_auth", "username") and path[-1] not in ("tasks", 0):
+        wrong += ["hunter2", ["hunter2"], {"password": "hunter2"}, {"k": {"k": "hunter2"}}]
+    for value in wrong:
+        with suppress(ConfigError):
+            config_from(changed(path, value))
+            continue
+        assert "hunter2" not in refusal(changed(path, value)), value

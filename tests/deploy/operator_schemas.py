@@ -54,7 +54,20 @@ GROUP = of(
     partial_response_strategy={"enum": ["abort", "warn", ""]},
     rules=many(RULE),
 )
-ENDPOINT = {"port": TEXT, "path": TEXT, "interval": DURATION, "scrapeTimeout": DURATION}
+KEY_OF = of("key", key=TEXT, name=TEXT, optional={"type": "boolean"})
+"""A key of a Secret or of a ConfigMap."""
+ENDPOINT = {
+    "port": TEXT,
+    "path": TEXT,
+    "interval": DURATION,
+    "scrapeTimeout": DURATION,
+    "scheme": {"enum": ["http", "https"]},
+    "authorization": of(type=TEXT, credentials=KEY_OF),
+    "basicAuth": of(username=KEY_OF, password=KEY_OF),
+    "tlsConfig": of(
+        ca=of(secret=KEY_OF, configMap=KEY_OF), serverName=TEXT, insecureSkipVerify={"type": "boolean"}
+    ),
+}
 SELECTOR = of(matchLabels=TEXTS)
 
 SPECS: dict[str, Schema] = {

@@ -101,6 +101,14 @@ def test_a_fault_in_a_resource_of_the_operators_is_found(
         ({"mode": "daemonset"}, "mode"),
         ({"config": {"export": {"listen": "0.0.0.0:8080"}}}, "listen"),
         ({"ingestPort": 70000}, "ingestPort"),
+        (
+            {"config": {"export": {"tls": {"cert": "c", "key": "k", "client_ca": "ca"}}}},
+            "config.export.tls.client_ca: the kubelet has no certificate to probe with; guard by tokens",
+        ),
+        (
+            {"config": {"export": {"tokens": [{"token_file": "t"}]}}, "podMonitor": {"enabled": True}},
+            "config.export.tokens: give the monitor's endpoint an authorization, as Prometheus needs a token",
+        ),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], message: str) -> None:
@@ -135,6 +143,8 @@ def test_the_pod_is_confined_probed_and_bounded(file: str) -> None:
     probes = {name: agent[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {probe["path"] for probe in probes.values()} == {"/-/healthy", "/-/ready"}
     assert {probe["port"] for probe in probes.values()} == {"metrics"}
+    schemes = {probe.get("scheme", "HTTP") for probe in probes.values()}
+    assert schemes == {"HTTPS" if "everything" in file else "HTTP"}, "as config.export.tls says"
     assert agent["resources"]["limits"]["memory"]
     assert agent["resources"]["requests"].keys() == {"cpu", "memory"}
     mounts = {mount["mountPath"] for mount in agent["volumeMounts"]}
@@ -179,6 +189,8 @@ def test_operators_get_the_same_rules_and_the_job_that_they_select() -> None:
     assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     [endpoint] = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["scheme"] == "https", "as config.export.tls says"
+    assert endpoint["authorization"] == {"credentials": {"name": "blindsight-token", "key": "token"}}
 
 
 def test_what_the_chart_carries_and_the_plain_manifests_are_up_to_date() -> None:

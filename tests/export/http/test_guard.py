@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,12 +25,15 @@ from monitor.export.http.messages import HttpRequest, Response
 from monitor.export.http.server import HttpServer
 from monitor.export.prometheus.collector import registry
 from monitor.reports.views import AgentView
+from tests.daemon import DaemonProcess, configuration
 from tests.services.authority import OPENSSL, Authority
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.prometheus_server import PrometheusServer
 
 TOKEN, OTHER = "scrape-0123456789abcdef", "scrape-fedcba9876543210"
-DOCS = Path(__file__).parents[3] / "docs" / "deployment.md"
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs" / "deployment.md"
+DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 
 
 async def _api(request: HttpRequest) -> Response:
@@ -109,6 +115,31 @@ def test_files_that_cannot_be_used_refuse_the_start(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"export: tls: the certificate .*gone and the key .*gone cannot"):
         exporter(guarded(tls=HttpTls(cert=gone, key=gone)), AgentView, CollectorRegistry(), {})
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="the openssl command is missing: it makes certificates")
+def test_the_images_health_check_asks_with_and_without_tls(tmp_path: Path) -> None:
+    [words] = re.findall(r'^    CMD (\["python".*\])$', DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    (tmp_path / "in.ndjson").touch()
+    cert, key = Authority(tmp_path / "ca").sign("server")
+    tokens = [{"token": TOKEN}]
+
+    def is_well(port: int) -> bool:
+        code = json.loads(words)[2].replace("9109", str(port))
+        done = subprocess.run(
+            [sys.executable, "-c", code], timeout=PATIENCE_SECONDS, check=False, capture_output=True
+        )
+        return done.returncode == 0
+
+    for number, tls in enumerate((None, {"cert": str(cert), "key": str(key)})):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        export = {"listen": "127.0.0.1:0", "tokens": tokens} | ({"tls": tls} if tls else {})
+        sources = [{"kind": "file", "path": str(tmp_path / "in.ndjson"), "follow": True}]
+        with DaemonProcess(folder, configuration(export=export, sources=sources)) as daemon:
+            port = daemon.port
+            assert is_well(port)
+        assert not is_well(port)
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="the openssl command is missing: it makes certificates")

@@ -26,6 +26,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{- define "blindsight.scheme" -}}
+{{- with .Values.config.export.tls -}}
+{{- if .client_ca }}{{ fail "config.export.tls.client_ca: the kubelet has no certificate to probe with; guard by tokens" }}{{ end -}}
+, scheme: HTTPS
+{{- end -}}
+{{- end -}}
+
+{{- define "blindsight.endpoint" -}}
+port: metrics
+path: /metrics
+interval: {{ .monitor.interval }}
+{{- if .export.tls }}
+scheme: https
+{{- end }}
+{{- if and .export.tokens (not (or .monitor.endpoint.authorization .monitor.endpoint.basicAuth)) }}
+{{- fail "config.export.tokens: give the monitor's endpoint an authorization, as Prometheus needs a token" }}
+{{- end }}
+{{- with .monitor.endpoint }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "blindsight.pod" -}}
 metadata:
   annotations:
@@ -67,15 +89,15 @@ spec:
         - {name: ingest, containerPort: {{ .Values.ingestPort }}, protocol: TCP}
         {{- end }}
       startupProbe:
-        httpGet: {path: /-/healthy, port: metrics}
+        httpGet: {path: /-/healthy, port: metrics{{ include "blindsight.scheme" . }}}
         periodSeconds: 2
         failureThreshold: 60
       livenessProbe:
-        httpGet: {path: /-/healthy, port: metrics}
+        httpGet: {path: /-/healthy, port: metrics{{ include "blindsight.scheme" . }}}
         periodSeconds: 20
         timeoutSeconds: 5
       readinessProbe:
-        httpGet: {path: /-/ready, port: metrics}
+        httpGet: {path: /-/ready, port: metrics{{ include "blindsight.scheme" . }}}
         periodSeconds: 10
         timeoutSeconds: 5
       {{- with .Values.extraEnv }}
