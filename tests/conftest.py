@@ -145,11 +145,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("simulation")
         if not _has_any(item, {*PROGRAMS, "simulation"}):
             item.add_marker("unit")
-        if _talks_to_processes(item):
-            # Of several hundred such tests one in some runs is slower than any deadline, or meets a race of
-            # the service itself; the summary lists who needed a second try (RERUN), for someone to mend.
-            # The time limit holds for both tries together: a second one would have none.
-            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="from pytest-timeout"))
     _mix(items)
 
 
@@ -212,21 +207,6 @@ def _starts_programs(module: str) -> bool:
     return any(value is starter for value in names.values() for starter in STARTERS)
 
 
-@cache
-def _takes_services(module: str) -> bool:
-    names = vars(sys.modules[module]) if module in sys.modules else {}
-    return any(
-        str(getattr(value, "__module__", None)).startswith("tests.services") for value in names.values()
-    )
-
-
-def _talks_to_processes(item: pytest.Item) -> bool:
-    """Whether a test waits for other programs: its module takes something of tests.services."""
-    return _has_any(item, NEEDS.keys() - {"shared_data"}) or (
-        isinstance(item, pytest.Function) and _takes_services(_module_of(item))
-    )
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     global _running
@@ -250,18 +230,6 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Why the first try of a test failed, where the second passed: without it nobody could mend the test."""
-    for report in terminalreporter.stats.get("rerun", []):
-        terminalreporter.section(f"first try of {report.nodeid}", sep="_")
-        terminalreporter.write_line(report.longreprtext[-4000:])
-
-
-def is_second_try(request: pytest.FixtureRequest) -> bool:
-    """Whether a test failed and runs again; the first try has made its topics."""
-    return getattr(request.node, "execution_count", 1) > 1
-
-
 @pytest.fixture(scope="session", params=DRIVERS)
 def kafka_driver(request: pytest.FixtureRequest) -> Driver:
     """The client library that a test's Kafka sources read by; each such test runs with both."""
@@ -270,12 +238,12 @@ def kafka_driver(request: pytest.FixtureRequest) -> Driver:
 
 
 @pytest.fixture(scope="session")
-def kafka_brokers() -> Iterator[Callable[[Driver, bool], KafkaBroker]]:
-    """A broker for the tests of each driver, started when the first asks; another for those tried again."""
+def kafka_brokers() -> Iterator[Callable[[Driver], KafkaBroker]]:
+    """A broker for the tests of each driver, started when the first asks."""
     with ExitStack() as stack:
 
         @cache
-        def broker(driver: Driver, again: bool) -> KafkaBroker:
+        def broker(driver: Driver) -> KafkaBroker:
             return stack.enter_context(_or_skip(KafkaBroker))
 
         yield broker
@@ -283,41 +251,26 @@ def kafka_brokers() -> Iterator[Callable[[Driver, bool], KafkaBroker]]:
 
 @pytest.fixture
 def kafka_broker(
-    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver, bool], KafkaBroker]
+    request: pytest.FixtureRequest, kafka_brokers: Callable[[Driver], KafkaBroker]
 ) -> KafkaBroker:
     """One Kafka broker for all tests of a driver; each takes topics and groups of its own."""
     driver = NO_DRIVER
     if "kafka_driver" in request.fixturenames:
         driver = request.getfixturevalue("kafka_driver")
-    return kafka_brokers(driver, is_second_try(request))
+    return kafka_brokers(driver)
 
 
 @pytest.fixture(scope="session")
-def guarded_brokers(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[bool], GuardedBroker]]:
-    """A Kafka broker that lets in only whom it knows; another for tests that are tried again."""
-    with ExitStack() as stack:
-
-        @cache
-        def broker(again: bool) -> GuardedBroker:
-            authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
-            return stack.enter_context(_or_skip(lambda: GuardedBroker(authority)))
-
-        yield broker
-
-
-@pytest.fixture
-def guarded_broker(
-    request: pytest.FixtureRequest, guarded_brokers: Callable[[bool], GuardedBroker]
-) -> GuardedBroker:
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
     """A Kafka broker that lets in only whom it knows, for all tests of a worker."""
-    return guarded_brokers(is_second_try(request))
+    authority = Authority(tmp_path_factory.mktemp("kafka") / "ca")
+    with _or_skip(lambda: GuardedBroker(authority)) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")
 def old_kafka_broker() -> Iterator[OldKafkaBroker]:
-    """A Kafka broker whose topics have no ids; a second try takes topics of its own."""
+    """A Kafka broker whose topics have no ids."""
     with _or_skip(OldKafkaBroker) as broker:
         yield broker
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.screenshots import CONFIDENCES, DOCS, PICTURES, agent, take
 from tests.services.browser import Browser
+from tests.services.process import wait_until
 
 
 def size(picture: Path) -> tuple[int, int]:
@@ -17,20 +18,34 @@ def size(picture: Path) -> tuple[int, int]:
     return width, height
 
 
+def ends(browser: Browser, origin: str) -> dict[str, float]:
+    """By picture, the pixel at which the words below the first chart end."""
+    found = {}
+    for name, settings in PICTURES.items():
+        with browser.tab(origin, **settings) as tab:
+            tab.page.goto(origin + "/")
+            said = tab.page.locator("figure .readout").first
+            tab.page.locator("figure").first.scroll_into_view_if_needed()
+            said.wait_for()
+            tab.page.evaluate("scrollTo(0, 0)")
+            box = said.bounding_box()
+        found[name] = box["y"] + box["height"]
+    return found
+
+
 def test_the_pictures_hold_the_whole_chart(browser: Browser, tmp_path: Path) -> None:
     with agent() as origin:
-        take(browser, origin, tmp_path)
-        for name, settings in PICTURES.items():
-            with browser.tab(origin, **settings) as tab:
-                tab.page.goto(origin + "/")
-                said = tab.page.locator("figure .readout").first
-                tab.page.locator("figure").first.scroll_into_view_if_needed()
-                said.wait_for()
-                tab.page.evaluate("scrollTo(0, 0)")
-                box = said.bounding_box()
+
+        def taken() -> bool:
+            before = ends(browser, origin)
+            take(browser, origin, tmp_path)
+            return ends(browser, origin) == before
+
+        wait_until(taken, "what the page shows stays in its place while the pictures are taken")
+        for name, end in ends(browser, origin).items():
             width, height = size(tmp_path / name)
-            assert width == settings["viewport"]["width"]
-            assert height > box["y"] + box["height"], "the words below the chart are its end"
+            assert width == PICTURES[name]["viewport"]["width"]
+            assert height > end, "the words below the chart are its end"
     light, dark = ((tmp_path / f"page-{scheme}.png").read_bytes() for scheme in ("light", "dark"))
     assert light != dark
     assert size(tmp_path / CONFIDENCES)[1] > 500, "a table of ten rows, and a picture"

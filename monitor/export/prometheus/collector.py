@@ -85,7 +85,7 @@ class BlindsightCollector(Collector):
     --------
     >>> collector = BlindsightCollector(lambda: AgentView(reload_time=1.0), max_series=100)
     >>> [family.name for family in collector.collect()][:2]
-    ['blindsight_series_dropped', 'blindsight_reports_lost']
+    ['blindsight_series_dropped', 'blindsight_families_left_out']
     """
 
     def __init__(self, view: Callable[[], AgentView], max_series: int, *, distributions: bool = True) -> None:
