@@ -104,11 +104,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two more than there are cores: tests of services wait for most of their time; none for files named."""
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    return None if config.option.markexpr in ("unit", "simulation") else (os.cpu_count() or 1) + 2
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,7 +27,6 @@ def send(broker: KafkaBroker, topic: str, messages: int, size: int) -> None:
         bootstrap_servers=broker.address,
         compression_type="gzip",
         batch_size=2 * messages * size,
-        buffer_memory=4 * messages * size,
         max_request_size=2 * messages * size,
         linger_ms=60_000,
     )
