@@ -73,8 +73,9 @@ def test_a_broker_killed_and_started_again_in_mid_stream_loses_and_doubles_nothi
     source.close()
     assert reader.offsets == {f"killed-{n}": list(range(20_000)) for n in range(3)}
     assert broker.committed("killed", "killed", 3) == {f"killed-{n}": 20_000 for n in range(3)}
-    away = [r for r in caplog.records if "no Kafka broker answers" in r.getMessage()]
-    assert len(away) == 1
+    away = [r.getMessage() for r in caplog.records if "no Kafka broker answers" in r.getMessage()]
+    # A broker that starts may take a connection and hang up: then it is told once more, with this reason.
+    assert [("takes connections" in each) for each in away] in ([False], [False, True])
 
 
 def test_a_broker_that_is_silent_is_not_asked_without_a_pause(
