@@ -7,6 +7,7 @@ from tests.export.rules.alert_timelines import (
     Values,
     counter,
     gauge,
+    once_mended,
     only_healthy,
     piling,
     states,
@@ -178,6 +179,18 @@ CASES = [
             f"blindsight_labels_waiting{{{LABELS}}}": piling(5, 2),
         },
         *(240, 46, 25, 60, 20, 80),
+    ),
+    Case(  # where none ever joined, there is no share of the day before
+        "BlindsightLabelJoinCollapsed",
+        "warning",
+        {"task": "toxicity"},
+        "Task toxicity: no label of the last hour found its prediction.",
+        {
+            f'blindsight_labels_total{{{LABELS},outcome="matched"}}': once_mended(2),
+            f'blindsight_labels_total{{{LABELS},outcome="expired"}}': counter(0, 0),
+            f"blindsight_labels_waiting{{{LABELS}}}": piling(0, 2),
+        },
+        *(60, 40, 35, 20, 20, 40),
     ),
     Case(
         "BlindsightAnswersRejected",

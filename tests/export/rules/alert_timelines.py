@@ -50,6 +50,17 @@ def piling(healthy: float, a_minute: float) -> Values:
     return values
 
 
+def once_mended(a_minute: float) -> Values:
+    """A counter that stands at 0 until health follows on sickness, and grows from then on."""
+
+    def values(letters: str) -> list[float | None]:
+        first = letters.find("S")
+        mended = letters.find("H", first) if first >= 0 else -1
+        return [max(0.0, (at - mended + 1) * a_minute) if mended >= 0 else 0.0 for at in range(len(letters))]
+
+    return values
+
+
 def only_healthy(values: Values) -> Values:
     """Not there in sickness."""
     return lambda letters: [
