@@ -21,6 +21,7 @@ from monitor.agent.clock import SteadyClock
 from monitor.agent.feeder import Feeder
 from monitor.agent.refits import Refitter
 from monitor.agent.requests import RequestHandler
+from monitor.agent.unjoined import UnjoinedLabels
 from monitor.base.errors import BlindsightError
 from monitor.base.records import Chunk
 from monitor.base.source import Input
@@ -144,6 +145,7 @@ class Agent:
         self._reload = Reload(successful=True, time=self._now)
         self._picture = engine.view()
         self._pictured_at = 0.0
+        self._unjoined = UnjoinedLabels()
         self.failure: BaseException | None = None
 
     def start(self) -> None:
@@ -288,6 +290,7 @@ class Agent:
         self._delivery.reports(self._engine.absorb(chunk, self._time()))
         if chunk.rejects:
             self._sinks.rejects(chunk)
+        self._unjoined.saw(chunk)
         self._by_name[chunk.source].absorbed()
         self._delivery.absorbed(chunk.source, chunk.positions)
 
@@ -334,3 +337,4 @@ class Agent:
         if force or time.monotonic() - self._pictured_at > _VIEW_SECONDS:
             self._picture = self._engine.view()
             self._pictured_at = time.monotonic()
+            self._unjoined.look(self._picture, ended=force and not self._stop.is_set())

@@ -7,9 +7,11 @@ the engine can treat a chunk exactly as if its records had come one by one, wher
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -261,6 +263,19 @@ class Within:
         return Within(self.sequence[rows], self.clock[rows])
 
 
+class SampleIds(NamedTuple):
+    """The id of an answer and of a label, as text: "" of a record without one, None where none came."""
+
+    answer: str | None = None
+    label: str | None = None
+
+    def or_else(self, other: SampleIds) -> SampleIds:
+        """With the other's in place of what is missing."""
+        return SampleIds(
+            *(theirs if ours is None else ours for ours, theirs in zip(self, other, strict=True))
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """What one read of one source brought.
@@ -292,6 +307,8 @@ class Chunk:
         Answers that the source refused for want of room since the chunk before; not among `answers`.
     labels_shed : mapping of str to int
         Labels that it refused so, by task.
+    ids : mapping of str to SampleIds
+        By task, of messages' examples: what a first answer and a first label call themselves.
     """
 
     source: str
@@ -307,6 +324,7 @@ class Chunk:
     ignored: int = 0
     shed: int = 0
     labels_shed: Mapping[str, int] = field(default_factory=dict)
+    ids: Mapping[str, SampleIds] = field(default_factory=dict)
 
 
 _LENGTH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -387,3 +405,42 @@ def _keys_of(packed: NDArray[np.bytes_], lengths: Ints) -> Keys:
     keys[keys == NO_ID] = np.uint64(1)
     keys[lengths == 0] = NO_ID
     return keys
+
+
+_RUN = re.compile(
+    r"(?<![^\W_])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![^\W_])"
+    r"|(?<![^\W_])(?=\d*[a-f])(?=[a-f]*\d)[0-9a-f]{8,}(?![^\W_])"
+    r"|\d+|[^\W\d_]+",
+    re.IGNORECASE,
+)
+_LONGEST_SHOWN = 24
+
+
+def id_shape(id_: str) -> str:
+    """How an id is made: 9 for digits, a for letters, hex for both in one; its separators as they are.
+
+    Examples
+    --------
+    >>> id_shape("req-81:0"), id_shape("5F0C6E2A9B1D4E77"), id_shape("1f6de1ac-88a4-4d5c-9b0e-6a3f2c1d7e90:0")
+    ('a-9:9', 'hex', 'UUID:9')
+    """
+
+    def kind(run: re.Match[str]) -> str:
+        text = run[0]
+        return "UUID" if "-" in text else "9" if text.isdigit() else "a" if text.isalpha() else "hex"
+
+    return _RUN.sub(kind, id_)
+
+
+def id_look(id_: str) -> str:
+    """An id for a message: shortened, with its shape.
+
+    Examples
+    --------
+    >>> id_look("req-81"), id_look(""), id_look("1f6de1ac-88a4-4d5c-9b0e-6a3f2c1d7e90")
+    ('"req-81" (a-9)', 'no id at all', '"1f6de1ac-88a4-4d5c-9b0e…" (UUID)')
+    """
+    if not id_:
+        return "no id at all"
+    short = id_ if len(id_) <= _LONGEST_SHOWN else f"{id_[: _LONGEST_SHOWN - 1]}…"
+    return f'"{short}" ({id_shape(id_[: _LONGEST_SHOWN * 2])})'

@@ -40,6 +40,8 @@ class Examination:
         What to tell, a sentence each; a proposed mapping is one of several lines.
     wrong : bool
         Whether the source should not be run like this.
+    chunk : Chunk
+        The records.
     """
 
     answers: int
@@ -47,6 +49,7 @@ class Examination:
     rejected: int
     lines: tuple[str, ...]
     wrong: bool
+    chunk: Chunk
 
 
 def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire: Wire) -> Examination:
@@ -79,7 +82,7 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
     for layout in layouts:
         _refuse_reversed(chunk, layout, name)
     found = sum(map(len, chunk.batches))
-    return Examination(found, labels, len(chunk.rejects), tuple(lines), bool(chunk.rejects or odd))
+    return Examination(found, labels, len(chunk.rejects), tuple(lines), bool(chunk.rejects or odd), chunk)
 
 
 def _held(chunk: Chunk) -> Iterable[str]:

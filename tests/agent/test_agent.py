@@ -364,3 +364,39 @@ def test_a_view_never_waits_for_the_engine(rigged: New) -> None:
     assert view.engine.received == {}
     assert view.healthy
     gated.gate.set()
+
+
+def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:
+    return [{"id": id_.format(row["id"]), "label": "bad"} for row in stream]
+
+
+@pytest.mark.parametrize(
+    ("n", "id_", "ended", "told"),
+    [
+        (60, "order-{}", False, "60 labels have come, and none has found an answer so far"),
+        (60, "{}", False, ""),
+        (49, "order-{}", False, ""),
+        (2, "order-{}", True, "2 labels have come, and none has found an answer so far"),
+        (1, "order-{}", True, "1 label has come"),
+    ],
+)
+def test_labels_that_never_join_are_told_once_with_what_the_ids_look_like(
+    rigged: New, hurried: None, caplog: pytest.LogCaptureFixture, n: int, id_: str, ended: bool, told: str
+) -> None:
+    stream = records(n)
+    labels = labels_of(stream, id_)
+    source = ListSource([*stream, *labels, Marker.PAUSE, *labels, *([Marker.END] if ended else [])])
+    rig = rigged(source)
+    rig.agent.start()
+    if not ended:
+        until(lambda: source.used == 3 * n + 1, "everything is used")
+        before = rig.agent.view().engine
+        until(lambda: rig.agent.view().engine is not before, "it is looked at again")
+        rig.agent.stop()
+    rig.finish()
+    lines = [each.getMessage() for each in caplog.records if "none has found" in each.getMessage()]
+    assert len(lines) == bool(told)
+    for line in lines:
+        assert line.startswith(f"Task t: {told}")
+        assert f'answers have "{stream[0]["id"]}" (a-9-9), labels "order-erm-1700000000-' in line
+        assert "`blindsight doctor` compares the sources" in line

@@ -63,7 +63,8 @@ def test_records_that_can_be_read_are_counted_and_nothing_is_stored(doctor: Doct
     assert text == (
         "in.ndjson (file):\n"
         "  20 answers, 1 labels, 0 records that cannot be used\n"
-        "  task toxicity: models erm (20)"
+        "  task toxicity: models erm (20)\n"
+        "task toxicity: 1 of 1 labels finds one of 20 answers looked at"
     )
     assert not (tmp_path / "state").exists()
 
@@ -273,3 +274,33 @@ def test_a_stream_of_redis_is_looked_at_without_its_group(redis_server: RedisSer
         text, well = examine_sources(str(path))
         client.delete("looked-at")
     assert (well, "WRONGTYPE" in text, "; name the key of a stream" in text) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (
+            "order-{}",
+            '0 of 20 labels find one of 20 answers looked at: answers of answers have "r0" (a9), labels of '
+            'labels "order-0" (a-9); give labels the id of their answer, or `mapping.id` another path',
+        ),
+        ("r{}", "20 of 20 labels find one of 20 answers looked at"),
+        (
+            "r9{}",
+            '0 of 20 labels find one of 20 answers looked at: answers of answers have "r0" (a9), labels of '
+            'labels "r90" (a9); they look alike, and may join beyond these samples',
+        ),
+    ],
+)
+def test_the_ids_of_labels_are_compared_with_those_of_answers_of_another_source(
+    tmp_path: Path, ids: str, told: str
+) -> None:
+    labels = [{"id": ids.format(i), "label": "toxic"} for i in range(20)]
+    for name, rows in (("answers", ours(20)), ("labels", labels)):
+        (tmp_path / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources = [{"kind": "file", "name": n, "path": f"{n}.ndjson"} for n in ("answers", "labels")]
+    tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+    path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
+    text, well = examine_sources(str(path))
+    assert text.splitlines()[-1] == f"task toxicity: {told}"
+    assert well

@@ -18,7 +18,7 @@ from connectors.formats.decode.answers import read_answers
 from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
 from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
 from connectors.formats.decode.json_lines import read_block, read_messages, too_large
-from connectors.formats.decode.names import encode_ids
+from connectors.formats.decode.names import encode_ids, first_id
 from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, Reading
 from connectors.formats.decode.tasks import TaskFinder
 from connectors.formats.decode.times import parse_times
@@ -30,7 +30,7 @@ from connectors.formats.messages.wording import without_values
 from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.wire import PLAIN, Wire
-from monitor.base.records import Chunk, Ints, Reject, RejectReason, TaskLayout
+from monitor.base.records import Chunk, Ints, Reject, RejectReason, SampleIds, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
 
 
@@ -133,17 +133,17 @@ class Decoder:
         names = (*(layout.name for layout in self.layouts), "")  # -1 stands for none
         rejects.add_all(faults, np.arange(columns.size), columns.weight, lambda i: names[task[i]])
         usable = faults.good()
-        batches, labels = [], []
+        batches, labels, ids = [], [], {}
         for i, layout in enumerate(self.layouts):
             here = usable & (task == i)
-            answers = np.flatnonzero(here & ~columns.is_label)
+            answers, given = np.flatnonzero(here & ~columns.is_label), np.flatnonzero(here & columns.is_label)
             if len(answers):
                 read = read_comparisons if layout.arena else read_answers
                 batches.append(read(layout, columns, answers, places, rejects))
-            given = np.flatnonzero(here & columns.is_label)
             if len(given):
                 read_given = read_verdicts if layout.arena else read_labels
                 labels.append(read_given(layout, columns, given, places, rejects))
+            ids[layout.name] = SampleIds(first_id(columns.id, answers), first_id(columns.id, given))
         chunk = Chunk(
             source=self.source,
             batches=tuple(batch for batch in batches if batch is not None),
@@ -157,6 +157,7 @@ class Decoder:
                 raw.partition for raw in raws if isinstance(raw, RawMessages) and raw.after_others
             ),
             ignored=sum(reading.ignored for reading in readings),
+            ids=ids,
         )
         return chunk, places
 

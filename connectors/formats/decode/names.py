@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
 
@@ -78,6 +79,21 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
                 faults.add(row, RejectReason.BAD_ID, message)
                 texts[row] = ""
     return id_keys(texts)
+
+
+def first_id(values: Sequence[str | int | None], rows: Ints) -> str | None:
+    """The id of the first of these rows as text, for messages; where those may quote no value, its outline.
+
+    Examples
+    --------
+    >>> first_id([None, 81], np.array([1])), first_id([None, 81], np.array([0])), first_id([81], np.array([]))
+    ('81', '', None)
+    """
+    if not len(rows):
+        return None
+    value = values[int(rows[0])]
+    text = "" if value is None else str(value)
+    return text if values_are_shown() else re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "9", text))
 
 
 def check_names(

@@ -151,3 +151,13 @@ def test_values_are_quoted_again_afterwards_even_after_an_error() -> None:
         assert shown("a") == "text of 1 characters"
         raise KeyError
     assert shown("a") == '"a"'
+
+
+@pytest.mark.parametrize(
+    ("keep", "answer"), [("whole", SECRET), ("redacted", "aaaaa@aaaaaaa.aaa"), ("none", "aaaaa@aaaaaaa.aaa")]
+)
+def test_ids_for_messages_are_outlines_where_no_value_may_be_quoted(keep: Keep, answer: str) -> None:
+    records = [{"id": SECRET, "model": "erm", "scores": 0.5}, {"id": 42, "label": "ok"}]
+    data = b"".join(json.dumps(record).encode() + b"\n" for record in records)
+    chunk = Decoder([TASK], "test", keep=keep).decode([RawBlock(data, "p", 0)])
+    assert chunk.ids == {"toxicity": (answer, "42" if keep == "whole" else "99")}

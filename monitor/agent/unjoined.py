@@ -1,0 +1,46 @@
+"""Says once of a task that labels come and that none finds its answer, and what the ids of both look like."""
+
+from __future__ import annotations
+
+import logging
+
+from monitor.base.records import Chunk, SampleIds, id_look
+from monitor.reports.views import EngineView, LabelOutcome
+
+log = logging.getLogger("blindsight")
+
+_LABELS = 50  # so many that find nothing are no chance, and no labels that came a moment before their answers
+
+
+class UnjoinedLabels:
+    """What of labels and answers is compared where they never meet. One sentence a task, once."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, SampleIds] = {}
+        self._done: set[str] = set()
+
+    def saw(self, chunk: Chunk) -> None:
+        """Keep the newest examples."""
+        for task, ids in chunk.ids.items():
+            self._ids[task] = ids.or_else(self._ids.get(task, SampleIds()))
+
+    def look(self, view: EngineView, ended: bool = False) -> None:
+        """Tell what is to be told; where the input has ended, of few labels too."""
+        for task in self._ids.keys() - self._done:
+            ids = self._ids[task]
+            if view.labels.get((task, LabelOutcome.MATCHED), 0):
+                self._done.add(task)
+                continue
+            gone = view.labels.get((task, LabelOutcome.EXPIRED), 0)
+            came = view.labels_waiting.get(task, 0) + gone
+            if ids.answer is None or ids.label is None or came < (1 if ended else _LABELS):
+                continue
+            self._done.add(task)
+            log.warning(
+                "Task %s: %s come, and none has found an answer so far: answers have %s, labels %s. A label "
+                "joins the answer with its id; `blindsight doctor` compares the sources.",
+                task,
+                f"{came:,} labels have" if came > 1 else "1 label has",
+                id_look(ids.answer),
+                id_look(ids.label),
+            )
