@@ -11,6 +11,7 @@ import numpy as np
 
 from connectors.formats.decode.columns import Places
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.beside import beside
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import Headers
 from connectors.spark.job import BLOCKS, Block, BlockKind, Facts, as_arrow, packed
@@ -28,9 +29,10 @@ MESSAGES = (
     "unix_millis(timestamp) AS milliseconds",
     "value",
     "headers",
+    "key",
 )
-"""What the stage is handed of each message: ``topic-3``, its offset, its time in Kafka, its bytes, and its
-headers where the source's mapping has a `format`."""
+"""What the stage is handed of each message: ``topic-3``, its offset, its time in Kafka, its bytes, and the
+last two, its headers and its key, where the source's mapping reads what stands beside messages."""
 
 _BYTES_AT_ONCE = 8 << 20
 _DAY = 86_400.0  # a time further ahead of its message is an error of the sender, and moves no other's clock
@@ -123,14 +125,15 @@ def _pieces(batches: Iterator[Any]) -> Iterator[tuple[RawMessages, Ints]]:
         for name, same in groupby(names):
             to = at + len(list(same))
             held = [value or b"" for value in values[at:to]]  # a deleted one holds nothing
-            headers = [_headers(each) for each in more[0][at:to]] if more else None
+            besides = (column[at:to] for column in (*more, times))
+            headers = [_headers(*each) for each in zip(*besides, strict=True)] if more else None
             raw = RawMessages(held, name, offsets[at:to], headers=headers)
             yield raw, np.array(times[at:to], dtype=np.int64)
             at = to
 
 
-def _headers(found: Any) -> Headers:
-    return [(each["key"], each["value"]) for each in found or ()]
+def _headers(found: Any, key: bytes | None, milliseconds: int) -> Headers:
+    return beside([(each["key"], each["value"]) for each in found or ()], key, milliseconds)
 
 
 def _parts(chunk: Chunk, places: Places, offsets: Ints, milliseconds: Ints) -> Iterator[MessagePart]:

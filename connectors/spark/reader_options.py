@@ -84,7 +84,7 @@ def reader_options(source: KafkaSourceConfig) -> dict[str, str]:
         "startingOffsets": str(start),
     }
     found |= {f"kafka.{_dotted(name)}": _text(options[name]) for name in _SAME if name in options}
-    if source.mapping is not None and source.mapping.format is not None:
+    if source.mapping is not None and source.mapping.reads_headers:
         found["includeHeaders"] = "true"
     return found | _login(options, before) | _tls(options, before)
 

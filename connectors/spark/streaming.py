@@ -240,7 +240,7 @@ def started_query(session: Any, steps: Steps, most: int, every_seconds: float, o
     """
     options = reader_options(steps.stream.source)
     reader = session.readStream.format("kafka").option("maxOffsetsPerTrigger", most).options(**options)
-    messages = reader.load().selectExpr(*(MESSAGES if "includeHeaders" in options else MESSAGES[:-1]))
+    messages = reader.load().selectExpr(*(MESSAGES if "includeHeaders" in options else MESSAGES[:-2]))
     writer = messages.writeStream.foreachBatch(steps.take)
     writer = writer.option("checkpointLocation", str(steps.ledger.folder / SPARK))
     if once:

@@ -65,8 +65,8 @@ class RawMessages:
     partition : str
     offsets : sequence of int
         The place of each message.
-    headers : sequence of sequence of (str, bytes), optional
-        What stands beside each message, by name; only of a source whose mapping has a `format`.
+    headers : sequence of sequence of (str, bytes or None), optional
+        What stands beside each message, by name; only of a source whose mapping reads it.
     after_others : bool
         Whether another member of the group used the messages between these and the last ones that were
         handed out of this partition.
@@ -78,7 +78,7 @@ class RawMessages:
     partition: str
     offsets: Sequence[int]
     after_others: bool = False
-    headers: Sequence[Sequence[tuple[str, bytes]]] | None = None
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None
     after: Any = None
 
     def __post_init__(self) -> None:

@@ -88,6 +88,9 @@ PATHS: tuple[str, ...] = (
 )
 """Fields of a record that a mapping gives one path each."""
 
+BESIDE = ("$key", "$timestamp", "$headers")
+"""First steps of paths to what stands beside a Kafka message; `$headers` is followed by a header's name."""
+
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
@@ -107,6 +110,8 @@ class Constants(Section):
 class FieldMapping(Section):
     """Where each field stands in the records of a source: dotted paths such as payload.probs[0].
 
+    Of a message of Kafka ``$key``, ``$timestamp`` and ``$headers.NAME`` are paths too.
+
     With a mapping nothing else is read: a field that it does not name is absent, whatever the record has
     under that name (`label`, say, is often the predicted class).
 
@@ -121,8 +126,8 @@ class FieldMapping(Section):
         description="The format of records, if not plain JSON.",
         json_schema_extra=explained(FORMATS),
     )
-    id: str | None = _path("Path of the request's id, which joins labels.")
-    time: str | None = _path("Path of the time of the answer.")
+    id: str | None = _path("Path of the request's id, which joins labels; $key is a Kafka message's key.")
+    time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.")
     time_unit: TimeUnit = Field(
         default="seconds", description="Unit of times that are numbers since the epoch."
     )
@@ -166,12 +171,27 @@ class FieldMapping(Section):
         scores = {f"scores.{name}": path for name, path in self.class_scores.items()}
         return {**single, **scores, **{f"groups.{name}": path for name, path in self.groups.items()}}
 
+    @property
+    def beside(self) -> Mapping[str, str]:
+        """Those that lead to what stands beside a Kafka message; `["$key"]` is a field of the record."""
+        return {name: path for name, path in self.paths.items() if _is_beside(path)}
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether more of a Kafka message is read than its value."""
+        return self.format is not None or bool(self.beside)
+
     def _problems(self) -> Iterable[Problem | None]:
         for name, path in self.paths.items():
             try:
                 parse_field_path(path)
             except ValueError as error:
                 yield _key(name), str(error)
+                continue
+            yield from _problems_beside(name, path)
+        for name in ("time_unit", "time_zone"):
+            if self.time == "$timestamp" and getattr(self, name) != FieldMapping.model_fields[name].default:
+                yield name, "expected none beside time: $timestamp, which needs none: leave it out"
         if self.scores is not None and self.class_scores:
             yield "class_scores", "expected scores or class_scores, got both: leave one out"
         for name in ("task", "model", "version"):
@@ -191,6 +211,24 @@ class FieldMapping(Section):
                 "expected the name of a time zone such as Europe/Berlin, or an offset such as +01:00, "
                 f"got {self.time_zone!r}",
             )
+
+
+def _is_beside(path: str) -> bool:
+    return path.startswith("$") and parse_field_path(path)[0] in BESIDE
+
+
+def _problems_beside(name: str, path: str) -> Iterable[Problem]:
+    """What is wrong with a path to something beside a message."""
+    if not _is_beside(path):
+        return
+    first, *rest = parse_field_path(path)
+    if first == "$headers":
+        if len(rest) != 1 or not isinstance(rest[0], str):
+            yield _key(name), f'expected $headers.NAME or $headers["a name"], got {path[:60]!r}'
+    elif rest:
+        yield _key(name), f"expected {first} alone, which has no fields, got {path[:60]!r}"
+    elif first == "$timestamp" and name != "time":
+        yield _key(name), "expected another path than $timestamp, which is for time"
 
 
 def _key(name: str) -> str:

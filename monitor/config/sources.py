@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union
 
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, model_validator
 from pydantic_core import core_schema
@@ -23,6 +23,16 @@ class SourceSection(Section):
         kind: str
         name: str | None
         mapping: FieldMapping | None
+
+    keyed: ClassVar[bool] = False
+    """Whether its records are messages with a key, a time and headers of their own, as Kafka's are."""
+
+    @model_validator(mode="after")
+    def _has_what_is_mapped(self) -> Self:
+        told = "expected a path into the records, got {}: only messages of kind: kafka have it"
+        paths = {} if self.keyed or self.mapping is None else self.mapping.beside
+        demand((f"mapping.{name}", told.format(path)) for name, path in paths.items())
+        return self
 
     @property
     def label(self) -> str:
@@ -85,6 +95,8 @@ class StdinSourceConfig(SourceSection):
 
 class KafkaSourceConfig(SourceSection):
     """Topics of an Apache Kafka cluster."""
+
+    keyed = True
 
     kind: Literal["kafka"] = Field(description="Apache Kafka.")
     brokers: tuple[str, ...] = Field(

@@ -250,8 +250,10 @@ class KafkaBroker:
         partitions: int | None = None,
         compression: str | None = None,
         headers: Mapping[str, str] | None = None,
+        key: bytes | None = b"k",
+        milliseconds: int | None = None,
     ) -> None:
-        """Send these values, with these headers each, and wait until the broker has them all.
+        """Send these values, with these headers, key and time each, and wait until the broker has them all.
 
         To one `partition`, or round robin over so many `partitions` (value i goes to i mod partitions).
         """
@@ -267,7 +269,8 @@ class KafkaBroker:
                 producer.send(
                     topic,
                     value,
-                    key=b"k",
+                    key=key,
+                    timestamp_ms=milliseconds,
                     headers=[(name, text.encode()) for name, text in (headers or {}).items()],
                     partition=i % partitions if partitions else partition,
                 )

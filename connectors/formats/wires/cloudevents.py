@@ -12,8 +12,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-Headers = Sequence[tuple[str, bytes]]
-"""The headers of a Kafka message, in their order."""
+Headers = Sequence[tuple[str, bytes | None]]
+"""The headers of a Kafka message, in their order; behind them its key and its time."""
+
+KEY, TIMESTAMP = "$key", "$timestamp"
+"""The names of these two, the second in milliseconds; -1 where the message has none."""
 
 _HTTP, _KAFKA = "ce-", "ce_"
 _CONTENT_TYPE = "content-type"
@@ -84,7 +87,8 @@ def kafka_attributes(headers: Headers) -> dict[str, str]:
     >>> kafka_attributes([("content-type", b"application/cloudevents+json; charset=UTF-8")])
     {}
     """
-    named = {name.lower(): value.decode("utf-8", "replace") for name, value in headers if value is not None}
+    given = ((name, value) for name, value in headers if value is not None and name not in (KEY, TIMESTAMP))
+    named = {name.lower(): value.decode("utf-8", "replace") for name, value in given}
     content_type = named.get(_CONTENT_TYPE, "")
     if content_type.lower().startswith("application/cloudevents"):
         return {}  # structured mode may repeat the attributes in headers

@@ -23,6 +23,7 @@ from connectors.formats.files.table_rows import plain_cell
 from connectors.formats.messages.explain import explain_text, explain_value, text_fault
 from connectors.formats.messages.hints import MOST_NAMES
 from connectors.formats.messages.wording import listing, nearest
+from connectors.formats.wires.beside import with_fields
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, kafka_attributes
 from connectors.formats.wires.wire import ERRORS, Outcome
 from monitor.base.records import RejectReason, TaskLayout
@@ -60,6 +61,7 @@ class MappedWire:
     def __init__(self, mapping: FieldMapping) -> None:
         self.mapping = mapping
         self._events = mapping.format == "cloudevents"
+        self._beside = frozenset(map(parse_field_path, mapping.beside.values()))
         self.paths: Mapping[str, FieldPath] = {
             name: parse_field_path(path) for name, path in mapping.paths.items()
         }
@@ -121,9 +123,13 @@ class MappedWire:
         return frozenset(self.mapping.paths.values()) | {str(path[0]) for path in self.paths.values()}
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value."""
+        """A message of Kafka: with `format: cloudevents` an event in binary mode as JSON, else its value.
+
+        With the fields that stand beside it, as far as the mapping reads them.
+        """
         attributes = kafka_attributes(headers) if self._events else {}
-        return event(attributes, value) if attributes else value
+        value = event(attributes, value) if attributes else value
+        return with_fields(value, headers, self._beside) if self._beside else value
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
         """An event in binary mode as JSON, with `format: cloudevents`; None for any other post."""

@@ -53,7 +53,7 @@ class Wire(Protocol):
         ...
 
     def message(self, value: bytes, headers: Headers) -> bytes:
-        """A message of Kafka that came with its headers, as JSON; only asked of a wire of events."""
+        """A message of Kafka that came with its headers, as JSON; only asked where a mapping needs them."""
         ...
 
     def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:

@@ -67,7 +67,7 @@ class Polled:
     offsets : sequence of int
         One a message, rising.
     headers : sequence of Headers or None
-        One a message, where the driver was asked for them.
+        One a message, of `connectors.formats.wires.beside`, where the driver was asked for them.
     first, last : Stamp
         Those of the first and of the last message.
     unreadable : str
@@ -130,7 +130,7 @@ class Driver(ABC):
     Attributes
     ----------
     with_headers : bool
-        Whether what is polled must hold the messages' headers; set before `connect`.
+        Whether what is polled must hold the messages' headers, keys and times; set before `connect`.
     """
 
     with_headers: bool = False

@@ -33,7 +33,7 @@ def checked_options(settings: KafkaSettings) -> dict[str, Any]:
 def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
     """A consumer of the library that the source names, not connected yet.
 
-    It hands on the headers of messages where the source's mapping has a `format`: those are of events.
+    It hands on what stands beside messages where the source's mapping reads it.
 
     Parameters
     ----------
@@ -54,5 +54,5 @@ def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
         driver: Driver = NativeDriver(native_options(settings, options), settings.topics)
     else:
         driver = PythonDriver(options)
-    driver.with_headers = settings.mapping is not None and settings.mapping.format is not None
+    driver.with_headers = settings.mapping is not None and settings.mapping.reads_headers
     return driver

@@ -21,6 +21,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import errors as kafka_errors
 from kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 
+from connectors.formats.wires.beside import beside
+from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
     CommittedPosition,
     Driver,
@@ -321,7 +323,7 @@ class NativeDriver(Driver):
 
     def _polled(self, name: str, messages: Sequence[Message]) -> Polled:
         values, offsets = [each.value() for each in messages], [each.offset() for each in messages]
-        headers = [each.headers() or () for each in messages] if self.with_headers else None
+        headers = [beside_of(each) for each in messages] if self.with_headers else None
         first, last = stamp_of(messages[0]), stamp_of(messages[-1])
         return Polled(name, values, offsets, headers=headers, first=first, last=last)
 
@@ -426,6 +428,11 @@ class NativeDriver(Driver):
             self._commit_error = translated(error)
         else:
             self._arrived({name_at(each): each.offset for each in places if each.error is None})
+
+
+def beside_of(message: Message) -> Headers:
+    """The headers of a message, with its key and its time."""
+    return beside(message.headers() or (), message.key(), message.timestamp()[1])
 
 
 def stamp_of(message: Message) -> Stamp:

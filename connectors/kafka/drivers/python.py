@@ -13,6 +13,8 @@ from kafka.errors import CorruptRecordError, KafkaError, LogTruncationError, Off
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.metadata import MetadataRequest
 
+from connectors.formats.wires.beside import beside
+from connectors.formats.wires.cloudevents import Headers
 from connectors.kafka.drivers.base import (
     CommittedPosition,
     Driver,
@@ -85,7 +87,7 @@ class PythonDriver(Driver):
         return [self._polled(name_of(tp), records) for tp, records in polled.items()]
 
     def _polled(self, name: str, records: Sequence[Any]) -> Polled:
-        headers = [record.headers for record in records] if self.with_headers else None
+        headers = [_beside(record) for record in records] if self.with_headers else None
         values, offsets = [record.value for record in records], [record.offset for record in records]
         first, last = _stamp(records[0]), _stamp(records[-1])
         return Polled(name, values, offsets, headers=headers, first=first, last=last)
@@ -298,6 +300,10 @@ class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]
         self._still -= set(lost)
         self.joined = False
         self._listener.lost(set(map(name_of, lost)))
+
+
+def _beside(record: Any) -> Headers:
+    return beside(record.headers, record.key, -1 if record.timestamp is None else record.timestamp)
 
 
 def _stamp(record: Any) -> Stamp:

@@ -324,12 +324,35 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
             ".mapping: expected the path of at least one field, got none: leave mapping",
         ),
         ({"idd": "a"}, ".idd: unknown key; did you mean 'id'?"),
+        (
+            {"id": "$key", "time": "t"},
+            ".id: expected a path into the records, got $key: only messages of kind: kafka have it",
+        ),
+        ({"groups": {"eu": "$headers.eu"}}, ".groups.eu: expected a path into the records, got $headers.eu"),
+        ({"id": "$key.id"}, ".id: expected $key alone, which has no fields, got '$key.id'"),
+        ({"id": "$headers"}, """.id: expected $headers.NAME or $headers["a name"], got '$headers'"""),
+        ({"id": "$headers.a.b"}, """.id: expected $headers.NAME or $headers["a name"], got '$headers.a.b'"""),
+        ({"id": "$timestamp"}, ".id: expected another path than $timestamp, which is for time"),
+        (
+            {"time": "$timestamp", "time_unit": "milliseconds"},
+            ".time_unit: expected none beside time: $timestamp, which needs none: leave it out",
+        ),
+        ({"time": "$timestamp", "time_zone": "UTC"}, ".time_zone: expected none beside time: $timestamp"),
     ],
 )
 def test_a_mapping_that_cannot_be_meant_is_refused_by_its_key(mapping: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config_from({"tasks": {"t": {}}, "sources": [{"kind": "stdin", "mapping": mapping}]})
     assert f"sources[0].mapping{message}" in str(caught.value) or message in str(caught.value)
+
+
+def test_a_field_of_the_record_may_have_the_name_of_what_stands_beside_messages() -> None:
+    mapping = {"id": '["$key"]', "model": "$id", "scores": "p"}
+    (source,) = config_from({"tasks": {"t": {}}, "sources": [{"kind": "stdin", "mapping": mapping}]}).sources
+    assert source.mapping is not None
+    assert (dict(source.mapping.beside), source.mapping.reads_headers) == ({}, False)
+    (record,) = MappedWire(source.mapping).lines(b'{"$key": "a", "$id": "erm", "p": [0.5, 0.5]}') or []
+    assert (record.id, record.model) == ("a", "erm")
 
 
 def test_a_file_is_read_as_the_source_that_brought_it() -> None:

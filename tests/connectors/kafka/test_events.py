@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.beside import beside
 from connectors.formats.wires.choice import wire_of
 from connectors.formats.wires.cloudevents import kafka_attributes
 from connectors.kafka import KafkaSource
@@ -189,6 +191,54 @@ def test_without_the_format_no_header_is_handed_on(
     assert Decoder([LAYOUT], "k", wire=wire_of(settings)).decode([raw]).rejects == ()
 
 
+BESIDE = {
+    "id": "$key",
+    "time": "$timestamp",
+    "model": "$headers.model",
+    "version": '$headers["model.version"]',
+    "scores": "p",
+    "label": "truth",
+}
+
+
+def test_key_headers_and_timestamp_of_a_message_are_fields_of_its_records(
+    kafka_broker: KafkaBroker, settings_of: SettingsOf
+) -> None:
+    kafka_broker.create_topic("beside")
+    named = {"headers": {"model": "erm", "model.version": "7"}, "milliseconds": 1782907200500}
+    send = partial(kafka_broker.produce, "beside")
+    send([b'{"p": 0.75}'], key="ü-1".encode(), **named)
+    send([b' {"p": 0.5, "$key": "forged", "$headers": {"model": "forged"}} \n'], key=b"r-2", **named)
+    send([b'[{"p": 0.25}, {"p": 0.5}]'], key=b"r-3", **named)
+    send([b'{"p": 0.5}\n\n{"p": 0.75}'], key=b"r-4", **named)
+    send([b'{"truth": "toxic"}'], key=b"r-2", milliseconds=1782907201000)
+    send([b'{"p": 0.5}'], key=None, headers={"$key": "forged", "model": "erm"}, milliseconds=1782907200500)
+    send([None], key=b"r-2")
+    chunk = decoded(settings_of(kafka_broker, "beside", BESIDE), 7)
+    assert chunk.rejects == ()
+    (batch,), (labels,) = chunk.batches, chunk.labels
+    assert batch.key.tolist() == id_keys(["ü-1", "r-2", "r-3", "r-3", "r-4", "r-4", ""]).tolist()
+    assert batch.time.tolist() == [1782907200.5] * 7
+    assert (batch.models, batch.versions) == (("erm",), ("7", ""))
+    assert batch.scores[:, 1].tolist() == [0.75, 0.5, 0.25, 0.5, 0.5, 0.75, 0.5]
+    assert labels.key.tolist() == id_keys(["r-2"]).tolist()
+    assert labels.time.tolist() == [1782907201.0]
+
+
+def test_a_key_that_is_no_text_is_rejected_and_a_missing_header_named(
+    kafka_broker: KafkaBroker, settings_of: SettingsOf
+) -> None:
+    kafka_broker.create_topic("odd-keys")
+    named = {"headers": {"model": "erm"}}
+    kafka_broker.produce("odd-keys", [b'{"p": 0.75}'], key=b"\x00\x00\xfe", **named)
+    kafka_broker.produce("odd-keys", [b'{"p": 0.75}', b"[1", b'{"p": }'], key=b"r-1")
+    chunk = decoded(settings_of(kafka_broker, "odd-keys", BESIDE), 4)
+    assert [(each.position, each.reason.value) for each in chunk.rejects] == [
+        *((0, "encoding"), (1, "no_model"), (2, "malformed"), (3, "malformed"))
+    ]
+    assert "the mapping reads model at $headers.model" in chunk.rejects[1].message
+
+
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
@@ -205,7 +255,11 @@ def test_without_the_format_no_header_is_handed_on(
 )
 def test_headers_tell_the_mode(headers: dict[str, str], expected: dict[str, str]) -> None:
     assert kafka_attributes([(name, value.encode()) for name, value in headers.items()]) == expected
-    assert kafka_attributes([("ce_specversion", None)]) == {}  # type: ignore[list-item]
+    assert kafka_attributes([("ce_specversion", None)]) == {}
+    assert kafka_attributes(beside([("type", b"io.seldon.x")], b"k", 5)) == {
+        "specversion": "1.0",
+        "type": "io.seldon.x",
+    }
 
 
 def test_doctor_looks_at_events_as_the_source_would(

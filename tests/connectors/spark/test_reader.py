@@ -15,6 +15,7 @@ from connectors.spark.job import BLOCKS, BlockKind, unpacked
 from connectors.spark.messages import MESSAGES, Stream, read_messages
 from connectors.spark.reader_options import reader_options
 from monitor.base.errors import ConfigError
+from monitor.base.records import id_keys
 from monitor.cli.run_spark import only_source
 from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
@@ -90,6 +91,32 @@ def test_events_in_binary_mode_come_with_their_headers(
     assert facts.ignored == 2
     assert facts.models == {("t", "erm ü"): [0, 2]}
     assert not facts.answers_rejected
+
+
+def test_key_header_and_timestamp_of_a_message_are_mapped(
+    session: Any, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka_broker.create_topic("spark-beside")
+    kafka_broker.produce(
+        "spark-beside", [b'{"p": 0.75}'], headers={"model": "erm"}, key=b"r-1", milliseconds=1782907200500
+    )
+    kafka = {"kind": "kafka", "brokers": [kafka_broker.address], "topics": ["spark-beside"]}
+    mapping = {"id": "$key", "time": "$timestamp", "model": "$headers.model", "scores": "p"}
+    path = stream_config(
+        tmp_path,
+        kafka_broker.address,
+        tasks={"t": {"classes": ["ok", "toxic"], "metrics": ["accuracy"], "reference": {"first_windows": 5}}},
+        sources=[kafka | {"mapping": mapping}],
+    )
+    config = load_config(str(path))
+    stream = Stream(config, engine_settings(config, event_time=True), only_source(config))
+    told = session.sparkContext.broadcast(stream)
+    messages = loaded(session, stream.source).selectExpr(*MESSAGES).coalesce(1)
+    rows = messages.mapInArrow(partial(read_messages, told), BLOCKS).collect()
+    (share,) = [unpacked(bytes(row.data)).share for row in rows if row.kind == BlockKind.SHARE]
+    assert share.model == "erm"
+    assert share.records.key.tolist() == id_keys(["r-1"]).tolist()
+    assert share.records.time.tolist() == [1782907200.5]
 
 
 def test_options_are_said_in_the_words_of_kafkas_client(tmp_path: Path) -> None:
