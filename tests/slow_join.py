@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from monitor.base.records import LabelBatch, id_keys
+from monitor.engine.labels.columns import answer_keys
 from monitor.engine.labels.join import Answers, LabelJoin, LabelJoinLogic, Matches
 from monitor.reports.views import LabelOutcome
 from tests.plain_state import through_msgpack
@@ -18,7 +19,7 @@ from tests.plain_state import through_msgpack
 HORIZON_DAYS = 0.01
 HORIZON = HORIZON_DAYS * 86_400.0  # 864 seconds
 MODELS = 3
-SETTINGS = LabelJoin(HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2)
+SETTINGS = LabelJoin(HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2, scored=2)
 
 Change = tuple[int, int, int]  # sequence, series, window
 Sums = tuple[float, float, float, float]
@@ -56,6 +57,7 @@ class Known:
     waiting: bool = False
     first_sequence: int = -1
     weight: float = 1.0
+    replaced: bool = False
 
 
 @dataclass
@@ -94,6 +96,7 @@ class SlowJoin:
         for label in sorted(near, key=lambda one: one.sequence):
             self._settle(label, LabelOutcome.MATCHED)
             self._give(known, label.label, sequence)
+            known.replaced |= label.sequence != label.first_sequence
 
     def _label(self, label: Label, sequence: int) -> None:
         known = self.labels.get((label.id, label.model))
@@ -140,6 +143,7 @@ class SlowJoin:
     def _give(self, answer: Known, value: int | None, sequence: int) -> None:
         right = int(value == answer.record.predicted)
         was_right = int(answer.label == answer.record.predicted)
+        answer.replaced |= answer.label not in (None, value)
         for series, window in cells(answer.record, answer.sequence):
             before = self.counts.get((sequence, series, window), (0, 0, 0, 0))
             change = (int(answer.label is None), right - was_right)
@@ -263,4 +267,13 @@ def run(records: Sequence[Record], cuts: Iterable[int] = (), resume_at: int = -1
         if place == resume_at:
             join = SETTINGS.build(through_msgpack(join.snapshot()))
     assert counted(given) == without_zeros(slow.counts)
+    assert replaced(join, slow.answers) == {name for name, known in slow.answers.items() if known.replaced}
     return join
+
+
+def replaced(join: LabelJoinLogic, answers: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Those of these answers whose label has replaced another class."""
+    ring, names = join.rings["answers"], list(answers)
+    models = np.array([model for _, model in names], dtype=np.int64)
+    rows = ring.find(answer_keys(key_of(name for name, _ in names), models))
+    return {name for name, changed in zip(names, ring["replaced"][rows].tolist(), strict=True) if changed}

@@ -1,10 +1,10 @@
-"""Who may write what, and how much of it: no page of another site, and a quota a task."""
+"""Who may write what, and how much of it: no page of another site, a quota a task, and one a token."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -59,40 +59,46 @@ class SiteCheck:
 
 
 class Quota:
-    """Rows a second of each task, on the average: after a large post a task must wait until it is paid off.
+    """Rows a time of each task or token, on the average: after a large post it must wait until that is paid.
 
-    Any post fits once nothing is owed, so that a body larger than a second's rows is not refused for ever.
+    Any post fits while less than that is owed: one of more rows than the limit is not refused for ever.
 
     Parameters
     ----------
-    rows_per_second : int or None
+    rows : int or None
         No limit where None.
+    seconds : float
+        In which so many rows may come.
     clock : callable
         Seconds that never go back.
 
     Examples
     --------
     >>> now = 0.0
-    >>> quota = Quota(100, lambda: now)
+    >>> quota = Quota(100, clock=lambda: now)
     >>> quota.take({"spam": 250}), quota.take({"spam": 1}), quota.take({"ham": 1})
     (0.0, 1.5, 0.0)
     """
 
-    def __init__(self, rows_per_second: int | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = rows_per_second
+    def __init__(
+        self, rows: int | None, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rows, self._seconds = rows, seconds
         self._clock = clock
         self._free_at: dict[str, float] = {}
 
     def take(self, rows: Mapping[str, int]) -> float:
         """Take room for rows by task, all or none: 0.0, or the seconds to wait before it may be had."""
-        if self._rate is None:
-            return 0.0
-        now = self._clock()
-        # A second's rows may come at once; what is not used does not add up beyond that.
-        waits = [self._free_at.get(task, -math.inf) - now - 1.0 for task in rows]
-        wait = max(waits, default=0.0)
-        if wait > 0:
-            return wait
-        for task, count in rows.items():
-            self._free_at[task] = max(self._free_at.get(task, now), now) + count / self._rate
-        return 0.0
+        wait = self.wait(rows)
+        if wait == 0.0 and self._rows is not None:
+            now = self._clock()
+            for task, count in rows.items():
+                owed_until = max(self._free_at.get(task, now), now)
+                self._free_at[task] = owed_until + self._seconds * count / self._rows
+        return wait
+
+    def wait(self, tasks: Iterable[str]) -> float:
+        """The seconds before `take` gives room to all of these; 0.0 where it does at once."""
+        # A period's rows may come at once; what is not used does not add up beyond that.
+        latest = max((self._free_at.get(task, -math.inf) for task in tasks), default=-math.inf)
+        return max(latest - self._clock() - self._seconds, 0.0)

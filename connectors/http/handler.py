@@ -10,9 +10,9 @@ status when
 404    another path
 405    another method than POST
 408    the body did not come in time
-413    the body is too large, packed or unpacked, or has too many rows
+413    the body is too large, packed or unpacked, has too many rows, or more labels than the token has a day
 415    another content type or none, another character set or encoding
-429    the spool is full, or the task is over its quota: the rows are shed, and counted
+429    the spool is full, or the task or the token over its quota: the rows are shed, and counted
 500    it failed here; the log says why
 503    too many posts at once, or the disk does not take the rows
 ====== ========================================================================================
@@ -35,8 +35,8 @@ from connectors.http.body import BadBodyError, TooLargeError, Unpacker, event_li
 from connectors.http.intake import Intake, Judgement, PostKind
 from connectors.http.messages import Answer, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
-from monitor.config.http import HttpSourceConfig
-from monitor.export.http.gate import Gate, Tasks
+from monitor.config.http import HttpSourceConfig, token_names
+from monitor.export.http.gate import Gate, Holder
 from monitor.export.http.messages import BodyError, HttpRequest, Response
 
 log = logging.getLogger("blindsight")
@@ -50,6 +50,7 @@ _RETRY_SECONDS = 5  # for room in the spool: as long as the engine needs for som
 _BUSY_SECONDS = 1
 _INLINE_BYTES = 64 << 10  # decoded at once: less time than a change of threads
 _SAY_SECONDS = 60.0
+_SECONDS_A_DAY = 86_400.0
 
 
 class _RefusedError(Exception):
@@ -95,6 +96,10 @@ class Posts:
         # Complete from the start: another thread copies them, and must not meet them growing.
         self.labels_shed = dict.fromkeys(tasks, 0)
         self.refused = dict.fromkeys(STATUSES, 0)
+        names = token_names(settings.tokens)
+        self.labels_by_token = dict.fromkeys(names, 0)
+        self._labels_a_day = dict(zip(names, (each.labels_per_day for each in settings.tokens), strict=True))
+        self._label_quotas = {name: Quota(most, _SECONDS_A_DAY) for name, most in self._labels_a_day.items()}
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Answer one request."""
@@ -121,8 +126,8 @@ class Posts:
         kind = _kind_of(request)
         if fault := self._site.fault(request.headers):
             return refusal(403, fault)
-        admitted, tasks = self._gate.admits(request.headers.get("authorization"))
-        if not admitted:
+        holder = self._gate.admits(request.headers.get("authorization"))
+        if holder is None:
             return refusal(
                 401, "Give a token that may write here: Authorization: Bearer …", www_authenticate="Bearer"
             )
@@ -132,7 +137,7 @@ class Posts:
         with ExitStack() as held:
             body = await self._body(request, gzipped, held)
             found = await self._judge(request.headers, body, kind)
-            return await self._take(found, kind, tasks)
+            return await self._take(found, kind, holder)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -187,19 +192,15 @@ class Posts:
             return refusal(400, "The body is empty; send an object, an array of objects, or an object a line")
         return replace(self._intake.judge(lines, kind), ignored=ignored)
 
-    async def _take(self, found: Judgement, kind: PostKind, tasks: Tasks) -> Answer:
+    async def _take(self, found: Judgement, kind: PostKind, holder: Holder) -> Answer:
         if found.misplaced:
             return _misplaced(found, kind)
-        if tasks is not None and (others := sorted(found.tasks.keys() - tasks - {""})):
-            may = ", ".join(sorted(tasks))
+        if holder.tasks is not None and (others := sorted(found.tasks.keys() - holder.tasks - {""})):
+            may = ", ".join(sorted(holder.tasks))
             return refusal(403, f"This token may write {may}, not {others[0]}; nothing was taken")
-        if wait := self._quota.take(found.tasks):
+        if over := self._over_quota(found, holder.name):
             self._shed(found)
-            return refusal(
-                429,
-                f"More than {self._settings.rows_per_second} rows a second of a task; nothing was taken",
-                retry_after=str(math.ceil(wait)),
-            )
+            return over
         try:
             # Also where no row is good: that they came is counted, and the rejects sink shows them.
             kept = self._spool.append(found.lines, found.rows, kind is PostKind.LABELS)
@@ -214,7 +215,31 @@ class Posts:
             return refusal(
                 503, "The disk did not take the rows; send them again", retry_after=str(_RETRY_SECONDS)
             )
+        if holder.name:
+            self.labels_by_token[holder.name] += found.labels_accepted
         return _verdict(found)
+
+    def _over_quota(self, found: Judgement, holder: str) -> Answer | None:
+        """Take room for the rows of a post and for its labels; the answer to one for which there is none."""
+        labels, most = found.labels_accepted, self._labels_a_day.get(holder)
+        own = self._label_quotas.get(holder)
+        if labels and most is not None and own is not None:
+            if labels > most:
+                sentence = (
+                    f"The post has {labels} labels, this token may send {most} a day; send fewer at once"
+                )
+                return refusal(413, f"{sentence}. Nothing was taken")
+            if wait := own.wait([holder]):
+                sentence = f"This token has sent its {most} labels a day; nothing was taken"
+                return refusal(429, sentence, retry_after=str(math.ceil(wait)))
+        if wait := self._quota.take(found.tasks):
+            sentence = (
+                f"More than {self._settings.rows_per_second} rows a second of a task; nothing was taken"
+            )
+            return refusal(429, sentence, retry_after=str(math.ceil(wait)))
+        if labels and own is not None:
+            own.take({holder: labels})
+        return None
 
     def _shed(self, found: Judgement) -> None:
         self.shed += found.answers

@@ -44,6 +44,8 @@ class Judgement:
         Rows by task; those of none that is known under ``""``.
     labels : mapping of str to int
         Labels among them, used or not.
+    labels_accepted : int
+        Labels that can be used, with those that came along with their answers.
     misplaced : int
         Rows that belong to the other path.
     errors : tuple of mapping
@@ -61,6 +63,7 @@ class Judgement:
     answers: int
     tasks: Mapping[str, int]
     labels: Mapping[str, int]
+    labels_accepted: int
     misplaced: int
     errors: tuple[Mapping[str, object], ...]
     errors_omitted: int
@@ -113,6 +116,7 @@ class Intake:
             answers=chunk.answers,
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
+            labels_accepted=labels + sum(int((batch.label >= 0).sum()) for batch in chunk.batches),
             misplaced=answers if is_labels else chunk.labels_received,
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),

@@ -172,7 +172,9 @@ class HttpSource(Source[int]):
         if posts is None:
             return Refusals(requests={str(status): 0 for status in STATUSES})
         requests = {str(status): count for status, count in posts.refused.items()}
-        return Refusals(posts.shed, dict(posts.labels_shed), requests, posts.ignored)
+        return Refusals(
+            posts.shed, dict(posts.labels_shed), requests, posts.ignored, dict(posts.labels_by_token)
+        )
 
     @property
     def port(self) -> int:

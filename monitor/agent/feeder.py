@@ -86,14 +86,15 @@ class Feeder:
     def view(self) -> SourceView:
         """The feed's health; what was read and not used yet waits too."""
         up = self.failure is None and (self.ended or self._feed.up)
-        unread = self._feed.lag
+        unread, refusals = self._feed.lag, self._feed.refusals
         return SourceView(
             self.name,
             up,
             None if unread is None else unread + sum(self._unused.copy()),
             counts=self._feed.counts,
-            refused=self._feed.refusals.requests,
+            refused=refusals.requests,
             reads_events=self._reads_events,
+            labels_by_token=refusals.labels_by_token,
         )
 
     def why_down(self) -> str:

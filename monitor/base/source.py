@@ -232,7 +232,9 @@ class SourceCounts:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """What a source to which records are sent has not taken, or left out, since it was opened.
+    """What a source to which records are sent has not taken, or left out, and of whom it took labels.
+
+    All counts begin as it is opened.
 
     Parameters
     ----------
@@ -244,12 +246,15 @@ class Refusals:
         Requests answered with an error, by the answer's code; complete from the start.
     ignored : int
         Events without answers that it has left out.
+    labels_by_token : mapping of str to int
+        Labels taken, by the name of the token of who sent them; empty where no token is asked for.
     """
 
     shed: int = 0
     labels_shed: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     ignored: int = 0
+    labels_by_token: Mapping[str, int] = field(default_factory=dict)
 
 
 class Source(ABC, Generic[Position]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import Literal, Self
 
@@ -82,14 +82,39 @@ class BearerToken(Section):
 class HttpToken(BearerToken):
     """A bearer token, and the tasks that its holder may write."""
 
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of its holder in metrics; its number in the list, from 1, if absent.",
+    )
     tasks: tuple[str, ...] | None = Field(
         default=None, min_length=1, description="Tasks that its holder may write; all if absent."
+    )
+    labels_per_day: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="Average limit for the labels of its holder; further posts with labels get status 429, a "
+        "post with more labels than this status 413. No limit if absent.",
     )
 
     def _problems(self) -> Iterable[Problem | None]:
         yield from super()._problems()
         if self.tasks is not None:
             yield unique("tasks", self.tasks)
+
+
+def token_names(tokens: Sequence[BearerToken]) -> list[str]:
+    """What the holders of these tokens are called.
+
+    Examples
+    --------
+    >>> token_names([HttpToken(token=16 * "a", name="annotators"), HttpToken(token=16 * "b")])
+    ['annotators', '2']
+    """
+    named = [token.name if isinstance(token, HttpToken) else None for token in tokens]
+    return [name or str(number) for number, name in enumerate(named, start=1)]
 
 
 class HttpTls(Section):
@@ -180,6 +205,7 @@ class HttpSourceConfig(SourceSection):
 
     def _problems(self) -> Iterable[Problem | None]:
         yield unique("allowed_hosts", self.allowed_hosts)
+        yield unique("tokens", token_names(self.tokens))
         for host in self.allowed_hosts:
             if not _HOST.fullmatch(host):
                 yield (

@@ -38,6 +38,14 @@ class LabelsConfig(Section):
         "and 4 for each class; a label 73. No limit if absent.",
     )
 
+    max_replaced: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="Maximum share of labels that may have replaced another class for the same id. If there "
+        "are more among those that a fit would use, no recalibration and no refit begins. 1: no maximum.",
+    )
+
     @property
     def horizon_seconds(self) -> float:
         """The horizon in seconds."""

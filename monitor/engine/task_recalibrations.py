@@ -13,6 +13,7 @@ from monitor.config.root import Task
 from monitor.engine.labels.columns import weights
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
+from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.engine.series import Series
 from monitor.stats.calibration import calibration_from_snapshot
@@ -113,11 +114,11 @@ class TaskRecalibrations:
             if schedule is None or not schedule.due:  # another version has come meanwhile
                 continue
             rows = self._rows(code, series)
-            if len(rows) < FEWEST_LABELS:
-                schedule.wait(
-                    f"{len(rows)} labelled answers in closed windows, {FEWEST_LABELS} are needed; "
-                    "wait for more labels"
-                )
+            held = too_many_replaced(self._answers["replaced"][rows], self._task.labels.max_replaced)
+            if held or len(rows) < FEWEST_LABELS:
+                too_few = f"{len(rows)} labelled answers in closed windows, {FEWEST_LABELS} are needed; "
+                schedule.wait(held or f"{too_few}wait for more labels", held is not None)
+                series[code].changed = True
                 continue
             self._under_way = code
             self._number += 1

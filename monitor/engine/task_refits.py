@@ -16,6 +16,7 @@ from monitor.engine.labels.draws import Draws, Round
 from monitor.engine.labels.pool import PoolRows, ScorePool, ScorePoolSettings
 from monitor.engine.labels.table import BoundedTable
 from monitor.engine.reference import Reference
+from monitor.engine.refit.due import too_many_replaced
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.schedule import RefitSchedule, RefitScheduleLogic, ScheduleState
 from monitor.reports.views import MetricEstimate, RefitView
@@ -150,7 +151,7 @@ class TaskRefits:
         return closed
 
     def begin(self, sequence: int, now: float) -> RefitJob | None:
-        """The refit that is due; None where none is, one is under way, or there are too few rows.
+        """The refit that is due; None where none is or may begin, or one is under way.
 
         Parameters
         ----------
@@ -161,10 +162,16 @@ class TaskRefits:
         """
         if not self.schedule.due or self.schedule.under_way:
             return None
+        why = too_many_replaced(self.pool.replaced, self._task.labels.max_replaced)
+        if why is not None:
+            self._view = replace(self._view, refused=why, held=True)
+            return None
         rows = self.pool.rows(np.flatnonzero(self._pooled >= 0))
         if len(rows) < FEWEST_ROWS:
             return None
         number = self.schedule.begin(now)
+        if self._view.held:
+            self._view = replace(self._view, held=False, refused=None)
         task, drawn = self._task, self._drawn(rows)
         self._asked = RefitJob(
             task=self._name,

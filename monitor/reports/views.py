@@ -105,11 +105,14 @@ class RecalibrationsView:
         Why the newest one that was due brought nothing to judge, a sentence; None where it did.
     under_way : bool
         One has begun and not ended.
+    held : bool
+        The newest one that was due did not begin, because too many labels replaced another class.
     """
 
     outcomes: Mapping[str, int]
     refused: str | None = None
     under_way: bool = False
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,9 @@ class RefitView:
     failures : int
         Refits that were refused, since the start.
     refused : str or None
-        Why the newest one was; None where it was good.
+        Why the newest one was, or does not begin; None where it was good.
+    held : bool
+        One is due and does not begin, because too many labels replaced another class.
     without_id : int
         Answers of the refitted models that took no part since the start, as they have no id.
     drawn : int or None
@@ -229,6 +234,7 @@ class RefitView:
     iterations: int = 0
     failures: int = 0
     refused: str | None = None
+    held: bool = False
     without_id: int = 0
     drawn: int | None = None
     missing_draws: int | None = None
@@ -299,6 +305,8 @@ class SourceView:
         Whether it reads events, some of which may hold no answer.
     counts : SourceCounts or None
         None where nothing of the kind can happen to the feed.
+    labels_by_token : mapping of str to int
+        Labels posted since the start, by the name of their token; empty where none is asked for.
     """
 
     name: str
@@ -307,6 +315,7 @@ class SourceView:
     counts: SourceCounts | None = None
     refused: Mapping[str, int] = field(default_factory=dict)
     reads_events: bool = False
+    labels_by_token: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

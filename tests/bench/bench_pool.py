@@ -58,7 +58,7 @@ def label(pool: ScorePool, requests: int) -> None:
     zeros = np.zeros(LABELLED, dtype=np.int64)
     truth = (np.random.default_rng(1).random(LABELLED) < 0.9).astype(np.int64)
     columns = dict.fromkeys(Matches.__dataclass_fields__, zeros)
-    columns |= {"id": ids, "label": truth, "weight": np.ones(LABELLED)}
+    columns |= {"id": ids, "label": truth, "weight": np.ones(LABELLED), "replaced": zeros > 0}
     pool.add(Matches(**columns), zeros)
 
 

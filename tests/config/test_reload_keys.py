@@ -129,6 +129,12 @@ def labels(n: int) -> list[Record]:
     return [{"id": f"early-{i}", "label": "ok", "time": 1.7e9} for i in range(n)]
 
 
+def contradicted(records: list[Record]) -> list[Record]:
+    """These answers, and for each of their labels one of the other class."""
+    other = dict(zip(CLASSES, reversed(CLASSES), strict=True))
+    return [*records, *({"id": r["id"], "label": other[r["label"]], "time": r["time"]} for r in records)]
+
+
 def bounds(reports: list[WindowReport], _: Rig) -> Any:
     return [(o.metric, o.is_floor, o.bound) for o in reports[-1].objectives]
 
@@ -207,6 +213,11 @@ AT_ONCE: dict[str, tuple[Any, ...]] = {
         {"labels": {"max_answers": 1000}}, {"labels": {"max_answers": 1000, "max_bytes": 1_000_000}},
         rows(900), rows(100), lambda _, found: found.engine.view().series[0].duplicates,
     ),
+    "tasks.*.labels.max_replaced": (
+        {"labels": {"max_replaced": 1}, "calibration": {"refit_labels": 60}}, {"labels": {"max_replaced": 0}},
+        contradicted(rows(100, labelled=True)), rows(100, start=1.72e9, labelled=True),
+        lambda _, found: found.engine.refits() == [] and found.engine.view().series[0].recalibrations.held,
+    ),
     "tasks.*.labels.weights": (
         refitted("models", ["erm"], ["erm"])[0] | {"estimators": ["average_confidence", "labelled"]},
         {"labels": {"weights": "estimated"}}, *refitted("models", ["erm"], ["erm"])[2:4],
@@ -232,6 +243,7 @@ SEEN = {
     "tasks.*.labels.max_answers": (100, 0),
     "tasks.*.labels.max_waiting": (1500, 1000),
     "tasks.*.max_series": (1, 2),
+    "tasks.*.labels.max_replaced": (False, True),
     "tasks.*.labels.weights": (["given"], ["estimated"]),
     "tasks.*.labels.max_bytes": (100, 0),
     "tasks.*.calibration.refit_labels": (0, 1),

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from monitor.base.results import Estimate
 from monitor.config.root import Task
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult, recalibrate
-from monitor.reports.views import SeriesState
+from monitor.reports.views import SeriesState, SeriesView
 from monitor.reports.window_report import WindowReport, to_json
 from tests.engine.labels.test_audit import labels_of
 from tests.engine.test_engine import reference
-from tests.streams import Record, Rig, answers, lines, task
+from tests.streams import CLASSES, Record, Rig, answers, lines, task
 
 METHODS = ("auto", "beta", "isotonic", "platt", "temperature", "vector")
 DRIFT_AT, REQUESTS = 400, 1600
@@ -135,6 +136,66 @@ def test_where_nothing_changes_the_windows_are_those_without_recalibration_byte_
     assert lines(with_it.feed(records)) == lines(without.feed(records))
     assert len(recorder.jobs) > 5
     assert {done.refused for done in recorder.done} == {None}
+
+
+def contradicted(records: list[Record]) -> list[Record]:
+    """Answers and labels, each label followed by another hand's, which says that the answer was right."""
+    acted = {one["id"]: CLASSES[int(one["scores"][1] > 0.5)] for one in records if "scores" in one}
+    return [
+        each
+        for one in records
+        for each in ([one] if "scores" in one else [one, one | {"label": acted[one["id"]]}])
+    ]
+
+
+def test_while_labels_replace_each_other_no_recalibration_begins_also_after_a_restart() -> None:
+    """Labels that say that all was right would take the estimate to 1; without the maximum they do."""
+    # From the first answer on right less often than confident, so that a recalibration is due at once.
+    attack = contradicted(stream(800, drift=0.12, start=1.7e9)[2 * DRIFT_AT :])
+    found: dict[float, tuple[Rig, Recorder]] = {}
+    for allowed in (0.05, 1.0):
+        found[allowed] = rig(settings(labels={"max_replaced": allowed}), recorder := Recorder()), recorder
+        found[allowed][0].feed(attack)
+    (series,) = found[1.0][0].engine.view().series
+    assert estimate_of(series) > 0.97
+    attacked, recorder = found[0.05]
+    assert not recorder.jobs
+    for _ in range(2):
+        (series,) = attacked.engine.view().series
+        assert estimate_of(series) < 0.95
+        assert series.recalibrations is not None
+        assert series.recalibrations.held
+        assert "labels replaced another class for their id" in str(series.recalibrations.refused)
+        attacked.restart()
+    attacked.feed(stream(2500, drift=0.0, start=1.8e9))
+    (series,) = attacked.engine.view().series
+    assert series.recalibrations is not None
+    assert not series.recalibrations.held, "the newest 2,000 labelled answers are clean again"
+    assert recorder.jobs
+
+
+def estimate_of(series: SeriesView) -> float:
+    """The estimated accuracy of its last window."""
+    (value,) = [
+        one.result.value
+        for one in series.estimates
+        if one.estimator == "average_confidence" and isinstance(one.result, Estimate)
+    ]
+    return value
+
+
+def test_a_few_corrections_hold_nothing_back() -> None:
+    recorder = Recorder()
+    corrected = rig(settings(), recorder)
+    records = stream(400, drift=0.0)
+    corrected.feed(records)
+    done = len(recorder.jobs)
+    corrected.feed(contradicted(records[-40:]))
+    corrected.feed(stream(200, drift=0.0, start=1.8e9))
+    assert len(recorder.jobs) > done
+    (series,) = corrected.engine.view().series
+    assert series.recalibrations is not None
+    assert not series.recalibrations.held
 
 
 def test_trust_lost_again_among_the_first_labels_after_a_fit_makes_one_due_however_these_are_cut() -> None:

@@ -239,6 +239,25 @@ def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
     assert found.engine.publish(cheap_refit(again), now=1.0)
 
 
+def test_while_labels_replace_each_other_no_refit_begins() -> None:
+    records = stream(3)
+    labels = [one for one in records if "label" in one and "models" not in one]
+    other = [one | {"label": CLASSES[1 - CLASSES.index(one["label"])]} for one in labels]
+    held = Rig(task(**TASK), refit=cheap_refit)
+    held.feed(records[: len(records) // 2])
+    held.feed([*labels, *other])
+    begun = held.engine.view().refits["t"].number
+    held.feed(records[len(records) // 2 :])
+    view = held.engine.view().refits["t"]
+    assert (view.number, view.held) == (begun, True)
+    assert "labels replaced another class for their id" in str(view.refused)
+    held.restart()
+    assert held.engine.view().refits["t"].held
+    allowed = Rig(task(**TASK, labels={"max_replaced": 1}), refit=cheap_refit)
+    allowed.feed([*records, *labels, *other, *stream(4)])
+    assert not allowed.engine.view().refits["t"].held
+
+
 def test_too_few_rows_begin_no_refit_and_time_alone_does() -> None:
     found = live(ssme=SSME | {"every_windows": 1})
     found.feed(both(99))

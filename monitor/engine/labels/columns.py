@@ -31,9 +31,14 @@ LABEL_COLUMNS: dict[str, DTypeLike] = {
 def answer_columns(series: int, scored: int = 0) -> dict[str, DTypeLike]:
     """What is kept of an answer that counts in at most so many series, and has so many scores to keep.
 
-    With scores its id is kept too, to join the answers of several models.
+    With scores its id is kept too, to join the answers of several models, and whether its label has replaced
+    another class (`replaced`).
     """
-    kept: dict[str, DTypeLike] = {"id": np.uint64, "scores": np.dtype((np.float32, scored))}
+    kept: dict[str, DTypeLike] = {
+        "id": np.uint64,
+        "scores": np.dtype((np.float32, scored)),
+        "replaced": np.bool_,
+    }
     return (kept if scored else {}) | {
         "predicted": np.int32,
         "label": np.int32,
@@ -121,6 +126,8 @@ class Matches:
         Of the answer; `NO_ID` where it is not kept, or there is none.
     label : (n,) int64
         What the label says now.
+    replaced : (n,) bool
+        Whether it took the place of another class.
     """
 
     series: Ints
@@ -133,13 +140,14 @@ class Matches:
     right: NDArray[np.bool_]
     id: Keys
     label: Ints
+    replaced: NDArray[np.bool_]
 
     @classmethod
     def none(cls) -> Matches:
         """No match."""
-        empty, numbers = np.zeros(0, dtype=np.int64), np.zeros(0)
+        empty, numbers, flags = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0, dtype=bool)
         ids = np.zeros(0, dtype=np.uint64)
-        return cls(empty, empty, empty, empty, empty, numbers, numbers, np.zeros(0, dtype=bool), ids, empty)
+        return cls(empty, empty, empty, empty, empty, numbers, numbers, flags, ids, empty, flags)
 
     def take(self, index: Ints | slice) -> Matches:
         """The matches at these places."""
@@ -203,7 +211,9 @@ class Answers:
             "series": self.series,
             "window": self.window,
         }
-        return columns | {"id": self.key, "scores": self.scores} if scored else columns
+        if not scored:
+            return columns
+        return columns | {"id": self.key, "scores": self.scores, "replaced": np.zeros(n, dtype=bool)}
 
 
 @dataclass(frozen=True, slots=True)

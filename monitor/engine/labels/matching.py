@@ -22,7 +22,7 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
     Parameters
     ----------
     answers : BoundedTable
-        With the columns of `answer_columns`; `label` and `probability` are changed.
+        With the columns of `answer_columns`; `label`, `probability` and `replaced` are changed.
     pairs : Pairs
         Within the horizon.
     """
@@ -33,6 +33,10 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
     again, previous, _ = repeats(rows.astype(np.uint64))
     old[again] = new[previous]
     answers.put("label", rows, new)
+    # A label may also have replaced another one before its answer came.
+    replaced = ((old != NO_LABEL) & (old != new)) | (pairs.sequence != pairs.first_sequence)
+    if "replaced" in answers:
+        answers.put("replaced", rows[replaced], True)
     predicted = answers["predicted"][rows]
     right = new == predicted
     sequence = np.maximum(answers["sequence"][rows], pairs.sequence)
@@ -50,6 +54,7 @@ def assign_labels(answers: BoundedTable, pairs: Pairs) -> Matches:
         right=right[row],
         id=ids[row],
         label=new[row].astype(np.int64),
+        replaced=replaced[row],
     )
 
 
@@ -115,6 +120,7 @@ def match_directly(batch: Batch, rows: Ints, answers: Answers) -> Matches:
         right=right,
         id=answers.key[place],
         label=batch.label[rows[place]],
+        replaced=np.zeros(len(place), dtype=bool),
     )
 
 

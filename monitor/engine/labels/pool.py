@@ -97,7 +97,12 @@ class ScorePoolSettings:
 
         Each model has columns of its own, so that a model that joins or leaves the list leaves the others'.
         """
-        columns: dict[str, DTypeLike] = {"label": np.int32, "weight": np.float64, "time": np.float64}
+        columns: dict[str, DTypeLike] = {
+            "label": np.int32,
+            "replaced": np.bool_,
+            "weight": np.float64,
+            "time": np.float64,
+        }
         for model in self.models:
             columns[f"acted/{model}"] = np.int32
             columns[f"scores/{model}"] = np.dtype((np.float32, self.classes))
@@ -192,6 +197,13 @@ class ScorePool:
         columns = scores[taken], label[taken], predicted[taken], weight[taken], every[taken], time[taken]
         return PoolRows(*columns, newest, pool)
 
+    @property
+    def replaced(self) -> NDArray[np.bool_]:
+        """Of each labelled row, whether its label replaced another class."""
+        kept = self.labelled.live()
+        found: NDArray[np.bool_] = self.labelled["replaced"][kept[self.labelled.keys(kept) != NO_ID]]
+        return found
+
     def wipe(self, ids: Keys) -> int:
         """Let go of these ids for good; how many there were."""
         return self.labelled.wipe(ids)
@@ -278,6 +290,7 @@ class ScorePool:
         rows = self.labelled.find(matches.id)
         there = rows >= 0
         self.labelled.put("label", rows[there], matches.label[there])
+        self.labelled.put("replaced", rows[there & matches.replaced], True)
         for m in np.unique(model).tolist():
             own = np.flatnonzero(there & (model == m))
             name = self._settings.models[m]
@@ -288,4 +301,5 @@ class ScorePool:
     def _begin(self, ids: Keys, weight: Floats, time: Floats) -> None:
         """Rows for ids that have none. Their room may hold what was pushed out: no answers at first."""
         empty = {f"acted/{model}": np.zeros(len(ids), dtype=np.int32) for model in self._settings.models}
-        self.labelled.add(ids, {"weight": weight, "time": time, **empty})
+        replaced = np.zeros(len(ids), dtype=bool)
+        self.labelled.add(ids, {"replaced": replaced, "weight": weight, "time": time, **empty})

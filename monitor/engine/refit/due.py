@@ -5,11 +5,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from monitor.base.names import OUTCOMES
 from monitor.reports.views import RecalibrationsView
 
 _SHARE = 4  # at least this part of the rows is new in each fit
+_FEWEST_REPLACED = 5  # of few labels, one or two that were corrected say nothing of the others
+
+
+def too_many_replaced(replaced: NDArray[np.bool_], max_share: float) -> str | None:
+    """Why no fit may rest on these labels, a sentence; None where it may.
+
+    Labels that replace each other come from hands that contradict each other: a fit would take the side of
+    the one that wrote last. A label that is wrong and the only one for its id is not found so.
+
+    Parameters
+    ----------
+    replaced : (n,) bool
+        Of each labelled row, whether its label replaced another class.
+    max_share : float
+        Of the rows, 0 to 1, that may have. Up to four always may.
+
+    Examples
+    --------
+    >>> too_many_replaced(np.arange(100) < 5, 0.05) is None
+    True
+    >>> too_many_replaced(np.arange(100) < 6, 0.05)
+    '6 of 100 labels replaced another class for their id, labels.max_replaced allows 5 %; find who sends them'
+    """
+    count = int(replaced.sum())
+    if count < _FEWEST_REPLACED or count <= max_share * len(replaced):
+        return None
+    return (
+        f"{count} of {len(replaced)} labels replaced another class for their id, labels.max_replaced allows "
+        f"{100 * max_share:g} %; find who sends them"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +94,7 @@ class RecalibrationState(msgspec.Struct, frozen=True):
     refused: str | None = None
     labels: int = 0
     rows: int = 0
+    held: bool = False
 
     def begun_anew(self, window: int) -> RecalibrationState:
         """That of a schedule for which another reference holds from this window on.
@@ -96,6 +129,8 @@ class RecalibrationScheduleLogic:
         How many fits ended how, by `OUTCOMES`.
     refused : str or None
         Why the newest one that could be was not made; None where it was.
+    held : bool
+        It was not because too many labels replaced another class.
     """
 
     def __init__(self, settings: RecalibrationSchedule, resume: RecalibrationState | None = None) -> None:
@@ -104,7 +139,7 @@ class RecalibrationScheduleLogic:
         self.due, self.under_way, self.lost = state.due, False, state.lost
         self.since, self.first, self.seen = state.since, state.first, state.seen
         self.outcomes = dict.fromkeys(OUTCOMES, 0) | state.outcomes
-        self.refused = state.refused
+        self.refused, self.held = state.refused, state.held
         self._labels = state.labels
         self._rows = state.rows  # of the last fit
 
@@ -121,14 +156,14 @@ class RecalibrationScheduleLogic:
         self.lost |= cost_trust
         self.due |= cost_trust or self._labels >= max(self._every, self._rows // _SHARE)
 
-    def wait(self, why: str) -> None:
+    def wait(self, why: str, held: bool = False) -> None:
         """What is due cannot begin yet: it will be due again after as many labels."""
-        self.due, self._labels, self.refused = False, 0, why
+        self.due, self._labels, self.refused, self.held = False, 0, why, held
 
     def begin(self, rows: int) -> None:
         """A fit on so many labelled rows begins; labels count anew."""
         self._rows = rows
-        self.due, self.under_way, self.lost = False, True, False
+        self.due, self.under_way, self.lost, self.held = False, True, False, False
         self._labels = 0
 
     def end(self, outcome: str, refused: str | None = None, seen: int = -1) -> None:
@@ -140,12 +175,12 @@ class RecalibrationScheduleLogic:
 
     def begin_anew(self, window: int) -> None:
         """Another version of the model: rows of earlier windows, and a fit on them, are of no use."""
-        self.due = self.under_way = self.lost = False
+        self.due = self.under_way = self.lost = self.held = False
         self.since, self._labels, self._rows = window, 0, 0
 
     def view(self) -> RecalibrationsView:
         """What the outside may see."""
-        return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way)
+        return RecalibrationsView(dict(self.outcomes), self.refused, self.under_way, self.held)
 
     def snapshot(self) -> RecalibrationState:
         """All but the settings."""
@@ -159,6 +194,7 @@ class RecalibrationScheduleLogic:
             refused=self.refused,
             labels=self._labels,
             rows=self._rows,
+            held=self.held,
         )
 
 

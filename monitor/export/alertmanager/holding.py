@@ -17,6 +17,7 @@ BREACHED = "BlindsightObjectiveBreached"
 AT_RISK = "BlindsightObjectiveAtRisk"
 OUT_OF_CONTROL = "BlindsightOutOfControl"
 UNTRUSTED = "BlindsightEstimateUntrusted"
+CONFLICT = "BlindsightLabelsConflict"
 NO_WINDOW = "BlindsightNoWindowClosed"
 
 
@@ -63,6 +64,10 @@ def holding(view: AgentView) -> Iterator[Condition]:
     for one in view.engine.series:
         if not _warming(one):
             yield from _of_series(one)
+    for task, refits in view.engine.refits.items():
+        if refits.held:
+            text = f"Task {task}: no refit begins: {refits.refused}."
+            yield Condition(CONFLICT, (("task", task),), text, refits.number, patient=False)
 
 
 def _warming(one: SeriesView) -> bool:
@@ -86,6 +91,9 @@ def _of_series(one: SeriesView) -> Iterator[Condition]:
     if one.trust is not None and not one.trust.trusted:
         text = f"{_name(one, 'accuracy')}: labels contradict the estimate."
         yield Condition(UNTRUSTED, (*who, ("metric", "accuracy")), text, closed, patient=False)
+    if one.recalibrations is not None and one.recalibrations.held:
+        text = f"Model {one.model}, task {one.task}: no recalibration begins: {one.recalibrations.refused}."
+        yield Condition(CONFLICT, tuple(who), text, closed, patient=False)
     if one.state is SeriesState.SILENT and not one.group:
         text = f"Model {one.model}, task {one.task}: no answer for three times max_age_seconds."
         yield Condition(NO_WINDOW, tuple(who), text, closed, patient=False)

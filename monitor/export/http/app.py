@@ -69,7 +69,9 @@ class App:
         return _secured(response)
 
     def _admits(self, request: HttpRequest) -> bool:
-        return request.path in _OPEN or self._gate.admits(bearer_of(request.headers.get("authorization")))[0]
+        if request.path in _OPEN:
+            return True
+        return self._gate.admits(bearer_of(request.headers.get("authorization"))) is not None
 
     def refusal(self, status: int, sentence: str) -> Response:
         """What the server itself answers."""

@@ -8,15 +8,23 @@ import hmac
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from monitor.base.errors import SourceError
-from monitor.config.http import BearerToken, HttpToken, token_fault
+from monitor.config.http import BearerToken, HttpToken, token_fault, token_names
 from monitor.export.http.reloaded_file import ReloadedFile
 
 _MOST_TOKEN_BYTES = 4096
 
 Tasks = frozenset[str] | None
 """Tasks that a request may write; None for all."""
+
+
+class Holder(NamedTuple):
+    """Who sends a request: the name of the token, "" where none is asked for, and the tasks it may write."""
+
+    name: str
+    tasks: Tasks
 
 
 class Gate:
@@ -36,28 +44,32 @@ class Gate:
 
     Examples
     --------
-    >>> gate = Gate([HttpToken(token="0123456789abcdef", tasks=["spam"])])
-    >>> gate.admits("Bearer 0123456789abcdef"), gate.admits("Bearer fedcba9876543210"), gate.admits(None)
-    ((True, frozenset({'spam'})), (False, None), (False, None))
+    >>> gate = Gate([HttpToken(token="0123456789abcdef", tasks=["spam"], name="ann")])
+    >>> gate.admits("Bearer 0123456789abcdef")
+    Holder(name='ann', tasks=frozenset({'spam'}))
+    >>> gate.admits("Bearer fedcba9876543210"), gate.admits(None)
+    (None, None)
     """
 
     def __init__(self, tokens: Sequence[BearerToken], clock: Callable[[], float] = time.monotonic) -> None:
-        self._entries = [(_digests(token, clock), _tasks_of(token)) for token in tokens]
+        self._entries = [
+            (_digests(token, clock), Holder(name, _tasks_of(token)))
+            for name, token in zip(token_names(tokens), tokens, strict=True)
+        ]
 
-    def admits(self, authorization: str | None) -> tuple[bool, Tasks]:
-        """Whether a request with this `Authorization` may write, and which tasks."""
+    def admits(self, authorization: str | None) -> Holder | None:
+        """Who sends a request with this `Authorization`; None for one without a token that is known."""
         if not self._entries:
-            return True, None
+            return Holder("", None)
         scheme, _, token = (authorization or "").partition(" ")
         given = _digest(token.strip()) if scheme.lower() == "bearer" else b""
-        admitted, every, tasks = False, False, set[str]()
         # All are compared, each in constant time: how long it takes says nothing about which is near.
-        for digest, allowed in self._entries:
-            if hmac.compare_digest(digest(), given):
-                admitted = True
-                every = every or allowed is None
-                tasks |= allowed or set()
-        return admitted, None if every or not admitted else frozenset(tasks)
+        found = [holder for digest, holder in self._entries if hmac.compare_digest(digest(), given)]
+        if not found:
+            return None
+        every = any(holder.tasks is None for holder in found)
+        tasks = frozenset[str]().union(*(holder.tasks or () for holder in found))
+        return Holder(found[0].name, None if every else tasks)
 
 
 def _digest(token: str) -> bytes:

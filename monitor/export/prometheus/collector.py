@@ -212,6 +212,7 @@ def _series_rows(one: SeriesView, distributions: bool, own: Sequence[OwnFamily])
     if one.recalibrations is not None:
         for outcome, count in one.recalibrations.outcomes.items():
             rows.append(("recalibrations", {**who, "outcome": outcome}, count))
+        rows.append(("recalibration_held", who, float(one.recalibrations.held)))
     if distributions and one.distributions is not None:
         rows += distribution_rows(one.distributions, who)
     return [*rows, *_trust_rows(one, who), *_own_rows(one, who, own)]
@@ -346,6 +347,7 @@ def _refit_rows(view: AgentView) -> Iterator[Row]:
     for task, refits in view.engine.refits.items():
         who = {"task": text(task)}
         yield "refit_failures", who, refits.failures
+        yield "refit_held", who, float(refits.held)
         yield "refit_answers_without_id", who, refits.without_id
         if refits.success_time is not None:
             yield "refit_last_success_timestamp_seconds", who, refits.success_time
@@ -382,6 +384,8 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
         who = {"source": text(feed.name)}
         for code, count in feed.refused.items():
             yield "posts_refused", {**who, "code": code}, count
+        for token, count in feed.labels_by_token.items():
+            yield "token_labels", {**who, "token": text(token)}, count
 
 
 def _sink_rows(view: AgentView) -> Iterator[Row]:

@@ -188,6 +188,18 @@ FAMILIES: dict[str, MetricFamily] = {
         "refused.",
         per_series=False,
     ),
+    "recalibration_held": MetricFamily(
+        "gauge",
+        "1 if the newest recalibration that was due did not begin because too many labels replaced another "
+        "class for their id (labels.max_replaced), 0 otherwise.",
+        per_series=False,
+    ),
+    "refit_held": MetricFamily(
+        "gauge",
+        "1 if a refit is due and does not begin because too many labels replaced another class for their id "
+        "(labels.max_replaced), 0 otherwise.",
+        per_series=False,
+    ),
     "refit_answers_without_id": MetricFamily(
         "counter",
         "Answers without an id, which refits cannot use.",
@@ -292,6 +304,11 @@ FAMILIES: dict[str, MetricFamily] = {
     "answers_received": MetricFamily("counter", "Answers received, used or not.", per_series=False),
     "rejected": MetricFamily("counter", "Rejected answers, by reason.", per_series=False),
     "shed": MetricFamily("counter", "Answers dropped unread because there was no room.", per_series=False),
+    "token_labels": MetricFamily(
+        "counter",
+        "Labels that the source took since the start, by the name of the token of who sent them.",
+        per_series=False,
+    ),
     "posts_refused": MetricFamily(
         "counter", "Posts that got an error status from the source, by HTTP status.", per_series=False
     ),

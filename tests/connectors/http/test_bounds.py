@@ -18,7 +18,7 @@ from connectors.http import source as source_module
 from connectors.http import spool as spool_module
 from monitor.export.http.bounds import Bounds
 from tests.posting import SECRET, Posted, head, label, posting, rest_of, row, status_of
-from tests.services.process import wait_until
+from tests.services.process import PATIENCE_SECONDS, wait_until
 
 # --- bounds ---------------------------------------------------------------------------------------------
 
@@ -195,6 +195,33 @@ def test_a_task_over_its_quota_waits_and_others_do_not(tmp_path: Path) -> None:
         assert posted.post(row(1, task="ham")).status_code == 202
         assert posted.source.refusals.shed == 1
         assert len(posted.taken()) == 61
+
+
+def test_labels_of_a_token_over_its_quota_wait_and_each_tokens_are_counted_by_its_name(
+    tmp_path: Path,
+) -> None:
+    other_secret = "another-token-0123456789"
+    tokens = [
+        {"token": SECRET, "name": "annotators", "labels_per_day": 100},
+        {"token": other_secret, "tasks": ["spam"]},
+    ]
+    with posting(tmp_path / "spool", tokens=tokens) as posted:
+        first, second = ({"authorization": f"Bearer {one}"} for one in (SECRET, other_secret))
+        answer = posted.post([label(i) for i in range(101)], "/v1/labels", **first)
+        assert answer.status_code == 413
+        sentence = "The post has 101 labels, this token may send 100 a day; send fewer at once"
+        assert answer.json() == {"error": f"{sentence}. Nothing was taken"}
+        assert posted.post([label(i) for i in range(100)], "/v1/labels", **first).status_code == 202
+        assert posted.post([row(i, label="yes") for i in range(50)], **first).status_code == 202
+        answer = posted.post(label(1), "/v1/labels", **first)
+        half_a_day = pytest.approx(43_200, abs=PATIENCE_SECONDS)
+        assert (answer.status_code, int(answer.headers["retry-after"])) == (429, half_a_day)
+        assert answer.json() == {"error": "This token has sent its 100 labels a day; nothing was taken"}
+        assert posted.post(row(99), **first).status_code == 202, "answers without labels are no labels"
+        assert posted.post([label(i) for i in range(200)], "/v1/labels", **second).status_code == 202
+        refusals = posted.source.refusals
+        assert refusals.labels_by_token == {"annotators": 150, "2": 200}
+        assert refusals.labels_shed == {"spam": 102, "ham": 0}
 
 
 # --- who may --------------------------------------------------------------------------------------------

@@ -198,9 +198,9 @@ def test_a_label_under_another_name_is_told_where_it_was_looked_for() -> None:
 
 def test_a_token_given_twice_may_write_the_tasks_of_both() -> None:
     gate = Gate([HttpToken(token=SECRET, tasks=["spam"]), HttpToken(token=SECRET, tasks=["ham"])])
-    assert gate.admits(f"Bearer {SECRET}") == (True, frozenset({"spam", "ham"}))
+    assert gate.admits(f"Bearer {SECRET}") == ("1", frozenset({"spam", "ham"}))
     gate = Gate([HttpToken(token=SECRET, tasks=["spam"]), HttpToken(token=SECRET)])
-    assert gate.admits(f"bearer  {SECRET} ") == (True, None)
+    assert gate.admits(f"bearer  {SECRET} ") == ("1", None)
 
 
 @pytest.mark.parametrize(
@@ -208,30 +208,30 @@ def test_a_token_given_twice_may_write_the_tasks_of_both() -> None:
     [None, "", "Bearer", "Bearer ", f"Basic {SECRET}", SECRET, f"Bearer {SECRET}x", f"Bearer {SECRET[:-1]}"],
 )
 def test_all_else_is_not_admitted(authorization: str | None) -> None:
-    assert Gate([HttpToken(token=SECRET)]).admits(authorization) == (False, None)
+    assert Gate([HttpToken(token=SECRET)]).admits(authorization) is None
 
 
 def test_without_tokens_all_are_admitted() -> None:
-    assert Gate([]).admits(None) == (True, None)
+    assert Gate([]).admits(None) == ("", None)
 
 
 def test_a_token_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, clock = tmp_path / "token", HandClock()
     path.write_text(f"{SECRET}\n")
     gate = Gate([HttpToken(token_file=str(path))], clock)
-    assert gate.admits(f"Bearer {SECRET}")[0]
+    assert gate.admits(f"Bearer {SECRET}")
     path.write_text("another-token-0123456789")
-    assert gate.admits(f"Bearer {SECRET}")[0], "it is looked at once a second"
+    assert gate.admits(f"Bearer {SECRET}"), "it is looked at once a second"
     clock.advance(1.0)
-    assert not gate.admits(f"Bearer {SECRET}")[0]
-    assert gate.admits("Bearer another-token-0123456789")[0]
+    assert not gate.admits(f"Bearer {SECRET}")
+    assert gate.admits("Bearer another-token-0123456789")
     for content in ("short", None):
         if content is None:
             path.unlink()
         else:
             path.write_text(content)
         clock.advance(1.0)
-        assert gate.admits("Bearer another-token-0123456789")[0], "a broken file must not lock everyone out"
+        assert gate.admits("Bearer another-token-0123456789"), "a broken file must not lock everyone out"
     assert "expected at least 16 characters, got 5" in caplog.text
     assert (
         "No such file or directory; correct token_file, or create it. The old one stays in use."
@@ -251,7 +251,7 @@ def test_a_token_file_that_holds_none_is_told_without_showing_it(tmp_path: Path,
 
 def test_the_quota_holds_on_the_average_and_for_each_task() -> None:
     clock = HandClock(50.0)
-    quota = Quota(100, clock)
+    quota = Quota(100, clock=clock)
     taken = 0
     for _ in range(1000):
         clock.advance(0.01)
@@ -262,12 +262,21 @@ def test_the_quota_holds_on_the_average_and_for_each_task() -> None:
 
 def test_nothing_is_taken_where_one_task_is_over_its_quota() -> None:
     clock = HandClock()
-    quota = Quota(10, clock)
+    quota = Quota(10, clock=clock)
     assert quota.take({"spam": 30}) == 0.0
-    assert quota.take({"spam": 1, "ham": 500}) == pytest.approx(2.0)
+    assert quota.take({"spam": 1, "ham": 500}) == quota.wait(["spam"]) == pytest.approx(2.0)
     assert quota.take({"ham": 1}) == 0.0
     clock.advance(2.0)
     assert quota.take({"spam": 1}) == 0.0
+
+
+def test_a_quota_of_a_day_is_paid_off_within_a_day() -> None:
+    clock = HandClock()
+    quota = Quota(100, seconds=86_400.0, clock=clock)
+    assert quota.take({"annotators": 150}) == 0.0
+    assert quota.take({"annotators": 1}) == pytest.approx(43_200.0)
+    clock.advance(43_200.0)
+    assert quota.take({"annotators": 1}) == 0.0
 
 
 # --- files that change ----------------------------------------------------------------------------------

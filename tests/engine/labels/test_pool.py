@@ -24,7 +24,7 @@ def pooled(max_rows: int = 5000, max_labelled: int = 5000, fit_rows: int = 20_00
         estimators=["average_confidence", "ensemble"],
         ssme=ssme | {"fit_rows": fit_rows},
         calibration=FOR_GOOD,
-        **more,
+        **{"labels": {"max_replaced": 1}, **more},
     )
 
 
@@ -106,6 +106,16 @@ def near(found: list[tuple[int, list[float | None]]]) -> list[tuple[int, list[fl
     return [(label, [score and round(score, 5) for score in scores]) for label, scores in found]
 
 
+def replaced_labels(records: list[Record]) -> int:
+    """Requests with a label and an answer, of which a label replaced another class."""
+    classes: dict[str, set[str]] = {}
+    for record in records:
+        if "label" in record:
+            classes.setdefault(record["id"], set()).add(record["label"])
+    answered = {record["id"] for record in records if set(record.get("models", ())) & set(MODELS)}
+    return sum(len(found) > 1 for name, found in classes.items() if name in answered)
+
+
 @settings(max_examples=20)
 @given(
     seed=st.integers(0, 50),
@@ -120,6 +130,7 @@ def test_it_holds_the_rows_of_a_witness_however_the_stream_is_cut(
     rig.feed_in_pieces(records, [min(cut, len(records)) for cut in cuts])
     if bounds == (5000, 5000):
         assert near(job_rows(rig.engine)) == near(expected(records, *bounds))
+        assert int(rig.engine._tasks["t"].refits.pool.replaced.sum()) == replaced_labels(records)
     else:
         [job] = rig.engine.refits()
         labelled = int((job.labels >= 0).sum())

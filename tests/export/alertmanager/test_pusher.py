@@ -24,6 +24,8 @@ from monitor.reports.views import (
     EngineView,
     ObjectiveState,
     ObjectiveView,
+    RecalibrationsView,
+    RefitView,
     SeriesState,
     SeriesView,
 )
@@ -78,6 +80,8 @@ def test_nothing_holds_of_a_model_that_does_well() -> None:
         ({"charts": WATCHED.charts}, ["OutOfControl"]),
         ({"trust": Trust(False, 23.5, 1200, Bias(-0.05, -0.08, -0.02, 0.95, 310))}, ["EstimateUntrusted"]),
         ({"trust": None}, []),
+        ({"recalibrations": RecalibrationsView({}, "6 of 100 labels …", held=True)}, ["LabelsConflict"]),
+        ({"recalibrations": RecalibrationsView({}, "50 labels are needed")}, []),
         ({"state": SeriesState.SILENT}, ["NoWindowClosed"]),
         ({"state": SeriesState.SILENT, "group": "region=eu"}, []),
         ({"state": SeriesState.WARMING_UP, "objectives": LOW.objectives, "charts": ()}, []),
@@ -86,6 +90,17 @@ def test_nothing_holds_of_a_model_that_does_well() -> None:
 )
 def test_what_holds_has_the_names_of_the_rules(change: dict[str, Any], expected: list[str]) -> None:
     assert names(dataclasses.replace(CALM, **change)) == expected
+
+
+def test_a_refit_that_does_not_begin_is_told_by_its_task() -> None:
+    found = AgentView(engine=EngineView(refits={"t": RefitView(refused="6 of 100 labels …", held=True)}))
+    (conflict,) = holding(found)
+    assert dict(conflict.identity) == {
+        "alertname": "BlindsightLabelsConflict",
+        "severity": "warning",
+        "task": "t",
+    }
+    assert conflict.text == "Task t: no refit begins: 6 of 100 labels …."
 
 
 def test_an_alert_has_the_labels_of_the_rule_and_its_values_in_words() -> None:

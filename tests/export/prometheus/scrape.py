@@ -183,7 +183,14 @@ RICH = AgentView(
     sources=(
         SourceView("predictions", True, 42, SourceCounts(40, 400, 30, 1)),
         SourceView("stdin", False, None),
-        SourceView("http", True, 0, refused={"400": 2, "429": 0}, reads_events=True),
+        SourceView(
+            "http",
+            True,
+            0,
+            refused={"400": 2, "429": 0},
+            reads_events=True,
+            labels_by_token={"annotators": 7},
+        ),
     ),
     ready=True,
     reload_time=1795100000.0,

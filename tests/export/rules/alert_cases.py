@@ -120,6 +120,25 @@ CASES = [
         *(60, 31, 25, 32, 40, 50),
     ),
     Case(
+        "BlindsightLabelsConflict",
+        "warning",
+        {"task": "toxicity", "model": "erm"},
+        "Model erm, task toxicity: more of the newest labels than labels.max_replaced allows replaced "
+        "another class for their id. Recalibrations and refits wait, the ones before stay in use. Find who "
+        "sends these labels.",
+        {f"blindsight_recalibration_held{{{MODEL}}}": gauge(0, 1)},
+        *(60, 31, 25, 32, 40, 50),
+    ),
+    Case(
+        "BlindsightLabelsConflict",
+        "warning",
+        {"task": "toxicity"},
+        "Task toxicity: more of the newest labels than labels.max_replaced allows replaced another class for "
+        "their id. Recalibrations and refits wait, the ones before stay in use. Find who sends these labels.",
+        {f"blindsight_refit_held{{{LABELS}}}": gauge(0, 1)},
+        *(60, 31, 25, 32, 40, 50),
+    ),
+    Case(
         "BlindsightAgentDown",
         "critical",
         {},
