@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from connectors.build import source_class
 from connectors.formats.wires.choice import wire_of
 from monitor.base.errors import BlindsightError, ConfigError
-from monitor.base.records import NO_ID, Chunk, id_look, id_shape
-from monitor.cli.examine import examine
+from monitor.base.records import Chunk, id_look, id_shape
+from monitor.cli.examine import Examination, Proposal, examine
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, SourceConfig
+from monitor.engine.engine import EngineSettings
+from monitor.reports.views import LabelOutcome
 
 RECORDS = 100
 """Looked at in each source."""
+
+
+class _Join(NamedTuple):
+    """Of one task: labels that find their answer, all labels, all answers."""
+
+    joined: int
+    labels: int
+    answers: int
+
+    def __str__(self) -> str:
+        verb = "finds" if self.labels == 1 else "find"
+        return f"{self.joined} of {self.labels} labels {verb} one of {self.answers} answers looked at"
 
 
 def examine_sources(path: str) -> tuple[str, bool]:
     """What the sources of a configuration hold, and whether all is well.
 
     Nothing is committed, acknowledged or written: topics are read outside the group, files beside whoever
-    follows them, and the store is not opened.
+    follows them, and the store is not opened. A mapping is proposed only after it was tried on the records,
+    and labels have looked for answers with it.
 
     Parameters
     ----------
@@ -38,53 +57,136 @@ def examine_sources(path: str) -> tuple[str, bool]:
     config = load_config(path)
     if not config.sources:
         raise ConfigError("sources: there are none to examine; configure one")
-    told, well = [], True
-    chunks: list[Chunk] = []
-    for source in config.sources:
-        lines, good = _examined(config, source, chunks)
+    looked = [_examined(config, source) for source in config.sources]
+    chosen = _chosen(config, looked)
+    now = _joins(config, [each.chunk for each in looked])
+    chunks = [each.chunk if best is None else best.chunk for each, best in zip(looked, chosen, strict=True)]
+    then = _joins(config, chunks)
+    told = []
+    for source, each, best in zip(config.sources, looked, chosen, strict=True):
+        lines = [*each.lines, *([] if best is None else _tried(each, best, chunks, now, then))]
         told.append("\n  ".join([f"{source.label} ({source.kind}):", *lines]))
-        well &= good
-    return "\n".join([*told, *_joins(chunks)]), well
+    proposed = ", with the mappings proposed" if any(chosen) else ""
+    for task, join in then.items():
+        compared = "" if join.joined else f": {_compared(task, chunks)}"
+        told.append(f"task {task}{proposed}: {join}{compared}")
+    return "\n".join(told), not any(each.wrong for each in looked)
 
 
-def _joins(chunks: Sequence[Chunk]) -> Iterable[str]:
-    """By task, how many labels find an answer; where none does, what the ids of both look like."""
-    for task in dict.fromkeys(name for chunk in chunks for name in chunk.ids):
-        answers = [batch.key for chunk in chunks for batch in chunk.batches if batch.task == task]
-        labels = [batch.key for chunk in chunks for batch in chunk.labels if batch.task == task]
-        if not answers or not labels:
+def _chosen(config: Config, looked: Sequence[Examination]) -> list[Proposal | None]:
+    """Of each source's mappings the one by which most records are used, most labels join, most ids are known.
+
+    A source's labels may want another source's answers: each is chosen beside what was chosen of the others.
+    """
+    chosen = [max(each.proposals, key=lambda found: found.used, default=None) for each in looked]
+    for place, each in enumerate(looked):
+        if len(each.proposals) < 2:
             continue
-        given, known = np.concatenate(labels), np.concatenate(answers)
-        joined = int(np.isin(given, known[known != NO_ID]).sum())
-        verb = "finds" if len(given) == 1 else "find"
-        line = f"task {task}: {joined} of {len(given)} labels {verb} one of {len(known)} answers looked at"
-        yield line if joined else f"{line}: {_compared(task, chunks)}"
+        chunks = [one.chunk if best is None else best.chunk for one, best in zip(looked, chosen, strict=True)]
+
+        def worth(found: Proposal, chunks: list[Chunk] = chunks, place: int = place) -> tuple[int, int, int]:
+            beside = [*chunks[:place], found.chunk, *chunks[place + 1 :]]
+            joined = sum(join.joined for join in _joins(config, beside).values())
+            return found.used, joined, found.with_id
+
+        chosen[place] = max(each.proposals, key=worth)
+    return chosen
+
+
+def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
+    """By task with answers and labels, how many labels find their answer: by the engine that `run` has."""
+    known = [replace(batch, label=np.full(len(batch), -1)) for chunk in chunks for batch in chunk.batches]
+    given = [batch for chunk in chunks for batch in chunk.labels]
+    tasks = dict.fromkeys(batch.task for batch in known)
+    # No window closes: an estimator may want an extra, and nobody reads what it says of a sample.
+    windows = {
+        name: task.window.model_copy(update={"size": sys.maxsize})
+        for name, task in config.scored_tasks.items()
+    }
+    open_ended = {
+        name: task.model_copy(update={"window": windows[name]}) for name, task in config.scored_tasks.items()
+    }
+    engine = EngineSettings(open_ended, event_time=True, arenas=config.arenas).build()
+    now = time.time()
+    for chunk in chunks:  # the answers first: a label without a time has that of the newest answer
+        answers = tuple(replace(batch, label=np.full(len(batch), -1)) for batch in chunk.batches)
+        engine.absorb(replace(chunk, batches=answers, labels=(), rejects=()), now)
+    for chunk in chunks:
+        engine.absorb(replace(chunk, batches=(), rejects=()), now)
+    outcomes = engine.view().labels
+    return {
+        task: _Join(
+            outcomes.get((task, LabelOutcome.MATCHED), 0),
+            sum(len(batch) for batch in given if batch.task == task),
+            sum(len(batch) for batch in known if batch.task == task),
+        )
+        for task in tasks
+        if any(batch.task == task for batch in given)
+    }
+
+
+def _tried(
+    looked: Examination,
+    best: Proposal,
+    chunks: Sequence[Chunk],
+    now: Mapping[str, _Join],
+    then: Mapping[str, _Join],
+) -> Iterable[str]:
+    """What the trial of a proposal gave, and the proposal."""
+    chunk = best.chunk
+    tasks = {batch.task for batch in chunk.batches} | {batch.task for batch in chunk.labels}
+    here = {task: join for task, join in then.items() if task in tasks}
+    losses = [
+        f"of task {task} {join.joined} labels join, and {now[task].joined} do now"
+        for task, join in here.items()
+        if task in now and join.joined < now[task].joined
+    ]
+    losses += [
+        f"no label of task {task} joins, as ids differ"
+        for task, join in here.items()
+        if not join.joined and not _alike(task, chunks)
+    ]
+    joined = "".join(f"; {join}" for join in here.values())
+    return best.lines(looked.records, joined, losses)
+
+
+def _ids(task: str, chunks: Sequence[Chunk]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """By source an id of an answer, and one of a label."""
+    ids = [(chunk.source, chunk.ids[task]) for chunk in chunks if task in chunk.ids]
+    answers = [(source, each.answer) for source, each in ids if each.answer is not None]
+    return answers, [(source, each.label) for source, each in ids if each.label is not None]
+
+
+def _alike(task: str, chunks: Sequence[Chunk]) -> bool:
+    """Whether any label's id has the shape of any answer's."""
+    answers, labels = _ids(task, chunks)
+    return bool({id_shape(id_) for _, id_ in answers} & {id_shape(id_) for _, id_ in labels})
 
 
 def _compared(task: str, chunks: Sequence[Chunk]) -> str:
     """What the ids of each source look like."""
-    ids = [(chunk.source, chunk.ids[task]) for chunk in chunks if task in chunk.ids]
-    answers = [(source, each.answer) for source, each in ids if each.answer is not None]
-    labels = [(source, each.label) for source, each in ids if each.label is not None]
+    answers, labels = _ids(task, chunks)
     of_answers = " and ".join(f"{source} have {id_look(id_)}" for source, id_ in answers)
     of_labels = " and ".join(f"{source} {id_look(id_)}" for source, id_ in labels)
     told = f"answers of {of_answers}, labels of {of_labels}"
-    if {id_shape(id_) for _, id_ in answers} & {id_shape(id_) for _, id_ in labels}:
+    if _alike(task, chunks):
         return f"{told}; they look alike, and may join beyond these samples"
     return f"{told}; give labels the id of their answer, or `mapping.id` another path"
 
 
-def _examined(config: Config, source: SourceConfig, chunks: list[Chunk]) -> tuple[Sequence[str], bool]:
+def _examined(config: Config, source: SourceConfig) -> Examination:
     try:
         found = source_class(source).sample(source, RECORDS)
     except ConfigError:
         raise
     except BlindsightError as error:
-        return [str(error)], False
+        return _nothing(source, str(error), wrong=True)
     if isinstance(found, str):
-        return [found], True
+        return _nothing(source, found)
     if not found:
-        return ["nothing is there yet"], True
-    examined = examine(found, layouts(config.tasks), source.label, wire_of(source))
-    chunks.append(examined.chunk)
-    return examined.lines, not examined.wrong
+        return _nothing(source, "nothing is there yet")
+    return examine(found, layouts(config.tasks), source.label, wire_of(source))
+
+
+def _nothing(source: SourceConfig, why: str, wrong: bool = False) -> Examination:
+    return Examination(0, 0, 0, (why,), wrong, Chunk(source.label))

@@ -20,12 +20,90 @@ from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
 from monitor.base.records import NO_ID, Chunk, TaskLayout
-from monitor.base.source import Raw, RawBlock, RawMessages, RawTable
+from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
 from monitor.cli.proposal import propose, vectors
-from monitor.config.mapping import FieldMapping
+from monitor.config.mapping import PLACEHOLDERS, FieldMapping
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
+_NAME_OF_MODEL = "blindsight: not known"  # stands for one while a mapping is tried
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A mapping that was tried on the records.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+    chunk : Chunk
+        The records as it reads them.
+    before : Chunk
+        As the source reads them now.
+    """
+
+    mapping: FieldMapping
+    chunk: Chunk
+    before: Chunk
+
+    @property
+    def used(self) -> int:
+        """Answers and labels that it gives."""
+        return _used(self.chunk)
+
+    @property
+    def with_id(self) -> int:
+        """Answers with an id, which labels can find."""
+        return sum(int((batch.key != NO_ID).sum()) for batch in self.chunk.batches)
+
+    def losses(self) -> Iterable[str]:
+        """What the source reads now, or holds, and the mapping leaves; nothing of a good one."""
+        now = {(reject.partition, reject.position) for reject in self.before.rejects}
+        lost = [each for each in self.chunk.rejects if (each.partition, each.position) not in now]
+        if lost:
+            told = f"{_times(len(lost), 'record')} that can be used now cannot any more"
+            yield f"{told} (give them a source of their own; {lost[0].message})"
+
+    def lines(self, records: int, joins: str, losses: Sequence[str]) -> Iterable[str]:
+        """What the trial gave, and the mapping; it is called good only where it loses nothing.
+
+        Parameters
+        ----------
+        records : int
+            That it was tried on.
+        joins : str
+            What is to be said of labels that find their answers; "" where there are none of one of them.
+        losses : sequence of str
+            What is lost beside records: joins.
+        """
+        answers, labels = (sum(map(len, each)) for each in (self.chunk.batches, self.chunk.labels))
+        along = sum(int((batch.label >= 0).sum()) for batch in self.chunk.batches)
+        yield (
+            f"tried on {_times(records, 'record')}: {_times(answers, 'answer')}, {self.with_id} with an id, "
+            f"{_times(labels + along, 'label')}, {_times(len(self.chunk.rejects), 'record')} that cannot be "
+            f"used{joins}"
+        )
+        lost = "; ".join((*self.losses(), *losses))
+        begin = "not good yet, as it loses some: with" if lost else "with"
+        end = f", but {lost}" if lost else ""
+        text = yaml.safe_dump({"mapping": self._written()}, sort_keys=False, width=100)
+        indented = "\n".join(f"    {line}" for line in text.splitlines())
+        yield (
+            f"{begin} this mapping {self.used} can be used instead of {_used(self.before)}{end}:\n{indented}"
+        )
+
+    def _written(self) -> dict[str, Any]:
+        """As it is written down, with placeholders for what the records do not tell."""
+        found = self.mapping.model_dump(mode="json", exclude_defaults=True)
+        if self.mapping.constants.model == _NAME_OF_MODEL:
+            found["constants"]["model"] = PLACEHOLDERS["model"]
+        if self.mapping.time_zone is not None:
+            found["time_zone"] = PLACEHOLDERS["time_zone"]
+        return found
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +115,15 @@ class Examination:
     answers, labels, rejected : int
         Usable answers and labels, and what cannot be used.
     lines : tuple of str
-        What to tell, a sentence each; a proposed mapping is one of several lines.
+        What to tell, a sentence each.
     wrong : bool
         Whether the source should not be run like this.
     chunk : Chunk
         The records.
+    records : int
+        How many they are.
+    proposals : tuple of Proposal
+        Mappings that read more of them, in the order in which one is taken before the next.
     """
 
     answers: int
@@ -50,6 +132,8 @@ class Examination:
     lines: tuple[str, ...]
     wrong: bool
     chunk: Chunk
+    records: int = 0
+    proposals: tuple[Proposal, ...] = ()
 
 
 def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire: Wire) -> Examination:
@@ -71,18 +155,27 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
         A task's classes are the wrong way round, as at least 50 labelled answers tell.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
-    labels = sum(map(len, chunk.labels))
     lines = [*_held(chunk), *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     values = list(_values(raws, wire))
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = _no_probabilities([value.get("scores") for value in shaped])
     lines += odd
+    proposals: tuple[Proposal, ...] = ()
     if chunk.rejects and not odd and not isinstance(wire, KserveWire):
-        lines += _proposed(raws, values, layouts, name, _used(chunk)) or _odd_elsewhere(values, layouts)
+        proposals = tuple(_proposals(raws, values, layouts, name, chunk))
+        lines += [] if proposals else _odd_elsewhere(values, layouts)
     for layout in layouts:
         _refuse_reversed(chunk, layout, name)
-    found = sum(map(len, chunk.batches))
-    return Examination(found, labels, len(chunk.rejects), tuple(lines), bool(chunk.rejects or odd), chunk)
+    return Examination(
+        answers=sum(map(len, chunk.batches)),
+        labels=sum(map(len, chunk.labels)),
+        rejected=len(chunk.rejects),
+        lines=tuple(lines),
+        wrong=bool(chunk.rejects or odd),
+        chunk=chunk,
+        records=sum(map(records_in, raws)),
+        proposals=proposals,
+    )
 
 
 def _held(chunk: Chunk) -> Iterable[str]:
@@ -174,30 +267,27 @@ def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
     return [got + "logits; send the softmax of them (of a single number the sigmoid)"]
 
 
-def _proposed(
-    raws: Sequence[Raw], values: Sequence[Any], layouts: Sequence[TaskLayout], name: str, used: int
-) -> list[str]:
-    """A mapping by which more of the records can be used, as lines of a configuration."""
-    best, most = None, used
+def _proposals(
+    raws: Sequence[Raw], values: Sequence[Any], layouts: Sequence[TaskLayout], name: str, chunk: Chunk
+) -> Iterable[Proposal]:
+    """Mappings by which more of the records can be used than now, each tried on them."""
     for mapping in _candidates(values, layouts):
-        count = _used(Decoder(layouts, name, wire=compiled(mapping)).decode(raws))
-        if count > most:
-            best, most = mapping, count
-    if best is None:
-        return []
-    text = yaml.safe_dump(
-        {"mapping": best.model_dump(mode="json", exclude_defaults=True)}, sort_keys=False, width=100
-    )
-    indented = "\n".join(f"    {line}" for line in text.splitlines())
-    return [f"with this mapping {most} can be used instead of {used}:\n{indented}"]
+        decoder = Decoder(layouts, name, wire=compiled(mapping), clock=time.time)
+        tried = decoder.decode(raws)
+        if _used(tried) > _used(chunk):
+            yield Proposal(mapping, tried, chunk)
 
 
 def _candidates(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> Iterable[FieldMapping]:
-    """Mappings that may read the records, of each task; the events of serving stacks need no guess."""
+    """Mappings that may read the records, of each task; the events of serving stacks need no guess.
+
+    The format comes first, as it takes every row of a record; without a model's name, as events may have one.
+    """
     for layout in layouts:
         task = {"task": layout.name} if len(layouts) > 1 else {}
-        yield FieldMapping.model_validate({"format": "kserve", "constants": task})
-        constants = {"model": layout.models[0] if len(layout.models) == 1 else "name-of-the-model"}
+        constants = {"model": layout.models[0] if len(layout.models) == 1 else _NAME_OF_MODEL}
+        for told in (task, {**constants, **task}):
+            yield FieldMapping.model_validate({"format": "kserve", "constants": told})
         mapping = propose(values, layout, constants) if values else None
         if mapping is None:
             continue

@@ -45,7 +45,7 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
     layout : TaskLayout
         The task they are of.
     constants : mapping of str to str
-        Used where no record names a `model`.
+        Used where no record names a `model`; labels alone need none.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
         found["time_unit"] = unit
     if isinstance(time, str) and re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?", time):
         found["time_zone"] = "UTC"
-    if "model" not in found and constants:
+    if "model" not in found and scores and constants:  # a label of one model joins no other's answer
         found["constants"] = dict(constants)
     try:
         return FieldMapping(**found)

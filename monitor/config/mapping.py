@@ -91,6 +91,12 @@ PATHS: tuple[str, ...] = (
 BESIDE = ("$key", "$timestamp", "$headers")
 """First steps of paths to what stands beside a Kafka message; `$headers` is followed by a header's name."""
 
+PLACEHOLDERS: Mapping[str, str] = {
+    "model": "<name of the model>",
+    "time_zone": "<zone of times without an offset, such as UTC or Europe/Berlin>",
+}
+"""What `blindsight doctor` writes where only a person knows the value: no configuration is valid with one."""
+
 _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
@@ -105,6 +111,15 @@ class Constants(Section):
     task: str | None = Field(default=None, min_length=1, description="The task of every record.")
     model: str | None = Field(default=None, min_length=1, description="The model of every record.")
     version: str | None = Field(default=None, min_length=1, description="The model's version.")
+
+    @model_validator(mode="after")
+    def _are_filled_in(self) -> Constants:
+        demand(
+            (name, f"expected the {name} of every record, got the placeholder {value!r}: write its name here")
+            for name, value in self
+            if value is not None and re.fullmatch(r"<.+>", value)
+        )
+        return self
 
 
 class FieldMapping(Section):

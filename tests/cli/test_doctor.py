@@ -276,6 +276,156 @@ def test_a_stream_of_redis_is_looked_at_without_its_group(redis_server: RedisSer
     assert (well, "WRONGTYPE" in text, "; name the key of a stream" in text) == (False, True, True)
 
 
+# Bodies of the Open Inference Protocol, as MLServer writes predict_proba of scikit-learn and Triton two
+# outputs, and of protocol v1.
+MLSERVER = {
+    "model_name": "erm",
+    "model_version": "v0.1.0",
+    "id": "c9d1f6f4-6f8c-4a2a-9d0c-3e6f6f1f5a{:02d}",
+    "parameters": {},
+    "outputs": [
+        {
+            "name": "predict_proba",
+            "shape": [2, 2],
+            "datatype": "FP64",
+            "parameters": {"content_type": "np"},
+            "data": [0.12, 0.88, 0.75, 0.25],
+        }
+    ],
+}
+TRITON = {
+    "id": "r{:02d}",
+    "model_name": "erm",
+    "model_version": "1",
+    "outputs": [
+        {"name": "label", "datatype": "INT64", "shape": [2], "data": [1, 0]},
+        {"name": "probabilities", "datatype": "FP32", "shape": [2, 2], "data": [0.12, 0.88, 0.75, 0.25]},
+    ],
+}
+V1 = {"predictions": [[0.12, 0.88], [0.75, 0.25]]}
+
+
+def numbered(payload: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    return [payload | ({"id": payload["id"].format(i)} if "id" in payload else {}) for i in range(n)]
+
+
+def mapping_in(text: str) -> dict[str, Any]:
+    """The block that is proposed, as a person copies it."""
+    begin = text.index("    mapping:\n")
+    rest = text[begin:].splitlines()
+    lines = [line for i, line in enumerate(rest) if all(each.startswith("    ") for each in rest[: i + 1])]
+    found: dict[str, Any] = yaml.safe_load("\n".join(lines))
+    return found
+
+
+@pytest.mark.parametrize("payload", [MLSERVER, TRITON], ids=["mlserver", "triton"])
+def test_several_rows_in_one_record_get_the_format_that_takes_them_all(
+    doctor: Doctor, payload: dict[str, Any]
+) -> None:
+    text, _ = doctor(numbered(payload, 8))
+    assert mapping_in(text) == {"mapping": {"format": "kserve"}}
+    assert "tried on 8 records: 16 answers, 16 with an id, 0 labels, 0 records that cannot be used" in text
+    assert "with this mapping 16 can be used instead of 0:" in text
+    text, well = doctor(numbered(payload, 8), **mapping_in(text))
+    assert (well, "16 answers" in text) == (True, True)
+
+
+def test_a_placeholder_is_refused_until_it_is_filled_in(doctor: Doctor, tmp_path: Path) -> None:
+    text, _ = doctor([V1] * 8)
+    assert "tried on 8 records: 16 answers, 0 with an id" in text
+    found = mapping_in(text)
+    assert found == {"mapping": {"format": "kserve", "constants": {"model": "<name of the model>"}}}
+    with pytest.raises(
+        ConfigError, match=r"constants\.model: expected the model of every record, got the place"
+    ):
+        doctor([V1] * 8, **found)
+    code, told = outcome("check", tmp_path / "config.yaml")
+    assert (code, "'<name of the model>': write its name here" in told) == (2, True)
+    found["mapping"]["constants"]["model"] = "erm"
+    text, well = doctor([V1] * 8, **found)
+    assert (well, "task toxicity: models erm (16)" in text) == (True, True)
+
+
+def test_the_zone_of_times_without_one_is_not_guessed(doctor: Doctor) -> None:
+    # As BentoML 1.4 writes its log of inference data.
+    rows = [
+        {
+            "p_ok": 0.25,
+            "p_toxic": 0.75,
+            "timestamp": f"2026-07-01T12:00:0{i}.120000",
+            "request_id": str(12345678901234567890 + i),
+        }
+        for i in range(8)
+    ]
+    found = mapping_in(doctor(rows)[0])
+    found["mapping"]["constants"] = {"model": "erm"}
+    with pytest.raises(
+        ConfigError, match="time_zone: expected the name of a time zone such as Europe/Berlin"
+    ):
+        doctor(rows, **found)
+    found["mapping"]["time_zone"] = "Europe/Berlin"
+    assert doctor(rows, **found)[1]
+
+
+Two = Callable[[list[Any], list[Any]], tuple[str, bool]]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    """Examine answers in one file and labels in another."""
+
+    def examined(answers: list[Any], labels: list[Any]) -> tuple[str, bool]:
+        for name, rows in (("answers", answers), ("labels", labels)):
+            (tmp_path / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        sources = [{"kind": "file", "name": n, "path": f"{n}.ndjson"} for n in ("answers", "labels")]
+        tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+        path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
+        return examine_sources(str(path))
+
+    return examined
+
+
+def test_labels_get_no_constant_model_and_join(two: Two) -> None:
+    labels = [{"request_id": f"r{i}", "truth": "toxic"} for i in range(20)]
+    text, well = two(theirs(20), labels)
+    assert not well
+    of_labels = text[text.index("labels (file)") :]
+    assert mapping_in(of_labels) == {"mapping": {"id": "request_id", "label": "truth"}}
+    assert (
+        "tried on 20 records: 0 answers, 0 with an id, 20 labels, 0 records that cannot be used; 20 of 20 "
+        "labels find one of 20 answers looked at"
+    ) in of_labels
+    assert text.splitlines()[-1].startswith("task toxicity, with the mappings proposed: 20 of 20 labels find")
+    assert "not good" not in text
+
+
+@pytest.mark.parametrize("id_", ["r{:02d}", "r{:02d}:0"])
+def test_of_two_mappings_that_read_as_much_the_one_that_joins_is_taken(two: Two, id_: str) -> None:
+    answers = numbered(
+        TRITON | {"outputs": [{**TRITON["outputs"][1], "shape": [1, 2], "data": [0.12, 0.88]}]}, 20
+    )
+    text, _ = two(answers, [{"id": id_.format(i), "label": "toxic"} for i in range(20)])
+    assert "task toxicity, with the mappings proposed: 20 of 20 labels find one of 20 answers" in text
+
+
+def test_a_proposal_by_which_no_label_joins_is_not_good(two: Two) -> None:
+    text, _ = two(theirs(20), [{"id": f"order-{i}", "label": "ok"} for i in range(20)])
+    assert (
+        "not good yet, as it loses some: with this mapping 20 can be used instead of 0, but no label of task "
+        "toxicity joins, as ids differ:"
+    ) in text
+    assert "0 of 20 labels find one of 20 answers looked at: answers of answers have " in text
+
+
+def test_a_proposal_that_loses_labels_which_are_read_now_is_not_good(doctor: Doctor) -> None:
+    labels = [{"id": f"r{i}", "label": "ok"} for i in range(5)]
+    text, _ = doctor([*theirs(20), *labels])
+    assert (
+        "not good yet, as it loses some: with this mapping 20 can be used instead of 5, but 5 records that "
+        "can be used now cannot any more (give them a source of their own; $.scores: expected a probability"
+    ) in text
+
+
 @pytest.mark.parametrize(
     ("ids", "told"),
     [

@@ -21,7 +21,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import Chunk, RejectReason, TaskLayout
 from monitor.base.source import RawBlock, RawMessages, RawTable
 from monitor.config.file import config_from
-from monitor.config.mapping import FieldMapping
+from monitor.config.mapping import PLACEHOLDERS, FieldMapping
 from monitor.config.root import Config
 from tests.daemon import configuration, write_configuration
 
@@ -338,6 +338,16 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
             ".time_unit: expected none beside time: $timestamp, which needs none: leave it out",
         ),
         ({"time": "$timestamp", "time_zone": "UTC"}, ".time_zone: expected none beside time: $timestamp"),
+        (
+            {"id": "a", "constants": {"model": PLACEHOLDERS["model"]}},
+            ".constants.model: expected the model of every record, got the placeholder '<name of the model>'"
+            ": write its name here",
+        ),
+        (
+            {"time": "t", "time_zone": PLACEHOLDERS["time_zone"]},
+            ".time_zone: expected the name of a time zone such as Europe/Berlin, or an offset such as +01:00"
+            ", got '<zone of times without an offset,",
+        ),
     ],
 )
 def test_a_mapping_that_cannot_be_meant_is_refused_by_its_key(mapping: Any, message: str) -> None:
