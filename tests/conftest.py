@@ -99,6 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling small fits takes longer than they do
     # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
     for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")

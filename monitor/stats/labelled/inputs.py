@@ -82,9 +82,10 @@ class LabelledScores:
         return known
 
     def clamp(self, posterior: Floats) -> Floats:
-        """A new (n, K) posterior in which each labelled row has the probability 1 for its label."""
+        """A new (…, n, K) posterior in which each labelled row has the probability 1 for its label."""
         clamped = posterior.copy()
-        clamped[self.labelled] = np.eye(self.classes)[self.labels[self.labelled]]
+        known = self.labelled
+        clamped[..., known, :] = np.eye(self.classes)[self.labels[known]]
         return clamped
 
     def mean_of_models(self) -> Floats:

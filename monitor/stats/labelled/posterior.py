@@ -21,7 +21,7 @@ from monitor.stats.labelled.metrics import METRICS, ModelRows, undefined
 REPLICATES = 200
 """Resamplings of the rows for an interval, if the fit gives fewer draws."""
 
-_BLOCK_BYTES = 16 << 20  # of one array of draws: a dozen such arrays live at once
+_BLOCK_BYTES = 4 << 20  # of one array of draws: a dozen such arrays live at once
 _TABLES_KEPT = 8  # subgroup masks whose draws are kept
 
 _DRAW_STREAM, _ROW_STREAM, _BIAS_STREAM = range(3)  # separate: a change of one does not change the others
@@ -214,7 +214,8 @@ class PosteriorEstimator(LabelEstimator):
         drawn = iter(self._draw_posteriors(self.rng(_DRAW_STREAM)))
         for draw in drawn:
             together = max(1, _BLOCK_BYTES // draw.nbytes)
-            if repeats == 1:
-                yield np.stack([draw, *islice(drawn, together - 1)])
-            for first in range(0, repeats if repeats > 1 else 0, together):
-                yield np.broadcast_to(draw, (min(together, repeats - first), *draw.shape))
+            if together < repeats:
+                for first in range(0, repeats, together):
+                    yield np.broadcast_to(draw, (min(together, repeats - first), *draw.shape))
+            else:
+                yield np.repeat(np.stack([draw, *islice(drawn, together // repeats - 1)]), repeats, axis=0)

@@ -144,8 +144,8 @@ class SSME(PosteriorEstimator):
         data, _ = self._done()
         if self._learnt is None:
             raise RuntimeError("a refused fit has no draws")
-        for chance in self._probabilities(self._learnt.pooling.evidence(data.scores)):
-            yield data.clamp(chance)
+        for chances in self._probabilities(self._learnt.pooling.evidence(data.scores)):
+            yield from data.clamp(chances)
 
     def _bias(self, metric: str, model: int, where: Bools) -> float:
         data, _ = self._done()
@@ -159,11 +159,13 @@ class SSME(PosteriorEstimator):
 
     def _mean(self, evidence: Evidence) -> Floats:
         total = np.zeros((evidence.rows, evidence.classes))
-        for chance in self._probabilities(evidence):
-            total += chance
+        for chances in self._probabilities(evidence):
+            for chance in chances:
+                total += chance
         return total / self.draws
 
     def _probabilities(self, evidence: Evidence) -> Iterator[Floats]:
+        """(d, n, K), some draws at a time."""
         if self._learnt is not None:
             for logits in self._learnt.mixture.logits(evidence):
                 yield np.exp(log_softmax(logits))

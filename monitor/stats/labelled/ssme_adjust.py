@@ -134,12 +134,13 @@ class CorrectionRows:
     weights: Floats
 
     def gradient(self, logits: Floats, coefficients: Floats, precision: Floats) -> tuple[Floats, Floats]:
-        """Gradient (p,) of the log posterior of the coefficients, and class probabilities (l, K)."""
-        chance = np.exp(log_softmax(logits + self.features @ coefficients))
+        """Gradient (…, p) of the log posterior of coefficients (…, p), and class probabilities (…, l, K)."""
+        flat = self.features.reshape(-1, len(precision))
+        chance = np.exp(log_softmax(logits + (coefficients @ flat.T).reshape(logits.shape)))
         missed = -chance
-        missed[np.arange(len(self.labels)), self.labels] += 1.0
+        missed[..., np.arange(len(self.labels)), self.labels] += 1.0
         missed *= self.weights[:, None]
-        gradient = np.einsum("lk,lkp->p", missed, self.features, optimize=True) - precision * coefficients
+        gradient = missed.reshape(*coefficients.shape[:-1], len(flat)) @ flat - precision * coefficients
         return gradient, chance
 
     def log_likelihood(self, chance: Floats) -> float:
@@ -151,7 +152,7 @@ class CorrectionRows:
         """(p, p) negative Hessian of the log posterior."""
         p = len(precision)
         weighted = self.features * (chance * self.weights[:, None])[:, :, None]
-        mean = np.einsum("lk,lkp->lp", chance, self.features, optimize=True)
+        mean = (chance[:, None] @ self.features)[:, 0]
         square: Floats = weighted.reshape(-1, p).T @ self.features.reshape(-1, p)
         square -= (mean * self.weights[:, None]).T @ mean
         square[np.diag_indices(p)] += precision
@@ -233,15 +234,14 @@ class Adjustment:
         noise[1::2] = -noise[0 : len(noise) - 1 : 2]
         drawn = np.zeros_like(noise)
         for number, mode in enumerate(self.modes, start=1):
-            root = np.linalg.cholesky(mode.covariance)
-            for at in np.flatnonzero(factors == number):
-                drawn[at] = _moved(self.rows, logits[at], mode) + root @ noise[at]
+            at, root = factors == number, np.linalg.cholesky(mode.covariance)
+            drawn[at] = _moved(self.rows, logits[at], mode) + noise[at] @ root.T
         return drawn
 
 
 def _moved(rows: CorrectionRows, logits: Floats, mode: _Mode) -> Floats:
-    """The mode for other logits."""
-    found = mode.coefficients
+    """(d, p) the modes for other logits (d, l, K)."""
+    found = np.tile(mode.coefficients, (len(logits), 1))
     for _ in range(_DRAW_STEPS):
-        found = found + mode.covariance @ rows.gradient(logits, found, mode.precision)[0]
+        found += rows.gradient(logits, found, mode.precision)[0] @ mode.covariance.T
     return found

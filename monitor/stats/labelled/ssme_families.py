@@ -7,7 +7,9 @@ rows weight the particles of all families.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, reduce
 from typing import Self
 
 import numpy as np
@@ -39,6 +41,8 @@ _LARGEST_LOGIT = 8.0
 
 _SMALLEST_SHARE = 1e-3
 
+_BLOCK_BYTES = 1 << 18
+
 
 class ParticleFamily(ABC):
     """Particles of one family."""
@@ -54,14 +58,21 @@ class ParticleFamily(ABC):
         """Number of particles."""
 
     @abstractmethod
-    def logits(self, evidence: Evidence, particle: int) -> Floats:
-        """(n, K) logarithms of class probabilities under one particle."""
+    def logits(self, evidence: Evidence, particles: Ints) -> Floats:
+        """(p, n, K) logarithms of class probabilities under p particles."""
+
+    def blocks(self, evidence: Evidence, particles: Ints) -> Iterator[Floats]:
+        """The `logits` under many particles, in blocks of bounded size."""
+        together = max(1, _BLOCK_BYTES // max(1, evidence.pooled.nbytes))
+        for first in range(0, len(particles), together):
+            yield self.logits(evidence, particles[first : first + together])
 
 
 def log_softmax(values: Floats) -> Floats:
     """Logarithms of the softmax over the last axis."""
-    shifted: Floats = values - values.max(axis=-1, keepdims=True)
-    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    # Class by class: numpy's reductions over an axis that short cost more than all else here.
+    shifted: Floats = values - reduce(np.maximum, np.moveaxis(values, -1, 0))[..., None]
+    shifted -= np.log(reduce(np.add, np.moveaxis(np.exp(shifted), -1, 0)))[..., None]
     return shifted
 
 
@@ -80,10 +91,12 @@ def claimed_shares(scores: Floats, heard: Floats) -> tuple[Floats, Floats]:
     return centre, np.sqrt(_PREVALENCE_SCALE**2 + between**2 / len(logs))
 
 
+@cache
 def _uniforms(dimensions: int, seed: int) -> Floats:
-    """(particles, dimensions) scrambled Sobol points: few particles cover the priors evenly."""
+    """(particles, dimensions) scrambled Sobol points: few particles cover the priors evenly. Read-only."""
     points = scipy.stats.qmc.Sobol(dimensions, seed=np.random.default_rng(seed)).random(PARTICLES)
     clipped: Floats = np.clip(points, _EDGE, 1.0 - _EDGE)
+    clipped.flags.writeable = False
     return clipped
 
 
@@ -150,23 +163,24 @@ class RankBinormal(ParticleFamily):
     def size(self) -> int:
         return len(self.prevalence)
 
-    def logits(self, evidence: Evidence, particle: int) -> Floats:
+    def logits(self, evidence: Evidence, particles: Ints) -> Floats:
         ranks = mid_ranks(self.reference, evidence.pooled[:, 1] - evidence.pooled[:, 0])
-        share, apart, spread = self.prevalence[particle], self.separation[particle], self.spread[particle]
+        drawn = (self.prevalence, self.separation, self.spread)
+        share, apart, spread = (values[particles][:, None] for values in drawn)
         mixture = (1.0 - share) * scipy.special.ndtr(_AXIS) + share * scipy.special.ndtr(
             (_AXIS - apart) / spread
         )
-        place = np.interp(ranks, mixture, _AXIS)
-        if spread != 1.0:
-            turn = apart / (1.0 - spread**2)
-            place = np.minimum(place, turn) if spread < 1.0 else np.maximum(place, turn)
+        place = np.stack([np.interp(ranks, reached, _AXIS) for reached in mixture])
+        with np.errstate(divide="ignore"):  # a spread of 1 turns nowhere
+            turn = np.where(spread == 1.0, -np.inf, apart / (1.0 - spread**2))
+        place = np.where(spread < 1.0, np.minimum(place, turn), np.maximum(place, turn))
         odds = (
             scipy.special.logit(share)
             - ((place - apart) / spread) ** 2 / 2.0
             - np.log(spread)
             + place**2 / 2.0
         )
-        return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=1)
+        return np.stack([-np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)], axis=2)
 
 
 _AXIS = np.linspace(-9.0, 16.0, 600)
@@ -261,9 +275,9 @@ class ScaledSoftmax(ParticleFamily):
     def size(self) -> int:
         return len(self.slope)
 
-    def logits(self, evidence: Evidence, particle: int) -> Floats:
+    def logits(self, evidence: Evidence, particles: Ints) -> Floats:
         x = centred_mean(evidence) if self.of_mean else evidence.pooled
-        return log_softmax(self.offset[particle] + self.slope[particle] * x)
+        return log_softmax(self.offset[particles][:, None] + self.slope[particles][:, None, None] * x)
 
 
 def _nearby(log_slope: float, shares: Floats, seed: int) -> tuple[Floats, Floats]:
@@ -316,4 +330,5 @@ def offsets(x: Floats, slope: Floats, shares: Floats) -> Floats:
 def log_likelihoods(family: ParticleFamily, evidence: Evidence, labels: Ints, weights: Floats) -> Floats:
     """(particles,) log-likelihood of the labelled rows under each particle."""
     rows = np.arange(evidence.rows)
-    return np.array([float(weights @ family.logits(evidence, j)[rows, labels]) for j in range(family.size)])
+    every = family.blocks(evidence, np.arange(family.size))
+    return np.concatenate([logits[:, rows, labels] @ weights for logits in every])

@@ -75,8 +75,7 @@ class _Weighed:
         particles = rng.permutation(systematic(self.chance, len(factors), rng.random()))
         if self.corrections is None or self.adjustment is None or not factors.any():
             return HypothesisDraws(self.family, particles, self.centre, None, np.zeros((len(factors), 0)))
-        logits = np.stack([self.family.logits(known, j) for j in particles])
-        drawn = self.adjustment.draw(factors, logits, rng)
+        drawn = self.adjustment.draw(factors, self.family.logits(known, particles), rng)
         return HypothesisDraws(self.family, particles, self.centre, self.corrections, drawn)
 
 
@@ -101,14 +100,19 @@ class HypothesisDraws:
     coefficients: Floats
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """(n, K) logits of rows under each draw."""
+        """(d, n, K) logits of rows, some draws at a time."""
+        every = self.family.blocks(evidence, self.particles)
         if self.corrections is None:
-            yield from (self.family.logits(evidence, j) for j in self.particles)
+            yield from every
             return
         features = self.corrections.features(evidence, mean_logits(self.family, self.centre, evidence))
-        for particle, row in zip(self.particles, self.coefficients, strict=True):
-            plain = self.family.logits(evidence, particle)
-            yield plain + features @ row if row.any() else plain
+        flat, first = features.reshape(-1, features.shape[2]), 0
+        for plain in every:
+            rows = self.coefficients[first : first + len(plain)]
+            first += len(plain)
+            bent = rows.any(axis=1)
+            plain[bent] += (rows[bent] @ flat.T).reshape(-1, *plain.shape[1:])
+            yield plain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +148,7 @@ class PosteriorMixture:
         return cls(parts, dict(shares))
 
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """(n, K) logits of rows under each draw."""
+        """(d, n, K) logits of rows, some draws at a time."""
         for part in self.parts:
             yield from part.logits(evidence)
 
@@ -167,8 +171,9 @@ def systematic(chance: Floats, draws: int, start: float) -> Ints:
 def mean_logits(family: ParticleFamily, particles: Ints, evidence: Evidence) -> Floats:
     """(n, K) centred mean logits of some particles."""
     total = np.zeros((evidence.rows, evidence.classes))
-    for particle in particles:
-        total += family.logits(evidence, particle)
+    for block in family.blocks(evidence, particles):
+        for logits in block:  # one by one: a row's sum must not depend on the other rows, nor on the blocks
+            total += logits
     total /= len(particles)
     centred: Floats = total - total.mean(axis=1, keepdims=True)
     return centred

@@ -1,16 +1,21 @@
-"""The contract of every estimator that uses labels, over all of `ESTIMATORS`."""
+"""The contract of every estimator that uses labels, over all of `ESTIMATORS`: soundness, and laws.
+
+One file, so that one process makes each shared fit once.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from monitor import ESTIMATORS, METRICS, Estimate, Unknown
+from monitor import ESTIMATORS, METRICS, Estimate, LabelEstimator, Unknown
 from monitor.base.results import Reason
 from tests.nearly import nearly
 from tests.stats.labelled.contract import (
@@ -22,13 +27,29 @@ from tests.stats.labelled.contract import (
     TAGS,
     answers,
     assert_sound,
+    ends_of,
     fitted,
     new,
     odd,
     odd_fit,
     problem,
+    rich,
+    rich_fit,
+    same,
     usual,
 )
+
+ORDER = np.random.default_rng(1).permutation(ROWS)
+MODELS = (2, 0, 1)
+THIRD = np.arange(ROWS) % 3 == 0
+MASKS = {
+    "all rows": np.ones(ROWS, dtype=bool),
+    "a third": THIRD,
+    "labelled rows": np.arange(ROWS) < 40,
+    "rows without labels": np.arange(ROWS) >= 40,
+    "one labelled row": np.arange(ROWS) == 0,
+    "one row without a label": np.arange(ROWS) == 150,
+}
 
 
 def test_the_registry_knows_each_estimator_by_its_tag() -> None:
@@ -233,3 +254,177 @@ def test_only_estimators_whose_error_is_that_of_labels_know_it_and_of_accuracy_a
         assert np.linalg.eigvalsh(found).min() > 0
     with pytest.raises(ValueError, match=r"metric must be one of .*, got 'acuracy'"):
         fit.covariance("acuracy")
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_what_is_given_is_not_changed_and_may_be_changed_afterwards(tag: str) -> None:
+    scores, labels, more = rich(2)
+    mask, asked = THIRD.copy(), problem()[0]
+    arrays = {"scores": scores, "labels": labels, "where": mask, "asked": asked, **more}
+    kept = {name: array.copy() for name, array in arrays.items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    fit = new(tag).fit(scores, labels, **more)
+    if fit.refused is None:
+        fit.predict(asked)
+    before = list(answers(fit, 3)), fit.estimate("accuracy", 0, mask), fit.posterior
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, kept[name], err_msg=name)
+        array.flags.writeable = True
+        array[...] = 0
+    after = list(answers(fit, 3)), fit.estimate("accuracy", 0, kept["where"]), fit.posterior
+    assert after[:2] == before[:2]
+    np.testing.assert_array_equal(after[2], before[2])
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_the_same_seed_gives_the_same_numbers_and_a_fit_forgets_the_one_before(tag: str) -> None:
+    scores, labels = problem()
+    first = usual(tag)
+    used = fitted(new(tag), *problem(classes=3))
+    used.estimate("accuracy")
+    again = fitted(used, scores, labels)
+    assert list(answers(again, 3)) == list(answers(first, 3))
+    np.testing.assert_array_equal(again.posterior, first.posterior)
+
+
+SAID = """
+import json
+from tests.stats.labelled.contract import TAGS, ends_of, usual
+
+print(json.dumps({tag: ends_of(usual(tag)) for tag in TAGS}))
+"""
+
+
+def test_another_process_with_other_hashes_gives_the_same_numbers() -> None:
+    """Python orders sets of strings by hashes that are drawn anew for each process."""
+    done = subprocess.run(
+        [sys.executable, "-c", SAID],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        check=True,
+    )
+    for tag, said in json.loads(done.stdout).items():
+        found = ends_of(usual(tag))
+        assert said.keys() == found.keys(), tag
+        for metric, ends in said.items():
+            assert tuple(ends) == pytest.approx(found[metric], abs=EXACT), (tag, metric)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("tag", TAGS)
+def test_permuted_rows_give_the_same_answers(tag: str, classes: int) -> None:
+    scores, labels, more = rich(classes)
+    plain = rich_fit(tag, classes)
+    moved = new(tag).fit(scores[ORDER], labels[ORDER], **{name: array[ORDER] for name, array in more.items()})
+    assert moved.refused == plain.refused
+    np.testing.assert_allclose(moved.posterior, plain.posterior[ORDER], atol=EXACT)
+    for metric in METRICS:
+        for model in range(3):
+            assert same(moved.estimate(metric, model), plain.estimate(metric, model)), metric
+        assert same(moved.estimate(metric, 1, THIRD[ORDER]), plain.estimate(metric, 1, THIRD)), metric
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_permuted_models_give_their_own_answers(tag: str) -> None:
+    scores, labels, more = rich(2)
+    plain = rich_fit(tag, 2)
+    more["predicted"] = more["predicted"][:, MODELS]
+    moved = new(tag).fit(scores[:, MODELS], labels, **more)
+    np.testing.assert_allclose(moved.posterior, plain.posterior, atol=EXACT)
+    for metric in METRICS:
+        for at, model in enumerate(MODELS):
+            assert same(moved.estimate(metric, at), plain.estimate(metric, model)), metric
+            assert same(moved.estimate(metric, at, THIRD), plain.estimate(metric, model, THIRD)), metric
+    if plain.refused is None:
+        asked = problem()[0][:9]
+        np.testing.assert_allclose(moved.predict(asked[:, MODELS]), plain.predict(asked), atol=EXACT)
+
+
+def test_all_families_of_spe_keep_the_contract() -> None:
+    """Rows and models permuted, with the settings that it has by itself: 64 pairs of densities."""
+    scores, labels = problem(models=2)
+    plain = ESTIMATORS["spe"]().fit(scores, labels)
+    moved = ESTIMATORS["spe"]().fit(scores[ORDER][:, ::-1], labels[ORDER])
+    np.testing.assert_allclose(moved.posterior, plain.posterior[ORDER], atol=EXACT)
+    for metric in METRICS:
+        found = plain.estimate(metric, 1)
+        assert_sound(found)
+        assert same(moved.estimate(metric, 0), found), metric
+
+
+def assert_nested(fit: LabelEstimator, metric: str, where: Any, must_widen: bool) -> None:
+    """Intervals lie inside [0, 1], around the same value, each inside that of the next level."""
+    levels = (0.01, 0.5, 0.8, 0.95, 0.99, 0.999999)
+    found = [fit.estimate(metric, 0, where, level=level) for level in levels]
+    if isinstance(found[0], Unknown):
+        assert set(found) == {found[0]}
+        return
+    estimates = [one for one in found if isinstance(one, Estimate)]
+    assert [one.level for one in estimates] == list(levels)
+    assert len({one.value for one in estimates}) == len({one.n for one in estimates}) == 1
+    lowers, uppers = [one.lower for one in estimates], [one.upper for one in estimates]
+    assert lowers == sorted(lowers, reverse=True)
+    assert uppers == sorted(uppers)
+    assert 0.0 <= lowers[-1] <= lowers[0] <= estimates[0].value <= uppers[0] <= uppers[-1] <= 1.0
+    if must_widen:
+        assert uppers[0] - lowers[0] < uppers[3] - lowers[3]
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_intervals_widen_with_their_level_for_all_rows_and_for_subgroups(tag: str) -> None:
+    for fit in (usual(tag), rich_fit(tag, 2)):
+        for metric in fit.metrics:
+            for name, mask in MASKS.items():
+                assert_nested(fit, metric, mask, must_widen=name == "all rows")
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_subgroup_rests_on_its_own_rows(tag: str) -> None:
+    fit = usual(tag)
+    whole = fit.estimate("accuracy", 0)
+    parts = [fit.estimate("accuracy", 0, mask) for mask in (THIRD, ~THIRD)]
+    assert isinstance(whole, Estimate)
+    assert all(isinstance(part, Estimate) for part in parts)
+    assert sum(part.n for part in parts if isinstance(part, Estimate)) == whole.n
+    assert not same(parts[0], parts[1])
+
+
+@pytest.mark.parametrize("kind", ["duplicated models", "equal scores"])
+@pytest.mark.parametrize("tag", TAGS)
+def test_copies_of_a_model_get_the_same_answers(tag: str, kind: str) -> None:
+    fit = odd_fit(tag, kind)
+    for metric in METRICS:
+        first = fit.estimate(metric, 0)
+        assert all(same(fit.estimate(metric, model), first) for model in (1, 2)), metric
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_rows_without_labels_that_are_alike_get_the_same_chances(tag: str) -> None:
+    _, labels = odd("equal scores")
+    chances = odd_fit(tag, "equal scores").posterior[labels < 0]
+    np.testing.assert_allclose(chances, np.broadcast_to(chances[0], chances.shape), atol=EXACT)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_all_labels_give_every_metric_its_realised_value(tag: str) -> None:
+    fit, labelled = odd_fit(tag, "all labels"), odd_fit("labelled", "all labels")
+    for metric in fit.metrics:
+        for model in range(3):
+            found, realised = fit.estimate(metric, model), labelled.estimate(metric, model)
+            assert isinstance(found, Estimate)
+            assert isinstance(realised, Estimate)
+            assert found.value == pytest.approx(realised.value, abs=EXACT), metric
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_where_all_are_of_one_class_what_needs_two_is_unknown(tag: str) -> None:
+    scores, _ = odd("labels of one class, all rows")
+    fit = odd_fit(tag, "labels of one class, all rows")
+    for metric in fit.metrics & {"auroc", "average_precision", "recall", "f1"}:
+        assert fit.estimate(metric, 0) == Unknown(fit.refused or Reason.ONE_CLASS), metric
+    found = fit.estimate("accuracy", 0)
+    if fit.refused is None:
+        assert isinstance(found, Estimate)
+        assert found.value == pytest.approx((scores[:, 0].argmax(axis=1) == 0).mean(), abs=EXACT)

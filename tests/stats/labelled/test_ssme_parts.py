@@ -100,7 +100,8 @@ def test_the_rank_binormal_sees_through_any_rising_distortion():
         np.stack([-bent, bent], 1) / 2, evidence.each, evidence.present, evidence.votes, evidence.mean
     )
     other = RankBinormal(plain.prevalence, plain.separation, plain.spread, np.sort(bent))
-    np.testing.assert_allclose(plain.logits(evidence, 7), other.logits(twisted, 7), atol=1e-9)
+    every = np.arange(plain.size)
+    np.testing.assert_allclose(plain.logits(evidence, every), other.logits(twisted, every), atol=1e-9)
 
 
 def test_the_rank_binormal_is_bayes_rule_where_its_assumptions_hold():
@@ -115,7 +116,8 @@ def test_the_rank_binormal_is_bayes_rule_where_its_assumptions_hold():
     evidence.pooled[:] = np.stack([-t, t], axis=1) / 2
     family = RankBinormal(family.prevalence, family.separation, family.spread, np.sort(t))
     central = (t > -1.0) & (t < 4.0)
-    np.testing.assert_allclose(np.exp(family.logits(evidence, 0))[central, 1], by_hand[central], atol=0.04)
+    chance = np.exp(family.logits(evidence, np.array([0])))[0, :, 1]
+    np.testing.assert_allclose(chance[central], by_hand[central], atol=0.04)
 
 
 @pytest.mark.parametrize("spread", [0.7, 1.4])
@@ -124,7 +126,7 @@ def test_the_rank_binormal_never_falls(spread):
     _, evidence, _ = everything(scores)
     odds = evidence.pooled[:, 1] - evidence.pooled[:, 0]
     family = RankBinormal(np.array([0.4]), np.array([0.5]), np.array([spread]), np.sort(odds))
-    chance = family.logits(evidence, 0)[np.argsort(odds), 1]
+    chance = family.logits(evidence, np.array([0]))[0, np.argsort(odds), 1]
     assert (np.diff(chance) >= -1e-12).all()
 
 
@@ -134,7 +136,7 @@ def test_offsets_reach_the_shares_that_were_drawn(classes):
     scores, _ = scored(9, classes=classes)
     pooling, evidence, found = everything(scores)
     softmax = found["softmax"]
-    means = np.array([np.exp(softmax.logits(evidence, j)).mean(axis=0) for j in range(softmax.size)])
+    means = np.exp(softmax.logits(evidence, np.arange(softmax.size))).mean(axis=1)
     np.testing.assert_allclose(means.sum(axis=1), 1.0)
     centre, _ = claimed_shares(scores, pooling.weights)
     claimed = np.exp(centre) / np.exp(centre).sum()
@@ -147,7 +149,7 @@ def test_likelihood_prefers_the_particle_that_made_the_labels():
     softmax = found["softmax"]
     assert isinstance(softmax, ScaledSoftmax)
     chosen = int(np.argmax(softmax.slope))
-    chance = np.exp(softmax.logits(evidence, chosen))[:, 1]
+    chance = np.exp(softmax.logits(evidence, np.array([chosen])))[0, :, 1]
     labels = (np.random.default_rng(0).random(3000) < chance).astype(int)
     logs = log_likelihoods(softmax, evidence, labels, np.ones(3000))
     assert softmax.slope[np.argmax(logs)] == pytest.approx(softmax.slope[chosen], rel=0.25)
