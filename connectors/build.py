@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from connectors.formats.wires.choice import wire_of
@@ -60,7 +60,7 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     """
     from connectors.formats.decode.decoder import Decoder
 
-    known = layouts(config.tasks, frozenset() if state is None else _long_names(state))
+    known = layouts(config.tasks, frozenset() if state is None else long_names(_names_in(state)))
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)
@@ -71,12 +71,18 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     return inputs
 
 
-def _long_names(state: EngineView) -> frozenset[str]:
-    """Names of models, groups and versions that would be rejected if they were new."""
+def _names_in(state: EngineView) -> Iterator[str]:
+    """Of models, groups and versions."""
+    for one in state.series:
+        yield from (one.model, one.version, one.group.partition("=")[2])
+    for arena in state.arenas:
+        yield from (one.model for one in (arena.standing.models if arena.standing else ()))
+
+
+def long_names(names: Iterable[str]) -> frozenset[str]:
+    """Those of these names of models, groups and versions that would be rejected if they were new."""
     from connectors.formats.decode.structs import MAX_NAME
 
-    names = {name for one in state.series for name in (one.model, one.version, one.group.partition("=")[2])}
-    names |= {one.model for arena in state.arenas if arena.standing for one in arena.standing.models}
     return frozenset(name for name in names if len(name) > MAX_NAME)
 
 

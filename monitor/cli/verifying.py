@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from connectors.build import long_names
 from connectors.formats.wires.choice import wire_for
 from monitor.agent.forget import count
 from monitor.base.errors import ConfigError
@@ -37,12 +38,14 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
         raise ConfigError("FILE…: there is none; give the raw input, or --partition NAME=FILE")
     history = StoreHistory(store)
     try:
-        partitions = {name for line in history.windows() for name in line.positions}
+        partitions, names = set[str](), set[str]()
+        for line in history.windows():
+            partitions.update(line.positions)
+            names.update((line.model, line.version, line.group.partition("=")[2]))
         if not partitions and (arenas := history.arena_windows()):
             return Findings(not_checkable=Counter({OF_ARENAS: arenas}))
-        feed = open_inputs(
-            files, named, partitions, layouts(config.tasks), lambda name: wire_for(config, name)
-        )
+        known = layouts(config.tasks, long_names(names))  # an older version took them
+        feed = open_inputs(files, named, partitions, known, lambda name: wire_for(config, name))
         return Verifier(history, config.scored_tasks, feed).run()
     finally:
         history.close()

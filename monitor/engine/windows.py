@@ -347,7 +347,7 @@ class WindowLogic:
         if self._kept.count:  # the closed window has its arrays
             self._kept = _Kept(self._settings.size)
         self._fresh = None
-        self._count = 0
+        self._count, self._first_arrival = 0, 0.0
         self._positions = {}
         self._interrupted = set()
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_for
 from connectors.formats.wires.kserve import RESPONSE, KserveWire
-from monitor.base.records import Chunk, TaskLayout, id_keys
+from monitor.base.records import Chunk, RejectReason, TaskLayout, id_keys
 from monitor.base.source import Raw, RawBlock, RawMessages
 from monitor.cli.examine import examine
 from monitor.config.mapping import FieldMapping
@@ -209,3 +209,16 @@ def test_the_doctor_and_a_replay_read_what_the_source_reads() -> None:
     found = examine([RawBlock(block, "p", 0)], [LAYOUT], "stdin", wire)
     assert (found.answers, found.rejected) == (2, 1)
     assert not any("mapping" in line for line in found.lines)
+
+
+@pytest.mark.parametrize("field", ["inferenceservicename", "model_name", "model_version"])
+def test_names_that_are_too_long_are_rejected(field: str) -> None:
+    body = {"model_name": "erm", "model_version": "3", "outputs": [output(TWO)]}
+    if field == "inferenceservicename":
+        chunk = decoded({**EVENT, field: "x" * 201, "data": body})
+    else:  # bare, as Triton's and MLServer's own logs have them
+        chunk = decoded({**body, field: "x" * 201, "id": "8231"})
+    assert chunk.batches == ()
+    assert {reject.reason for reject in chunk.rejects} == {RejectReason.TOO_LARGE}
+    assert all(": expected at most 200 characters, got 201" in reject.message for reject in chunk.rejects)
+    assert sum(reject.answers for reject in chunk.rejects) == chunk.answers == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,32 @@ def test_a_version_that_is_no_number_is_no_version() -> None:
         )
         for got in ("nan", "inf")
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"net": "x" * 201},
+            "$.model: expected at most 200 characters, got 201; the mapping reads model at net",
+        ),
+        (
+            {"req": {"uuid": "b", "where": "x" * 201}},
+            "$.groups.region: expected at most 200 characters, got 201; the mapping reads groups.region at "
+            "req.where",
+        ),
+    ],
+)
+def test_names_that_are_too_long_are_rejected_and_those_of_an_older_store_go_on(
+    changes: Any, message: str
+) -> None:
+    chunk = decode(DEEP, deep(), deep(**changes))
+    assert [len(batch) for batch in chunk.batches] == [1]
+    assert [(one.reason.value, one.message) for one in chunk.rejects] == [("too_large", message)]
+    known = dataclasses.replace(LAYOUT, long_names=frozenset({"x" * 201}))
+    line = json.dumps(deep(**changes)).encode() + b"\n"
+    again = Decoder([known], "test", wire=MappedWire(DEEP)).decode([RawBlock(line, "p", 0)])
+    assert ([len(batch) for batch in again.batches], again.rejects) == ([1], ())
 
 
 def test_a_field_without_a_path_is_told_to_be_given_one() -> None:

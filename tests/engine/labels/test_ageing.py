@@ -110,7 +110,7 @@ def test_of_rows_that_went_none_counts_as_forgotten_when_its_place_is_taken():
 
 def test_a_restart_on_the_way_changes_nothing():
     rigs = [live(**POOLED), live(**POOLED)]
-    for step in range(62):  # 31 days: beyond two horizons
+    for step in range(64):  # 32 days: beyond two horizons
         now = START + step * DAY / 2
         batch = rows(40, seed=step, start=now)
         for rig in rigs:
