@@ -60,7 +60,8 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     """
     from connectors.formats.decode.decoder import Decoder
 
-    known = layouts(config.tasks, frozenset() if state is None else long_names(_names_in(state)))
+    names = frozenset[str]() if state is None else long_names(_names_in(state))
+    known = layouts(config.tasks, names, config.numbers_rows)
     inputs = []
     for settings in config.sources:
         source = build_source(settings, known)

@@ -30,7 +30,7 @@ _ANSWERS = {
     "compared, pending": "comparisons_pending",
     "compared before": "comparison_duplicates_total",
 }
-_OUTCOMES = ("matched", "duplicate", "conflicting", "expired", "rejected", "shed")
+_OUTCOMES = ("matched", "duplicate", "conflicting", "expired", "rejected", "ambiguous", "shed")
 
 
 @dataclass(frozen=True)

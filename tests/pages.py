@@ -44,7 +44,8 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
     `shed` + `comparisons` + `comparisons_pending` + `comparison_duplicates` (those of arenas). A record of
     three models is three answers; text that is no record is one rejected answer.
   * labels: `labels_received` = `labels` of all outcomes (matched, duplicate, conflicting, expired, rejected,
-    shed) + `labels_waiting`. A label in the record of its prediction counts too, once for each answer.
+    ambiguous, shed) + `labels_waiting`. A label in the record of its prediction counts too, once for each
+    answer.
   * `events_ignored` stands apart: an event without answers is neither an answer nor a label. Of posts that
     are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, which are `shed`.
   * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.

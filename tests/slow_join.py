@@ -19,7 +19,9 @@ from tests.plain_state import through_msgpack
 HORIZON_DAYS = 0.01
 HORIZON = HORIZON_DAYS * 86_400.0  # 864 seconds
 MODELS = 3
-SETTINGS = LabelJoin(HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2, scored=2)
+SETTINGS = LabelJoin(
+    HORIZON_DAYS, max_answers=5000, max_waiting=5000, series_per_answer=2, scored=2, numbered=True
+)
 
 Change = tuple[int, int, int]  # sequence, series, window
 Sums = tuple[float, float, float, float]
@@ -33,6 +35,11 @@ class Answer:
     time: float
     predicted: int = 0
     group: int = -1
+    rows: int = 0  # of its request; then its id is the request's, a colon and the row's number
+
+    @property
+    def request(self) -> str:
+        return self.id.removesuffix(":0") if self.rows and self.id.endswith(":0") else ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,13 @@ class SlowJoin:
                 self._settle(label, LabelOutcome.EXPIRED)
         known = self.answers[answer.id, answer.model] = Known(answer, sequence)
         found = [self.labels.get((answer.id, model)) for model in (-1, answer.model)]
+        if answer.request and (answer.request, answer.model) not in self.answers:
+            by_request = [self.labels.get((answer.request, model)) for model in (-1, answer.model)]
+            if answer.rows == 1:
+                found += by_request
+            for one in by_request:
+                if one and abs(one.record.time - answer.time) <= HORIZON and answer.rows > 1:
+                    self._settle(one, LabelOutcome.AMBIGUOUS)
         near = [one for one in found if one and abs(one.record.time - answer.time) <= HORIZON]
         if near:
             known.weight = weight_of(min(near, key=lambda one: one.first_sequence).record)
@@ -115,7 +129,12 @@ class SlowJoin:
             )
         models = range(MODELS) if label.model < 0 else (label.model,)
         there = [self.answers[label.id, model] for model in models if (label.id, model) in self.answers]
+        others = [model for model in models if (label.id, model) not in self.answers]
+        rows = [self.answers.get((f"{label.id}:0", model)) for model in others]
+        there += [one for one in rows if one and one.record.rows]
         near = [one for one in there if abs(known.record.time - one.record.time) <= HORIZON]
+        several = [one for one in near if one.record.rows > 1 and one.record.id != label.id]
+        near = [one for one in near if one not in several]
         for answer in near:
             if answer.label is None:
                 answer.weight = weight_of(known.record)
@@ -124,6 +143,8 @@ class SlowJoin:
             return
         if near:
             self._settle(known, LabelOutcome.MATCHED)
+        elif several:
+            self._settle(known, LabelOutcome.AMBIGUOUS)
         elif there or self._outdated(known):
             self._settle(known, LabelOutcome.EXPIRED)
 
@@ -208,6 +229,8 @@ def columns(answers: Sequence[tuple[int, Answer]]) -> Answers:
         window=pairs[:, :, 1],
         confidence=np.array([confidence_of(sequence) for sequence, _ in answers]),
         scores=np.zeros((len(answers), 2)),
+        request=key_of(one.request for _, one in answers),
+        alone=np.array([one.rows == 1 for _, one in answers], dtype=bool),
     )
 
 
@@ -221,6 +244,7 @@ def label_batch(labels: Sequence[Label]) -> LabelBatch:
         time=np.array([one.time for one in labels], dtype=float),
         probability=np.array([one.probability for one in labels], dtype=float),
         order=np.arange(len(labels)),
+        first_row=key_of(f"{one.id}:0" for one in labels),
     )
 
 

@@ -94,8 +94,8 @@ def test_the_accounts_of_several_daemons_are_summed_and_shown() -> None:
     both = accounts(scrape) + accounts(scrape)
     assert str(both) == (
         "answers: received 6 = used 0 + pending 6 + duplicate 0 + rejected 0 + shed 0\n"
-        "labels: received 2 = matched 0 + duplicate 0 + conflicting 0 + expired 0 + rejected 0 + shed 0 + "
-        "waiting 2; events ignored: 2"
+        "labels: received 2 = matched 0 + duplicate 0 + conflicting 0 + expired 0 + rejected 0 + "
+        "ambiguous 0 + shed 0 + waiting 2; events ignored: 2"
     )
     with pytest.raises(AssertionError, match="6 records were sent, but: answers: received 3 = "):
         assert_adds_up(scrape, sent=6)

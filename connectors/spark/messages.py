@@ -97,7 +97,7 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
         Messages, and the time of each in Kafka, milliseconds.
     """
     config = stream.config
-    known = layouts(config.tasks)
+    known = layouts(config.tasks, numbered=config.numbers_rows)
     decoder = Decoder(known, stream.source.label, keep=config.keep_of_rejects, wire=wire_of(stream.source))
     caps = {name: task.max_series for name, task in config.scored_tasks.items()}
     facts = Facts()

@@ -49,7 +49,8 @@ def blocks_of(job: Job, number: int) -> Iterator[Block]:
     split = job.splits[number]
     wire = wire_for(job.config, split.path)
     source = FileSource(split.path, mapped=columns_of(wire))
-    decoder = Decoder(layouts(job.config.tasks), source.name, keep=job.config.keep_of_rejects, wire=wire)
+    known = layouts(job.config.tasks, numbered=job.config.numbers_rows)
+    decoder = Decoder(known, source.name, keep=job.config.keep_of_rejects, wire=wire)
     sharing, facts = StreamPartitioner(), Facts()
     caps = {name: task.max_series for name, task in job.config.scored_tasks.items()}
 

@@ -110,6 +110,8 @@ class TaskLayout:
     long_names : frozenset of str
         Models, groups and versions whose names are longer than new ones may be, and which go on: the state
         of an older version holds them.
+    numbered : bool
+        Whether a source numbers the rows of its requests, so that a label may name the request alone.
     """
 
     name: str
@@ -119,6 +121,7 @@ class TaskLayout:
     groups: tuple[str, ...] = ()
     arena: bool = False
     long_names: frozenset[str] = frozenset()
+    numbered: bool = False
 
     @property
     def width(self) -> int:
@@ -164,6 +167,11 @@ class Batch:
         Of an arena, whose rows are comparisons; left out, it is -1 in every row. `model` is then model_a,
         `other` the index of model_b, `scores` (n, 1) what b got of the win by the judge, 0 to 1 and NaN where
         it did not judge, and `label` the human's verdict: 0 for a, 1 for a tie, 2 for b.
+    request : (n,) uint64, optional
+        Of the first of a request's numbered rows, whose ids are the request's own, a colon and the row's
+        number from 0: `id_keys` of the request's own id. `NO_ID` in any other row.
+    alone : (n,) bool, optional
+        Whether its request had one row.
 
     Examples
     --------
@@ -189,8 +197,14 @@ class Batch:
     position: Ints
     probability: Floats = field(default_factory=lambda: np.zeros(0))
     other: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    request: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __post_init__(self) -> None:
+        if not len(self.request):
+            object.__setattr__(self, "request", np.full(len(self.time), NO_ID))
+        if not len(self.alone):
+            object.__setattr__(self, "alone", np.zeros(len(self.time), dtype=bool))
         if not len(self.probability):
             object.__setattr__(self, "probability", np.full(len(self.time), np.nan))
         if not len(self.other):
@@ -223,6 +237,9 @@ class LabelBatch:
         As in `Batch`.
     draw : (n,) DRAW, optional
         Left out, none was drawn.
+    first_row : (n,) uint64, optional
+        `id_keys` of what the first row has for an id if this is its request's; `NO_ID` where no source
+        numbers rows.
     """
 
     task: str
@@ -234,8 +251,11 @@ class LabelBatch:
     probability: Floats
     order: Ints
     draw: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, dtype=DRAW))
+    first_row: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
 
     def __post_init__(self) -> None:
+        if not len(self.first_row):
+            object.__setattr__(self, "first_row", np.full(len(self.time), NO_ID))
         if not len(self.draw):
             object.__setattr__(self, "draw", np.zeros(len(self.time), dtype=DRAW))
 

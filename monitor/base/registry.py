@@ -224,9 +224,12 @@ class FormatEntry(Entry):
         A `connectors.formats.wires.wire.Wire` that takes the mapping.
     paths : bool
         Whether the mapping says where each field stands; else the format knows.
+    numbers_rows : bool
+        Whether an answer's id is its request's, a colon and the row's number from 0.
     """
 
     paths: bool = True
+    numbers_rows: bool = False
 
 
 _STATS = "monitor.stats"
@@ -435,6 +438,7 @@ FORMATS: dict[str, FormatEntry] = {
         "connectors.formats.wires.kserve:KserveWire",
         "events of KServe's and Seldon's loggers, one answer for each row; needs no paths",
         paths=False,
+        numbers_rows=True,
     ),
     "cloudevents": FormatEntry(
         "connectors.formats.wires.mapped:MappedWire",

@@ -106,7 +106,7 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
     open_ended = {
         name: task.model_copy(update={"window": windows[name]}) for name, task in config.scored_tasks.items()
     }
-    engine = EngineSettings(open_ended, event_time=True, arenas=config.arenas).build()
+    engine = EngineSettings(open_ended, event_time=True, arenas=config.arenas, numbered=True).build()
     now = time.time()
     for chunk in chunks:  # the answers first: a label without a time has that of the newest answer
         answers = tuple(replace(batch, label=np.full(len(batch), -1)) for batch in chunk.batches)
@@ -185,7 +185,7 @@ def _examined(config: Config, source: SourceConfig) -> Examination:
         return _nothing(source, found)
     if not found:
         return _nothing(source, "nothing is there yet")
-    return examine(found, layouts(config.tasks), source.label, wire_of(source))
+    return examine(found, layouts(config.tasks, numbered=True), source.label, wire_of(source))
 
 
 def _nothing(source: SourceConfig, why: str, wrong: bool = False) -> Examination:

@@ -250,7 +250,7 @@ def _begin(writer: QueuedSink[Any], path: Path) -> None:
 
 def _chunks(config: Config, files: Sequence[Path], progress: Progress) -> Iterator[tuple[Chunk, str]]:
     """What each read brought, and what its positions count."""
-    known = layouts(config.tasks)
+    known = layouts(config.tasks, numbered=config.numbers_rows)
     for path in files:
         wire = wire_for(config, str(path))
         source = FileSource(path, mapped=columns_of(wire))

@@ -83,12 +83,17 @@ def engine_settings(
 
     references = tried_references(config, tried)
     if not (event_time or in_flow):
-        return EngineSettings(config.scored_tasks, references, arenas=config.arenas)
+        return EngineSettings(
+            config.scored_tasks, references, arenas=config.arenas, numbered=config.numbers_rows
+        )
     # A replay must give the same bytes, however fast it goes.
     from monitor.engine.refit.fit import refit
     from monitor.engine.refit.recalibration import recalibrate
 
-    return EngineSettings(config.scored_tasks, references, event_time, refit, recalibrate, config.arenas)
+    inline = event_time, refit, recalibrate
+    return EngineSettings(
+        config.scored_tasks, references, *inline, config.arenas, numbered=config.numbers_rows
+    )
 
 
 def tried_references(config: Config, tried: Tried | None = None) -> References:

@@ -44,7 +44,8 @@ def verify(config_path: str, store: Path, files: Sequence[Path], named: Sequence
             names.update((line.model, line.version, line.group.partition("=")[2]))
         if not partitions and (arenas := history.arena_windows()):
             return Findings(not_checkable=Counter({OF_ARENAS: arenas}))
-        known = layouts(config.tasks, long_names(names))  # an older version took them
+        # An older version took long names.
+        known = layouts(config.tasks, long_names(names), config.numbers_rows)
         feed = open_inputs(files, named, partitions, known, lambda name: wire_for(config, name))
         return Verifier(history, config.scored_tasks, feed).run()
     finally:

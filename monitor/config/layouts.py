@@ -9,9 +9,9 @@ from monitor.config.root import Task, TaskConfig
 
 
 def layouts(
-    tasks: Mapping[str, TaskConfig], long_names: frozenset[str] = frozenset()
+    tasks: Mapping[str, TaskConfig], long_names: frozenset[str] = frozenset(), numbered: bool = False
 ) -> tuple[TaskLayout, ...]:
-    """The part of the tasks that decoders need; `long_names` as in `TaskLayout`."""
+    """The part of the tasks that decoders need; `long_names` and `numbered` as in `TaskLayout`."""
     return tuple(
         TaskLayout(
             name=name,
@@ -20,6 +20,7 @@ def layouts(
             models=tuple(task.models),
             groups=task.groups,
             long_names=long_names,
+            numbered=numbered,
         )
         if isinstance(task, Task)
         else TaskLayout(name=name, classes=(), models=task.models, arena=True, long_names=long_names)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from monitor.base.registry import FORMATS
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.arena import Arena
 from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
@@ -195,6 +196,12 @@ class Config(Section):
     def scored_tasks(self) -> dict[str, Task]:
         """The tasks whose models give scores."""
         return {name: task for name, task in self.tasks.items() if isinstance(task, Task)}
+
+    @property
+    def numbers_rows(self) -> bool:
+        """Whether a source numbers the rows of its requests: see `TaskLayout.numbered`."""
+        formats = [source.mapping.format for source in self.sources if source.mapping is not None]
+        return any(FORMATS[name].numbers_rows for name in formats if name is not None)
 
     @property
     def arenas(self) -> dict[str, Arena]:

@@ -68,6 +68,8 @@ class EngineSettings:
         nothing waits.
     arenas : mapping of str to Arena
         The tasks whose models are compared in pairs.
+    numbered : bool
+        Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
     """
 
     tasks: Mapping[str, Task]
@@ -76,6 +78,7 @@ class EngineSettings:
     refit: Callable[[RefitJob], RefitResult] | None = None
     recalibrate: Callable[[RecalibrationJob], RecalibrationResult] | None = None
     arenas: Mapping[str, Arena] = field(default_factory=dict)
+    numbered: bool = False
 
     def build(self, resume: EngineState | Mapping[str, Any] | None = None) -> Engine:
         """The engine, from the start or from where a snapshot left it: as it was, or its plain values.
@@ -126,7 +129,9 @@ class Engine:
         self._inline = InlineRefits(settings.refit, settings.recalibrate)
         self._now = -np.inf
         self._tasks = {
-            name: TaskSettings(name, task, settings.references.get(name, {})).build(state.tasks.get(name))
+            name: TaskSettings(
+                name, task, settings.references.get(name, {}), numbered=settings.numbered
+            ).build(state.tasks.get(name))
             for name, task in settings.tasks.items()
         }
         self._arenas = Arenas(settings.arenas, state.arenas)

@@ -48,11 +48,14 @@ class TaskSettings:
         The task's section of the configuration.
     references : mapping of str to Reference
         By model.
+    numbered : bool
+        Whether a source numbers the rows of its requests: see `TaskLayout.numbered`.
     """
 
     name: str
     task: Task
     references: Mapping[str, Reference]
+    numbered: bool = False
 
     @property
     def revisions(self) -> Revisions:
@@ -124,6 +127,7 @@ class TaskEngine:
             max_bytes=task.labels.max_bytes,
             series_per_answer=1 + len(task.groups),
             scored=task.scored,
+            numbered=settings.numbered,
         )
         self.join: LabelJoinLogic = join.build(state.join)
         self.refits: TaskRefits | None = None
@@ -283,6 +287,8 @@ class TaskEngine:
             window=np.stack(numbers, axis=1),
             confidence=confidence,
             scores=batch.scores[kept],
+            request=batch.request[kept],
+            alone=batch.alone[kept],
         )
         if self.refits is not None:
             self.refits.answers_came(joined)

@@ -90,6 +90,7 @@ class LabelOutcome(StrEnum):
     CONFLICTING = "conflicting"
     EXPIRED = "expired"
     REJECTED = "rejected"
+    AMBIGUOUS = "ambiguous"
     SHED = "shed"
 
 

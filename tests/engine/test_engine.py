@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import msgspec
 import numpy as np
@@ -9,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import compiled
+from connectors.formats.wires.kserve import RESPONSE
 from monitor.base.codec import plain
 from monitor.base.results import Estimate, Unknown
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
+from monitor.config.mapping import FieldMapping
 from monitor.engine.engine import SNAPSHOT_FORMAT
 from monitor.engine.reference import split_by_model
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
@@ -72,6 +77,65 @@ def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports
     assert lines(found + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels
     assert pieces.engine.labelled() == whole.engine.labelled()
+
+
+def numbered() -> Rig:
+    """A rig whose source numbers the rows of its requests."""
+    rig = Rig()
+    rig.settings = replace(rig.settings, numbered=True)
+    rig.engine = rig.settings.build()
+    wire = compiled(FieldMapping(format="kserve"))
+    rig.decode = Decoder(layouts({"t": task()}, numbered=True), "test", wire=wire).decode
+    return rig
+
+
+def requests(seed=2, n=500):
+    """Events of one or two rows by two models, labels by the request's id or the row's, early and late."""
+    rng = np.random.default_rng(seed)
+    records = []
+    for i in range(n):
+        scores = rng.random((1 + int(rng.random() < 0.3), 1)).round(4)
+        event = {
+            "specversion": "1.0",
+            "type": RESPONSE,
+            "id": f"r{i}",
+            "data": {"predictions": scores.tolist()},
+        }
+        model = ("erm", "irm")[int(rng.random() < 0.5)]
+        at = datetime.fromtimestamp(1.7e9 + i, UTC).isoformat()
+        records.append(event | {"inferenceservicename": model, "time": at})
+        if rng.random() < 0.05:
+            records.append({"id": f"r{i}", "model": model, "scores": 0.5, "time": 1.7e9 + i})
+        if rng.random() < 0.6:
+            row = ("", "", ":0", ":1")[int(rng.integers(4))]
+            label = CLASSES[int(rng.random() < 0.5)]
+            id_ = f"r{int(max(0, i + rng.integers(-50, 20)))}{row}"
+            records.append({"id": id_, "label": label, "time": 1.7e9 + i})
+    return records
+
+
+@settings(max_examples=25)
+@given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
+def test_labels_by_the_requests_id_join_however_the_stream_is_cut_or_restarted(cuts, restart):
+    records = requests()
+    whole, pieces = numbered(), numbered()
+    expected = lines(whole.feed(records) + whole.engine.finish())
+    found = pieces.feed_in_pieces(records, cuts, restart)
+    assert lines(found + pieces.engine.finish()) == expected
+    assert pieces.engine.view().labels == whole.engine.view().labels
+    assert pieces.engine.labelled() == whole.engine.labelled()
+    assert whole.engine.view().labels["t", LabelOutcome.MATCHED] > 150
+    assert whole.engine.view().labels["t", LabelOutcome.AMBIGUOUS] > 20
+
+
+def test_a_state_from_before_rows_were_told_apart_goes_on():
+    old, new = Rig(), numbered()
+    old.decode = new.decode
+    records = requests()
+    old.feed(records[:400])
+    new.engine = new.settings.build(old.engine.snapshot())
+    new.feed(records[400:])
+    assert new.engine.view().labels["t", LabelOutcome.MATCHED] > 100
 
 
 def test_a_snapshot_shares_nothing_with_the_engine():

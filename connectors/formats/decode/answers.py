@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -169,7 +170,15 @@ def _batch(
         partition=places.partition[record],
         position=places.position[record],
         probability=probability,
+        **_of_requests(places, record),
     )
+
+
+def _of_requests(places: Places, record: Ints) -> dict[str, Any]:
+    """`request` and `alone` of `Batch`, where any record is a row of a request."""
+    if places.request is None or places.alone is None:
+        return {}
+    return {"request": places.request[record], "alone": places.alone[record]}
 
 
 def _of_labels(values: Sequence[float | None], label: Ints, faults: Faults) -> Floats | None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Faults, Record, without
+from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Faults, Record, RowRecord, without
 from connectors.formats.messages.explain import is_unicode
 from monitor.base.records import Floats, Ints, Keys, Reject
 
@@ -34,7 +34,7 @@ class Columns:
         Those that came as labels: one of them that says nothing of an answer is a label, whatever it lacks.
     """
 
-    __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "size", "weight")
+    __slots__ = (*Record.__struct_fields__, "is_label", "reads_labels", "rows", "size", "weight")
 
     def __init__(
         self,
@@ -43,7 +43,8 @@ class Columns:
         reads_labels: bool = True,
         sent_as_labels: Bools | None = None,
     ) -> None:
-        lacking = frozenset.intersection(*map(without, set(map(type, records)))) if records else _FIELDS
+        kinds = set(map(type, records))
+        lacking = frozenset.intersection(*map(without, kinds)) if records else _FIELDS
         if not arenas:
             lacking |= frozenset(ARENA_FIELDS)
         none: list[Any] = [None] * len(records)
@@ -67,6 +68,8 @@ class Columns:
         self.winner = none if "winner" in lacking else [r.winner for r in records]
         self.judge_winner = none if "judge_winner" in lacking else [r.judge_winner for r in records]
         self.judge_b = none if "judge_b" in lacking else [r.judge_b for r in records]
+        # Of each row of a request, how many that had; None where no record is one.
+        self.rows = [getattr(r, "rows", 0) for r in records] if RowRecord in kinds else None
         self.size = len(records)
         self.reads_labels = reads_labels
         self.is_label = self._labels(sent_as_labels)
@@ -133,6 +136,9 @@ class Places:
     order : int64
         Place of the record's first row among all rows of the chunk.
     partition, position : int64
+    request : uint64, optional
+    alone : bool, optional
+        As in `Batch`.
     """
 
     time: Floats
@@ -140,6 +146,8 @@ class Places:
     order: Ints
     partition: Ints
     position: Ints
+    request: Keys | None = None
+    alone: Bools | None = None
 
 
 class RejectList:

@@ -18,7 +18,7 @@ from connectors.formats.decode.answers import read_answers
 from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
 from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
 from connectors.formats.decode.json_lines import read_block, read_messages, too_large
-from connectors.formats.decode.names import encode_ids, first_id
+from connectors.formats.decode.names import encode_ids, first_id, request_keys
 from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, Reading
 from connectors.formats.decode.tasks import TaskFinder
 from connectors.formats.decode.times import parse_times
@@ -208,12 +208,15 @@ class Decoder:
         faults = Faults(columns.size)
         slots = np.maximum(columns.weight, 1)
         sizes = [len(reading.records) for reading in readings]
+        request, alone = (None, None) if columns.rows is None else request_keys(columns.id, columns.rows)
         places = Places(
             time=parse_times(columns.time, faults, None if self._clock is None else self._clock()),
             key=encode_ids(columns.id, faults),
             order=np.cumsum(slots) - slots,
             partition=np.repeat(np.array(owners, dtype=np.int64), np.array(sizes, dtype=np.int64)),
             position=_joined([reading.positions for reading in readings]),
+            request=request,
+            alone=alone,
         )
         return places, faults
 

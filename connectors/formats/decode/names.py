@@ -8,6 +8,7 @@ from math import isfinite
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from connectors.formats.decode.structs import MAX_ID, MAX_NAME, Faults, Record
 from connectors.formats.messages.wording import listing, nearest, shown, values_are_shown
@@ -79,6 +80,20 @@ def encode_ids(values: Sequence[str | int | None], faults: Faults) -> Keys:
                 faults.add(row, RejectReason.BAD_ID, message)
                 texts[row] = ""
     return id_keys(texts)
+
+
+def request_keys(values: Sequence[str | int | None], rows: Sequence[int]) -> tuple[Keys, NDArray[np.bool_]]:
+    """Of the first rows of requests the keys of the requests' own ids, and whether each is the only row.
+
+    Examples
+    --------
+    >>> keys, alone = request_keys(["r:0", "s:0", "s:1", "t:0"], [1, 2, 2, 0])
+    >>> keys.tolist() == id_keys(["r", "s", "", ""]).tolist(), alone.tolist()
+    (True, [True, False, False, False])
+    """
+    named = zip(map(str, values), rows, strict=True)
+    ids = [id_[: -len(":0")] if of and id_.endswith(":0") else "" for id_, of in named]
+    return id_keys(ids), np.array(rows) == 1
 
 
 def first_id(values: Sequence[str | int | None], rows: Ints) -> str | None:

@@ -62,6 +62,12 @@ class Record(msgspec.Struct, gc=False):
     judge_b: Any = None
 
 
+class RowRecord(Record, gc=False):
+    """One row of a request: its id is the request's, a colon and the row's number from 0."""
+
+    rows: int = 0  # that the request had
+
+
 @lru_cache(maxsize=64)  # senders choose what they leave out; each shape is a type of its own
 def record_without(absent: frozenset[str]) -> type[Record]:
     """`Record` that takes no value for these fields: which records have none is known without a look.

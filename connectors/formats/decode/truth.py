@@ -11,7 +11,7 @@ from connectors.formats.decode.draws import read_draws
 from connectors.formats.decode.names import Value, check_names, encode, encode_classes
 from connectors.formats.decode.structs import Faults
 from connectors.formats.messages.wording import listing, shown
-from monitor.base.records import NO_ID, Floats, Ints, LabelBatch, RejectReason, TaskLayout
+from monitor.base.records import NO_ID, Floats, Ints, Keys, LabelBatch, RejectReason, TaskLayout, id_keys
 
 _MISSING = "$.label: missing; give the true class, or `model` with `correct`: true or false"
 
@@ -51,10 +51,8 @@ def read_labels(
         faults.add(row, RejectReason.NO_ID, "$.id: a label needs the id of its prediction, got none")
     true = true_classes(pick(columns.label), pick(columns.correct), layout, faults)
     model = pick(columns.model)
-    if layout.classes:
-        named = [i for i, name in enumerate(model) if name is not None]
-    else:
-        named = list(range(len(model)))  # a confidence is right or wrong for one model only
+    # A confidence is right or wrong for one model only.
+    named = [i for i, name in enumerate(model) if name is not None or not layout.classes]
     name_faults = Faults(len(named))
     check_names([model[i] for i in named], lambda _: "$.model", layout, name_faults)
     for at, fault in name_faults.found.items():
@@ -79,7 +77,14 @@ def read_labels(
         probability=probability[keep],
         order=places.order[chosen][keep],
         draw=draw[keep],
+        first_row=_first_rows(pick(columns.id), keep, layout),
     )
+
+
+def _first_rows(ids: Sequence[str | int | None], keep: Ints, layout: TaskLayout) -> Keys:
+    if not layout.numbered:
+        return np.zeros(0, dtype=np.uint64)
+    return id_keys([f"{ids[i]}:0" for i in keep.tolist()])
 
 
 def _tell_missing(labels: Sequence[Value], correct: Sequence[bool | None], faults: Faults) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.decode.structs import Fault, Record, RowRecord
 from connectors.formats.messages.explain import explain_text, explain_value, text_fault
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
 from connectors.formats.wires.responses import row_scores
@@ -182,6 +182,8 @@ class KserveWire:
         if fault is not None:
             return [fault]
         named = isinstance(id_, str) and bool(id_)
+        if named:
+            shared["rows"] = len(scores)
         return [_record(shared, f"{id_}:{row}" if named else None, each) for row, each in enumerate(scores)]
 
 
@@ -220,6 +222,6 @@ def _record(shared: Mapping[str, Any], id_: str | None, scores: object) -> Recor
     value = {**shared, "id": id_, "scores": scores}
     value = {name: each for name, each in value.items() if each is not None}
     try:
-        return msgspec.convert(value, Record)
+        return msgspec.convert(value, RowRecord)
     except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
         return explain_value(value) or text_fault(value) or (RejectReason.WRONG_TYPE, f"$: {error}")

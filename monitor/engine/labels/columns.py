@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
@@ -28,18 +28,20 @@ LABEL_COLUMNS: dict[str, DTypeLike] = {
 """The stored columns of a label; `first_sequence` and `probability` are those of its id's first label."""
 
 
-def answer_columns(series: int, scored: int = 0) -> dict[str, DTypeLike]:
+ALONE, SEVERAL = 1, 2
+"""What stands in `rows` of the first answer to a request of one row, or of several; 0 in any other."""
+
+
+def answer_columns(series: int, scored: int = 0, numbered: bool = False) -> dict[str, DTypeLike]:
     """What is kept of an answer that counts in at most so many series, and has so many scores to keep.
 
     With scores its id is kept too, to join the answers of several models, and whether its label has replaced
-    another class (`replaced`).
+    another class (`replaced`). Where a source numbers the rows of requests, `rows` is kept: see `ALONE`.
     """
-    kept: dict[str, DTypeLike] = {
-        "id": np.uint64,
-        "scores": np.dtype((np.float32, scored)),
-        "replaced": np.bool_,
-    }
-    return (kept if scored else {}) | {
+    kept: dict[str, DTypeLike] = {"rows": np.int8} if numbered else {}
+    if scored:
+        kept |= {"id": np.uint64, "scores": np.dtype((np.float32, scored)), "replaced": np.bool_}
+    return kept | {
         "predicted": np.int32,
         "label": np.int32,
         "confidence": np.float32,
@@ -182,6 +184,9 @@ class Answers:
         Probability that the answer is right.
     scores : (n, K) float64
         Raw.
+    request : (n,) uint64, optional
+    alone : (n,) bool, optional
+        As in `Batch`.
     """
 
     key: Keys
@@ -193,12 +198,20 @@ class Answers:
     window: Ints
     confidence: Floats
     scores: Floats
+    request: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    alone: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+    def __post_init__(self) -> None:
+        if not len(self.request):
+            object.__setattr__(self, "request", np.full(len(self.key), NO_ID))
+        if not len(self.alone):
+            object.__setattr__(self, "alone", np.zeros(len(self.key), dtype=bool))
 
     def take(self, index: Ints) -> Answers:
         """The answers at these places."""
         return Answers(*(getattr(self, column.name)[index] for column in fields(self)))
 
-    def kept(self, scored: int) -> dict[str, NDArray[Any]]:
+    def kept(self, scored: int, numbered: bool = False) -> dict[str, NDArray[Any]]:
         """The columns of `answer_columns`, without a label yet."""
         n = len(self.key)
         columns: dict[str, NDArray[Any]] = {
@@ -211,6 +224,8 @@ class Answers:
             "series": self.series,
             "window": self.window,
         }
+        if numbered:
+            columns["rows"] = np.where(self.request == NO_ID, 0, np.where(self.alone, ALONE, SEVERAL))
         if not scored:
             return columns
         return columns | {"id": self.key, "scores": self.scores, "replaced": np.zeros(n, dtype=bool)}
@@ -270,6 +285,7 @@ class Labels:
     """Labels on their way in; `model` is -1 where one is about all answers with its id."""
 
     key: Keys
+    first_row: Keys
     model: Ints
     label: Ints
     time: Floats
@@ -286,6 +302,7 @@ class Pairs:
     """Answers (rows of the ring) and a label of each; `row` is that label's row, -1 where it is settled.
 
     `sequence` is the label's, `first_sequence` that of the first label for its id, whose probability holds.
+    `several` holds where the label names a request of several rows, and cannot mean one of them.
     """
 
     answer: Ints
@@ -295,6 +312,7 @@ class Pairs:
     row: Ints
     first_sequence: Ints
     probability: NDArray[np.floating]
+    several: NDArray[np.bool_]
 
     def take(self, index: NDArray[np.bool_] | Ints) -> Pairs:
         """The pairs at these places."""

@@ -6,6 +6,10 @@ in steps: first the answers of a step (`is_new`, `add_answers`), then its labels
 stream is cut into steps changes nothing: every match carries the sequence at which both were known,
 and each label's outcome is that of a join which takes one record after another.
 
+Where a source numbers the rows of its requests, a client knows the request's id, `r-1`, and not its row's,
+`r-1:0`. A label by that id joins the model's only row of the request, unless the model has answered under the
+exact id before either of them came. If the request had several rows, it says nothing of any of them.
+
 Two things do depend on the cut. Where the memory is full, what is pushed out goes by steps: a label can
 miss an answer that later answers of its own step pushed out. And where one step holds the same id
 twice, further apart than the horizon, what comes between the two can miss the first.
@@ -27,6 +31,7 @@ from monitor.base.state_changes import RingState
 from monitor.engine.labels.columns import (
     LABEL_COLUMNS,
     NO_LABEL,
+    SEVERAL,
     Answers,
     Clock,
     Forgotten,
@@ -68,10 +73,12 @@ class LabelJoin:
         1, and 1 more for each watched group.
     max_bytes : int, optional
         What both take together at most; where they would take more, both are cut by the same factor.
-        An answer takes 80 bytes at most, 8 more for each group, and 8 + 4 K where K scores are kept; a
-        label 73.
+        An answer takes 80 bytes at most, 8 more for each group, 8 + 4 K where K scores are kept, and 1 where
+        a source numbers rows; a label 73.
     scored : int
         Scores that are kept of each answer, with its id, for refits; 0 where there are none.
+    numbered : bool
+        Whether labels may name a request whose rows are numbered.
 
     Raises
     ------
@@ -85,6 +92,7 @@ class LabelJoin:
     series_per_answer: int = 1
     max_bytes: int | None = None
     scored: int = 0
+    numbered: bool = False
 
     def __post_init__(self) -> None:
         if not self.horizon_days > 0:
@@ -99,7 +107,7 @@ class LabelJoin:
     @property
     def rows(self) -> tuple[int, int]:
         """How many answers, and how many labels, are kept."""
-        within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored)
+        within = (self.max_answers, self.max_waiting, self.series_per_answer, self.scored, self.numbered)
         return rows_within(self.max_bytes, *within)
 
     def build(self, resume: JoinState | None = None) -> LabelJoinLogic:
@@ -126,7 +134,7 @@ class LabelJoinLogic:
     Attributes
     ----------
     outcomes : Counter of LabelOutcome
-        What became of the labels taken: matched, duplicate, conflicting or expired.
+        What became of the labels taken: matched, duplicate, conflicting, expired or ambiguous.
     forgotten : int
         Answers pushed out, unlabelled, within the horizon.
     waiting : int
@@ -143,8 +151,8 @@ class LabelJoinLogic:
         state = resume or JoinState()
         self._horizon = Horizon(settings.horizon_days * _SECONDS_A_DAY)
         most_answers, self._most_labels = settings.rows
-        self._scored = settings.scored
-        columns = answer_columns(settings.series_per_answer, settings.scored)
+        self._scored, self._numbered = settings.scored, settings.numbered
+        columns = answer_columns(settings.series_per_answer, settings.scored, settings.numbered)
         self._answers = BoundedTable(columns, most_answers, state.answers)
         self._labels = BoundedTable(LABEL_COLUMNS, self._most_labels, state.labels)
         self.outcomes: Counter[LabelOutcome] = Counter(
@@ -225,7 +233,8 @@ class LabelJoinLogic:
         """
         self._named |= bool((models >= 0).any())
         keys = np.where(models < 0, labels.key, answer_keys(labels.key, models))
-        rest = Labels(labels.key, models, labels.label, labels.time, sequence, labels.probability)
+        ids = labels.key, labels.first_row
+        rest = Labels(*ids, models, labels.label, labels.time, sequence, labels.probability)
         parts = []
         while len(keys):
             stop = self._until_reuse(keys[: self._most_labels], rest)
@@ -251,17 +260,46 @@ class LabelJoinLogic:
     def _keep(self, keys: Keys, answers: Answers) -> Matches:
         """Put answers with distinct keys into the ring, and give them the labels that are there."""
         self._note_forgotten(len(keys))
-        rows = self._answers.add(keys, answers.kept(self._scored))
+        rows = self._answers.add(keys, answers.kept(self._scored, self._numbered))
         if not len(self._labels):
             return Matches.none()
         hits = [self._labels.find(answers.key)]
         if self._named:
             hits.append(self._labels.find(keys))
         label, answer = np.concatenate(hits), np.tile(rows, len(hits))
+        if self._numbered:
+            by_request = self._find_labels_of_requests(answers, rows)
+            label, answer = (np.concatenate(each) for each in zip((label, answer), by_request, strict=True))
         hit = np.flatnonzero((label >= 0) & (answer >= 0))
-        row = label[hit]
+        row, exact = label[hit], hit < len(hits) * len(rows)
         names = [name for name in LABEL_COLUMNS if name != "settled"]
-        return self._match(Pairs(answer[hit], row=row, **{name: self._labels[name][row] for name in names}))
+        columns = {name: self._labels[name][row] for name in names}
+        several = ~exact & self._of_several(answer[hit])
+        return self._match(Pairs(answer[hit], row=row, several=several, **columns))
+
+    def _find_labels_of_requests(self, answers: Answers, rows: Ints) -> tuple[Ints, Ints]:
+        """Pairs of (label's row, answer's row): labels that name the requests of these answers."""
+        of = np.flatnonzero((answers.request != NO_ID) & (rows >= 0))
+        request, model = answers.request[of], answers.model[of]
+        keys = answer_keys(request, model)
+        label = np.concatenate([self._labels.find(request), self._labels.find(keys)])
+        answer = np.tile(rows[of], 2)
+        came = np.maximum(self._answers["sequence"][answer], self._labels["sequence"][label])
+        met = (label >= 0) & ~self._answered_exactly(np.tile(keys, 2), came)
+        return label[met], answer[met]
+
+    def _answered_exactly(self, keys: Keys, came: Ints) -> NDArray[np.bool_]:
+        """Whether answers with these keys were known at these places of the stream."""
+        exact = self._answers.find(keys)
+        known: NDArray[np.bool_] = (exact >= 0) & (self._answers["sequence"][exact] < came)
+        return known
+
+    def _of_several(self, rows: Ints) -> NDArray[np.bool_]:
+        """Whether these answers are rows of requests that had several."""
+        if not self._numbered:
+            return np.zeros(len(rows), dtype=bool)
+        several: NDArray[np.bool_] = self._answers["rows"][rows] == SEVERAL
+        return several
 
     def _note_forgotten(self, added: int) -> None:
         """Count the answers that so many new ones push out before their labels came."""
@@ -284,10 +322,11 @@ class LabelJoinLogic:
     def _add_some(self, keys: Keys, labels: Labels, everyone: Ints) -> Matches:
         """Take no more labels than the ring holds, each id in one use."""
         rows, time, says_more = self._take(keys, labels)
-        answer, label = self._find_answers(labels, np.flatnonzero(says_more), everyone)
+        answer, label, exact = self._find_answers(labels, np.flatnonzero(says_more), everyone)
         came, probability = labels.sequence[label], labels.probability[label]
+        several = ~exact & self._of_several(answer)
         matches = self._match(
-            Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability)
+            Pairs(answer, labels.label[label], time[label], came, rows[label], came, probability, several)
         )
         self._expire(rows[rows >= 0])
         return matches
@@ -346,8 +385,13 @@ class LabelJoinLogic:
         self.waiting += len(keys)
         return self._labels.add(keys, {**columns, "settled": np.zeros(len(keys), dtype=bool)})
 
-    def _find_answers(self, labels: Labels, which: Ints, everyone: Ints) -> tuple[Ints, Ints]:
-        """Pairs of (answer's row, label): a label that names no model reaches every model's answer."""
+    def _find_answers(
+        self, labels: Labels, which: Ints, everyone: Ints
+    ) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Pairs of (answer's row, label), and whether the ids are the same.
+
+        A label that names no model reaches every model's answer.
+        """
         model = labels.model[which]
         hits = [self._hits(labels, which[model >= 0], model[model >= 0])]
         general = which[model < 0]
@@ -355,13 +399,21 @@ class LabelJoinLogic:
         for start in range(0, len(general), step):
             some = general[start : start + step]
             hits.append(self._hits(labels, np.repeat(some, len(everyone)), np.tile(everyone, len(some))))
-        answers, label = zip(*hits, strict=True)
-        return np.concatenate(answers), np.concatenate(label)
+        answers, label, exact = zip(*hits, strict=True)
+        return np.concatenate(answers), np.concatenate(label), np.concatenate(exact)
 
-    def _hits(self, labels: Labels, label: Ints, model: Ints) -> tuple[Ints, Ints]:
-        answers = self._answers.find(answer_keys(labels.key[label], model))
+    def _hits(self, labels: Labels, label: Ints, model: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        keys = answer_keys(labels.key[label], model)
+        answers = self._answers.find(keys)
         hit = answers >= 0
-        return answers[hit], label[hit]
+        found, of = answers[hit], label[hit]
+        if not self._numbered:
+            return found, of, np.ones(len(of), dtype=bool)
+        row = self._answers.find(answer_keys(labels.first_row[label], model))
+        came = np.maximum(self._answers["sequence"][row], labels.sequence[label])
+        met = (row >= 0) & (self._answers["rows"][row] > 0) & ~self._answered_exactly(keys, came)
+        exact = np.arange(len(of) + int(met.sum())) < len(of)
+        return np.concatenate([found, row[met]]), np.concatenate([of, label[met]]), exact
 
     def _match(self, pairs: Pairs) -> Matches:
         """Join the pairs within the horizon, and settle what became of their labels."""
@@ -374,11 +426,25 @@ class LabelJoinLogic:
         outdated = self._horizon.outdated(pairs.time, self._last.at(came))
         # In this order: what was there when the label came decides before what came after it. Labels that
         # are outdated by then are left to whoever looks for those.
-        self._settle(pairs.row[there & near], LabelOutcome.MATCHED)
+        joins = near & ~pairs.several
+        self._settle(pairs.row[there & joins], LabelOutcome.MATCHED)
+        self._settle(pairs.row[there & near], LabelOutcome.AMBIGUOUS)
         self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
-        self._settle(pairs.row[~there & near & ~outdated], LabelOutcome.MATCHED)
-        self._lags.extend(lag[near][-_LAGS_KEPT:].tolist())
-        return assign_labels(self._answers, pairs.take(near))
+        later = near & ~there & ~outdated
+        if pairs.several.any():
+            self._settle_by_first(pairs.row[later], came[later], pairs.several[later])
+        else:
+            self._settle(pairs.row[later], LabelOutcome.MATCHED)
+        self._lags.extend(lag[joins][-_LAGS_KEPT:].tolist())
+        return assign_labels(self._answers, pairs.take(joins))
+
+    def _settle_by_first(self, rows: Ints, came: Ints, several: NDArray[np.bool_]) -> None:
+        """Settle labels by the first of the answers that came after them."""
+        order = np.argsort(came, kind="stable")
+        labels, first = np.unique(rows[order], return_index=True)
+        ambiguous = several[order][first]
+        self._settle(labels[~ambiguous], LabelOutcome.MATCHED)
+        self._settle(labels[ambiguous], LabelOutcome.AMBIGUOUS)
 
     def _settle(self, rows: Ints, outcome: LabelOutcome) -> None:
         """Count those of these labels that still waited; -1 stands for none."""
@@ -403,7 +469,12 @@ class LabelJoinLogic:
 
 
 def rows_within(
-    max_bytes: int | None, max_answers: int, max_labels: int, series: int, scored: int = 0
+    max_bytes: int | None,
+    max_answers: int,
+    max_labels: int,
+    series: int,
+    scored: int = 0,
+    numbered: bool = False,
 ) -> tuple[int, int]:
     """How many answers, and how many labels, are kept: of both the same share of what may be.
 
@@ -419,7 +490,7 @@ def rows_within(
     labels = max(max_labels, _FEWEST_LABELS)
     if max_bytes is None:
         return max_answers, labels
-    answer = BoundedTable.bytes_per_row(answer_columns(series, scored))
+    answer = BoundedTable.bytes_per_row(answer_columns(series, scored, numbered))
     label = BoundedTable.bytes_per_row(LABEL_COLUMNS)
     share = min(1.0, max_bytes / (max_answers * answer + labels * label))
     labels = max(int(labels * share), _FEWEST_LABELS)

@@ -156,6 +156,7 @@ def merged(first: LabelBatch, second: LabelBatch) -> LabelBatch:
         probability=both(first.probability, second.probability),
         order=order[by_arrival],
         draw=both(first.draw, second.draw),
+        first_row=both(first.first_row, second.first_row),
     )
 
 

@@ -153,7 +153,8 @@ FAMILIES: dict[str, MetricFamily] = {
     "model": MetricFamily("info", "Calibration, version and window size of the model."),
     "labels": MetricFamily(
         "counter",
-        "Labels that no longer wait, by outcome; a conflicting label replaced another class for its id.",
+        "Labels that no longer wait, by outcome; a conflicting label replaced another class for its id, "
+        "an ambiguous one names a request of several rows.",
         per_series=False,
     ),
     "labels_waiting": MetricFamily("gauge", "Labels that came before their prediction.", per_series=False),

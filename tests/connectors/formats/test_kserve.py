@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -85,6 +86,22 @@ def test_a_response_is_an_answer_a_row(data: object) -> None:
     assert batch.models == ("erm",)
     at = datetime.fromisoformat("2026-07-01T12:00:00.123+00:00").timestamp()
     assert batch.time.tolist() == pytest.approx([at, at], abs=1e-3)
+
+
+def test_the_first_row_names_its_request_and_a_label_its_first_row() -> None:
+    one = {**EVENT, "id": "b", "data": {"predictions": [[0.25, 0.75]]}}
+    bare = {"id": "c", "model_name": "erm", "predictions": [[0.25, 0.75]]}
+    plain = {"id": "d:0", "model": "erm", "scores": 0.5, "rows": 1}
+    refused = {**EVENT, "id": "e", "data": {"predictions": [[0.25, 0.75], [7, 7]]}}
+    chunk = decoded(EVENT, one, bare, plain, refused, {"id": "b", "label": "ok"}, {"id": 7, "label": "ok"})
+    batch, labels = chunk.batches[0], chunk.labels[0]
+    assert batch.request.tolist() == id_keys([ID, "", "b", "c", "", "e"]).tolist()
+    assert batch.alone.tolist() == [False, False, True, True, False, False]
+    assert labels.first_row.tolist() == [0, 0]  # no source numbers rows
+    wire, numbered = KserveWire(FieldMapping(format="kserve")), replace(LAYOUT, numbered=True)
+    data = b'{"id": "b", "label": "ok"}\n{"label": "ok"}\n{"id": 7, "label": "ok"}\n'
+    found = Decoder([numbered], "test", wire=wire).decode([RawBlock(data, "p", 0)])
+    assert found.labels[0].first_row.tolist() == id_keys(["b:0", "7:0"]).tolist()
 
 
 @pytest.mark.parametrize("messages", [False, True])

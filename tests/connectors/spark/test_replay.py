@@ -14,7 +14,8 @@ from monitor.base.errors import ClusterError, ConfigError, SourceError
 from monitor.cli.replay import replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.connectors.spark.streams import TASKS, write_input
-from tests.daemon import command
+from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.engine.test_engine import requests
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.spark_cluster import SparkCluster, kill_an_executor, kill_pythons
 
@@ -57,6 +58,21 @@ def test_every_task_gets_the_bytes_of_one_process(tmp_path: Path) -> None:
     }
     assert done.unused.answers == {"malformed": lines_of(tmp_path / "one" / "rejects.ndjson")}
     assert any(note.startswith("s is computed as a whole, by one core: ssme") for note in done.notes)
+
+
+def test_labels_by_the_requests_id_join_as_in_one_process(tmp_path: Path) -> None:
+    config = write_configuration(
+        tmp_path,
+        configuration(sources=[{"kind": "file", "path": "parts/0.ndjson", "mapping": {"format": "kserve"}}]),
+    )
+    records = requests(n=1500)
+    (tmp_path / "parts").mkdir()
+    for part in range(3):
+        (tmp_path / "parts" / f"{part}.ndjson").write_bytes(ndjson(records[part::3]))
+    expected = one_process(config, tmp_path / "one")
+    assert expected.count(b'"estimator":"realised","value":') > 10
+    replay_on_spark(str(config), [tmp_path / "parts"], tmp_path / "spark", HERE)
+    assert (tmp_path / "spark" / "windows.ndjson").read_bytes() == expected
 
 
 def lines_of(path: Path) -> int:

@@ -87,6 +87,77 @@ def test_any_cutting_into_steps_gives_what_one_record_at_a_time_gives(
     run(records, {cut for cut in cuts if cut <= len(records)})
 
 
+_rows = st.builds(
+    lambda name, row, rows, model, time, predicted: Answer(
+        f"{name}:{min(row, rows - 1)}", model, time, predicted, rows=rows
+    ),
+    st.sampled_from("xy"),
+    st.integers(0, 1),
+    st.integers(1, 2),
+    st.integers(0, 1),
+    st.sampled_from([0.0, 300.0]),
+    st.integers(0, 1),
+)
+_named = st.builds(
+    Label,
+    st.sampled_from(["x", "y", "x:0", "x:1"]),
+    st.integers(0, 1),
+    st.sampled_from([0.0, 600.0]),
+    st.integers(-1, 1),
+    _probability,
+)
+_whole = st.builds(Answer, st.sampled_from("xy"), st.integers(0, 1), st.just(0.0), st.integers(0, 1))
+
+
+@settings(max_examples=600)
+@given(st.lists(st.one_of(_rows, _named, _whole), max_size=20), _cuts)
+@example([Answer("x:0", 0, 0.0, rows=1), Label("x", 0, 0.0)], {1})
+@example([Label("x", 0, 0.0), Answer("x:0", 0, 0.0, rows=1)], {1})
+@example([Label("x", 0, 0.0), Answer("x:0", 0, 0.0, rows=2), Answer("x:0", 1, 0.0, rows=1)], {1})
+@example([Answer("x:0", 0, 0.0, rows=1), Label("x", 0, 0.0), Answer("x", 0, 0.0)], set())
+@example([Answer("x:0", 0, 0.0, rows=1), Answer("x", 0, 0.0), Label("x", 0, 0.0)], {1})
+def test_labels_of_requests_whose_rows_are_numbered_join_however_it_is_cut(
+    records: list[Record], cuts: set[int]
+) -> None:
+    run(records, {cut for cut in cuts if cut <= len(records)}, resume_at=1)
+
+
+ROW = Answer("r-1:0", 0, 0.0, rows=1)
+ROWS = [Answer(f"r-1:{row}", 0, 0.0, rows=2) for row in (0, 1)]
+NAMED = Label("r-1", 0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("records", "outcome", "joined"),
+    [
+        ([ROW, NAMED], LabelOutcome.MATCHED, [0]),
+        ([NAMED, ROW], LabelOutcome.MATCHED, [1]),
+        ([ROW, Label("r-1", 0, 60.0, model=0)], LabelOutcome.MATCHED, [0]),
+        ([Label("r-1", 0, 60.0, model=0), ROW], LabelOutcome.MATCHED, [1]),
+        ([ROW, Label("r-1", 0, 60.0, model=1)], None, []),
+        ([ROW, Label("r-1", 0, 2000.0)], LabelOutcome.EXPIRED, []),
+        ([Answer("r-1:0", 0, 0.0), NAMED], None, []),  # a whole id that looks like a row's
+        ([ROW, Answer("r-1", 0, 0.0), NAMED], LabelOutcome.MATCHED, [1]),  # the exact id wins
+        ([Answer("r-1", 0, 0.0), NAMED, ROW], LabelOutcome.MATCHED, [0]),
+        ([*ROWS, NAMED], LabelOutcome.AMBIGUOUS, []),
+        ([NAMED, *ROWS], LabelOutcome.AMBIGUOUS, []),
+        ([ROWS[0], NAMED], LabelOutcome.AMBIGUOUS, []),  # the other row could not be used
+        ([*ROWS, Label("r-1:1", 0, 60.0)], LabelOutcome.MATCHED, [1]),
+    ],
+)
+@pytest.mark.parametrize("cuts", [set(), {1}, {1, 2}])
+def test_a_label_may_name_the_request_of_an_answer_that_is_its_only_row(
+    records: list[Record], outcome: LabelOutcome | None, joined: list[int], cuts: set[int]
+) -> None:
+    join = run(records, cuts, resume_at=0)
+    assert no_zeros(join.outcomes) == ({} if outcome is None else {outcome: 1})
+    assert join.waiting == int(outcome is None)
+    given = join.rings["answers"]
+    assert [i for i in range(len(given)) if given["label"][i] >= 0] == [
+        sum(isinstance(record, Answer) for record in records[:place]) for place in joined
+    ]
+
+
 _any_time = st.sampled_from([0.0, 300.0, 600.0, 900.0, 1200.0, 1500.0, 1800.0, 4000.0])
 _any_records = st.lists(
     st.one_of(
