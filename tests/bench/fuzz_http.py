@@ -155,7 +155,7 @@ def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
         with ThreadPoolExecutor(1) as own:
             own.submit(asyncio.run, _all(posts, bodies, rng, tally)).result()
     read: Counter[str] = Counter()
-    decoder = Decoder(LAYOUTS, "http")
+    decoder = Decoder(LAYOUTS, "http", clock=time.time)  # as the intake: what is a day ahead is bad_time
     while found := spool.read(0.0):
         chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in found])
         check_chunk(chunk)
