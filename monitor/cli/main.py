@@ -90,8 +90,9 @@ def run(
 ) -> None:
     """Run the daemon: read the sources, publish metrics, write the reports."""
     from monitor.cli.daemon import run as run_daemon
-    from monitor.cli.process import trim_heap, tune_collector
+    from monitor.cli.process import put_off_imports, trim_heap, tune_collector
 
+    put_off_imports()
     tune_collector()
     trim_heap()
     if engine is EngineName.SPARK:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import os
 import sys
 import threading
@@ -34,6 +35,22 @@ def one_thread_for_matrices(environment: MutableMapping[str, str] = os.environ) 
 def postpone_collector() -> None:
     """Look for no cycles while modules are imported: a tenth of the start. Call it before them."""
     gc.set_threshold(_IMPORTED, _MIDDLE, _OLD)
+
+
+def put_off_imports() -> None:
+    """Have numpy's compiler for Fortran and its testing imported when used: a tenth of the start.
+
+    `scipy.special` asks numpy for all that it has, these among it, and uses neither. Call it before that.
+    """
+    for name in ("f2py", "testing"):
+        found = importlib.util.find_spec(f"numpy.{name}")
+        if found is None or found.loader is None or found.name in sys.modules:
+            continue
+        found.loader = importlib.util.LazyLoader(found.loader)
+        module = importlib.util.module_from_spec(found)
+        sys.modules[found.name] = module
+        found.loader.exec_module(module)
+        setattr(sys.modules["numpy"], name, module)
 
 
 def tune_collector() -> None:

@@ -118,3 +118,19 @@ def test_an_agent_that_still_computes_as_it_must_end_is_no_crash(code: str, ends
     )
     assert (done.returncode, done.stdout) == (ends, "said")
     assert "terminate" not in done.stderr
+
+
+def test_what_scipy_asks_numpy_for_and_does_not_use_is_imported_when_used() -> None:
+    code = """
+import sys
+from monitor.cli.process import put_off_imports
+put_off_imports()
+import numpy, scipy.special
+assert abs(scipy.special.ndtr(0.0) - 0.5) < 1e-12
+assert "numpy.f2py.crackfortran" not in sys.modules and "unittest" not in sys.modules
+numpy.testing.assert_allclose(1.0, 1.0)
+assert "unittest" in sys.modules
+assert numpy.f2py.get_include() and "numpy.f2py.crackfortran" in sys.modules
+put_off_imports()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=PATIENCE_SECONDS)
