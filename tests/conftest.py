@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import pytest
 from _pytest.doctest import DoctestModule
@@ -27,6 +28,9 @@ with warnings.catch_warnings():
     # As in the commands, and before numpy is imported. Where tests keep all cores busy, two threads that wait
     # for each other take ten times the processor time of one.
     one_thread_for_matrices()
+    # Where Python is told to keep no bytecode, each program that a test starts compiles all that it imports.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     # kafka-python 3.0 reads its schemas by a function that Python 3.11 deprecated and 3.13 took back.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from connectors.kafka import KafkaSource
@@ -41,7 +45,7 @@ from tests.services.guarded_broker import GuardedBroker
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
 from tests.services.redis_server import RedisServer
-from tests.services.spark_cluster import check_spark, short_lived
+from tests.services.spark_cluster import check_spark, one_java, short_lived
 from tests.services.webhook import Webhook
 
 Service = TypeVar("Service")
@@ -355,12 +359,18 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Spark can be started here; the sockets that it leaves to the garbage collector are collected."""
+@pytest.fixture(scope="session")
+def spark_java() -> Iterator[None]:
+    """One Java for all Sparks that the tests of a worker start in its own process."""
     _or_skip(check_spark)
-    for name, value in short_lived().items():
-        monkeypatch.setenv(name, value)
+    with patch.dict(os.environ, short_lived()), one_java():
+        yield
+
+
+@pytest.fixture
+def spark(spark_java: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Spark can be started here; the sockets that it leaves to the garbage collector are collected."""
+    monkeypatch.setattr("connectors.spark.session.end_java", lambda gateway: None)
     yield
     gc.collect()
 

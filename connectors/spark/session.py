@@ -155,11 +155,18 @@ def started(master: str, settings: Mapping[str, str], name: str) -> Iterator[Any
 def _stop(session: Any) -> None:
     """Stop Spark, and the Java process that pyspark would keep until Python ends; it may have died."""
     from py4j.protocol import Py4JError
-    from pyspark import SparkContext
 
     gateway = session.sparkContext._gateway
     with suppress(Py4JError, OSError):
         session.stop()
+    end_java(gateway)
+
+
+def end_java(gateway: Any) -> None:
+    """End the Java process of a gateway, which may have died; the next session starts another one."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
     with suppress(Py4JError, OSError):
         gateway.shutdown()
     process = getattr(gateway, "proc", None)

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from xml.etree import ElementTree
 
+from connectors.spark.session import end_java
 from tests.services.kafka_broker import fetched
 from tests.services.process import (
     CACHE,
@@ -48,6 +49,25 @@ def short_lived() -> dict[str, str]:
 
     jars = Path(str(pyspark.__file__)).parent / "jars"
     return _told(java_words(f"spark-{pyspark.__version__}", jars, _use))
+
+
+@contextmanager
+def one_java() -> Iterator[None]:
+    """Inside the block, Sparks that this process starts one after the other have one Java, started here.
+
+    It has loaded and compiled most of what the second one needs. `short_lived` is in the environment.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = SparkConf(loadDefaults=False)
+    with suppress(ServiceUnavailable):
+        settings.set("spark.jars", kafka_jars())  # later it loads no more
+    SparkContext._ensure_initialized(conf=settings)
+    try:
+        yield
+    finally:
+        end_java(SparkContext._gateway)
 
 
 def _told(words: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from monitor.base.errors import ClusterError, ConfigError, SourceError
 from monitor.cli.replay import replay
 from monitor.cli.replay_spark import OnSpark, replay_on_spark
 from tests.connectors.spark.streams import TASKS, write_input
-from tests.daemon import command, configuration, ndjson, write_configuration
+from tests.daemon import command, command_here, configuration, ndjson, write_configuration
 from tests.engine.test_engine import requests
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.spark_cluster import SparkCluster, kill_an_executor, kill_pythons
@@ -126,7 +126,7 @@ def test_a_standalone_master_with_two_workers_gives_the_same(tmp_path: Path) -> 
     config = write_input(tmp_path, requests=1000)
     expected = one_process(config, tmp_path / "one")
     with SparkCluster(workers=2) as cluster:
-        done = command(
+        done = command_here(
             "replay", config, tmp_path / "parts", "--out", tmp_path / "out", "--engine", "spark",
             "--master", cluster.master, "--spark-conf", "spark.executor.memory=512m",
         )  # fmt: skip
