@@ -226,10 +226,13 @@ class FormatEntry(Entry):
         Whether the mapping says where each field stands; else the format knows.
     numbers_rows : bool
         Whether an answer's id is its request's, a colon and the row's number from 0.
+    ids : tuple of str
+        Words that `mapping.id` may have though the mapping has no paths: which of several ids counts.
     """
 
     paths: bool = True
     numbers_rows: bool = False
+    ids: tuple[str, ...] = ()
 
 
 _STATS = "monitor.stats"
@@ -439,6 +442,7 @@ FORMATS: dict[str, FormatEntry] = {
         "events of KServe's and Seldon's loggers, one answer for each row; needs no paths",
         paths=False,
         numbers_rows=True,
+        ids=("body",),
     ),
     "cloudevents": FormatEntry(
         "connectors.formats.wires.mapped:MappedWire",

@@ -141,7 +141,10 @@ class FieldMapping(Section):
         description="The format of records, if not plain JSON.",
         json_schema_extra=explained(FORMATS),
     )
-    id: str | None = _path("Path of the request's id, which joins labels; $key is a Kafka message's key.")
+    id: str | None = _path(
+        "Path of the request's id, which joins labels; $key is a Kafka message's key. With format: kserve "
+        "only body: the id of the response instead of the event's."
+    )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.")
     time_unit: TimeUnit = Field(
         default="seconds", description="Unit of times that are numbers since the epoch."
@@ -213,9 +216,13 @@ class FieldMapping(Section):
             if getattr(self, name) is not None and getattr(self.constants, name) is not None:
                 yield name, f"expected a path or constants.{name}, got both: leave one out"
         if self.format is not None and not FORMATS[self.format].paths:
-            for name in self.paths:
+            ids = FORMATS[self.format].ids
+            for name, path in self.paths.items():
+                if name == "id" and path in ids:
+                    continue
                 told = f"expected no path with format: {self.format}, which defines all fields"
-                yield _key(name), f"{told}: leave one out"
+                other = f", or give id: {' or '.join(ids)}" if name == "id" and ids else ""
+                yield _key(name), f"{told}: leave one out{other}"
         elif not self.paths:
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
         if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):

@@ -75,7 +75,8 @@ class KserveWire:
     Parameters
     ----------
     mapping : FieldMapping
-        Its `constants` say what stands in no event.
+        Its `constants` say what stands in no event. With `id: body` the response's own id counts, which the
+        client may have chosen, and not the event's; without one a row has no id.
 
     Examples
     --------
@@ -91,6 +92,7 @@ class KserveWire:
     def __init__(self, mapping: FieldMapping) -> None:
         constants = mapping.constants.model_dump()
         self._constants = {name: value for name, value in constants.items() if value is not None}
+        self._by_body = mapping.id == "body"
 
     def lines(self, data: bytes) -> list[Record] | None:
         """None: an event is as many records as it has rows."""
@@ -150,14 +152,16 @@ class KserveWire:
         if not isinstance(kind, str) or kind not in RESPONSES:
             message = f"$.type: expected the type of an event, such as {RESPONSE}; KServe's logger gives it"
             return [(RejectReason.WRONG_TYPE, message)]
+        body = _body(event)
         # Seldon's events have an id each, and name the request that they belong to beside it.
         id_ = event.get("requestid") or event.get("id")
-        if not isinstance(id_, str) or not id_:
+        if self._by_body:
+            id_ = body.get("id") if isinstance(body, dict) else None
+        elif not isinstance(id_, str) or not id_:
             message = (
                 "$.id: expected the text of an event's id, by which labels are joined; give every event one"
             )
             return [(RejectReason.BAD_ID, message)]
-        body = _body(event)
         if isinstance(body, tuple):
             return [body]
         model = event.get("inferenceservicename")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_for
-from connectors.formats.wires.kserve import RESPONSE, KserveWire
+from connectors.formats.wires.kserve import RESPONSE, SELDON_RESPONSE, KserveWire
 from monitor.base.records import Chunk, RejectReason, TaskLayout, id_keys
 from monitor.base.source import Raw, RawBlock, RawMessages
 from monitor.cli.examine import examine
@@ -86,6 +86,28 @@ def test_a_response_is_an_answer_a_row(data: object) -> None:
     assert batch.models == ("erm",)
     at = datetime.fromisoformat("2026-07-01T12:00:00.123+00:00").timestamp()
     assert batch.time.tolist() == pytest.approx([at, at], abs=1e-3)
+
+
+def test_the_id_of_the_body_may_count_for_that_of_the_event() -> None:
+    wire = KserveWire(FieldMapping(format="kserve", id="body"))
+    by_client = {"id": "r-1", "outputs": [output([0.75], [1])]}
+    seldon = {**EVENT, "type": SELDON_RESPONSE, "requestid": "q", "data": {**by_client, "id": "r-2"}}
+    events = [
+        {**EVENT, "data": by_client},
+        {**EVENT, "id": None, "data": {"id": "r-3", "outputs": [output(TWO)]}},
+        seldon,
+        EVENT,
+        {**EVENT, "data": "no JSON"},
+        {"id": "r-1", "label": "toxic"},
+    ]
+    data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    chunk = Decoder([LAYOUT], "test", wire=wire).decode([RawBlock(data, "p", 0)])
+    assert chunk.batches[0].key.tolist() == id_keys(["r-1:0", "r-3:0", "r-3:1", "r-2:0", "", ""]).tolist()
+    assert chunk.batches[0].request.tolist() == id_keys(["r-1", "r-3", "", "r-2", "", ""]).tolist()
+    assert [(each.reason.value, each.position) for each in chunk.rejects] == [
+        ("wrong_type", sum(len(line) + 1 for line in data.split(b"\n")[:4]))
+    ]
+    assert chunk.labels[0].key.tolist() == id_keys(["r-1"]).tolist()
 
 
 def test_the_first_row_names_its_request_and_a_label_its_first_row() -> None:

@@ -342,7 +342,11 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
         ({"time": "t", "time_zone": "+25:00"}, "or an offset such as +01:00, got '+25:00'"),
         ({"time": "t", "time_zone": "Europe"}, ".time_zone: expected the name of a time zone"),
         ({"time": "t", "time_unit": "ms"}, ".time_unit: expected one of seconds, milliseconds, micro"),
-        ({"format": "kserve", "id": "a"}, ".id: expected no path with format: kserve, which defines all"),
+        (
+            {"format": "kserve", "id": "a"},
+            "which defines all fields: leave one out, or give id: body",
+        ),
+        ({"format": "kserve", "time": "body"}, ".time: expected no path with format: kserve, which defines"),
         ({"format": "kserve", "class_scores": {"ok": "b"}}, ".class_scores.ok: expected no path with"),
         ({"format": "kserve", "time_zone": "UTC"}, ".time: missing; time_unit and time_zone need it"),
         ({"format": "seldon"}, ".format: expected one of kserve, cloudevents, got 'seldon'"),
