@@ -195,7 +195,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> QueueSchedul
 
 
 def _has_any(item: pytest.Item, markers: Iterable[str]) -> bool:
-    return any(item.get_closest_marker(marker) for marker in markers)
+    return not set(markers).isdisjoint(marker.name for marker in item.iter_markers())
 
 
 def _module_of(item: pytest.Item) -> str:
