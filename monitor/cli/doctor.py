@@ -171,6 +171,9 @@ def _compared(task: str, chunks: Sequence[Chunk]) -> str:
     told = f"answers of {of_answers}, labels of {of_labels}"
     if _alike(task, chunks):
         return f"{told}; they look alike, and may join beyond these samples"
+    shapes = [{id_shape(id_) for _, id_ in side} for side in (answers, labels)]
+    if {"9"} in shapes and {"hex"} in shapes:
+        return f"{told}; a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`"
     return f"{told}; give labels the id of their answer, or `mapping.id` another path"
 
 

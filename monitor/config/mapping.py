@@ -145,6 +145,13 @@ class FieldMapping(Section):
         "Path of the request's id, which joins labels; $key is a Kafka message's key. With format: kserve "
         "only body: the id of the response instead of the event's."
     )
+    id_hex_digits: int | None = Field(
+        default=None,
+        ge=1,
+        le=128,
+        description="Write an id that is a decimal number with so many hexadecimal digits, as whoever labels "
+        "knows it: 16 for BentoML's request_id, 32 for its trace_id.",
+    )
     time: str | None = _path("Path of the time of the answer; $timestamp is a Kafka message's own.")
     time_unit: TimeUnit = Field(
         default="seconds", description="Unit of times that are numbers since the epoch."
@@ -225,6 +232,9 @@ class FieldMapping(Section):
                 yield _key(name), f"{told}: leave one out{other}"
         elif not self.paths:
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
+        has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
+        if self.id_hex_digits is not None and not has_path:
+            yield "id", "missing; id_hex_digits needs it: give its path, or leave id_hex_digits out"
         if self.time is None and (self.time_zone is not None or self.time_unit != "seconds"):
             yield "time", "missing; time_unit and time_zone need it: give its path, or leave them out"
         if self.time_zone is not None and not _is_zone(self.time_zone):

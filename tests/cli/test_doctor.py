@@ -454,3 +454,26 @@ def test_the_ids_of_labels_are_compared_with_those_of_answers_of_another_source(
     text, well = examine_sources(str(path))
     assert text.splitlines()[-1] == f"task toxicity: {told}"
     assert well
+
+
+def test_decimal_and_hexadecimal_ids_are_told_apart(tmp_path: Path) -> None:
+    numbers = [4151694932783368069 + 7919 * i for i in range(20)]
+    answers = [{**row, "id": str(n)} for row, n in zip(ours(20), numbers, strict=True)]
+    labels = [{"id": f"{n:016x}", "label": "toxic"} for n in numbers]
+    for name, rows in (("answers", answers), ("labels", labels)):
+        (tmp_path / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mapping = {name: name for name in ("id", "time", "model", "scores")} | {"id_hex_digits": 16}
+
+    def last_line(**of_answers: Any) -> str:
+        sources = [
+            {"kind": "file", "name": "answers", "path": "answers.ndjson", **of_answers},
+            {"kind": "file", "name": "labels", "path": "labels.ndjson"},
+        ]
+        tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+        config = {"tasks": tasks, "sources": sources, "store": {"path": "state"}}
+        return examine_sources(str(write_configuration(tmp_path, config)))[0].splitlines()[-1]
+
+    told = last_line()
+    assert "a number in decimal and in hexadecimal digits may be the same: see `id_hex_digits`" in told
+    assert '"4151694932783368069" (9), labels of labels "399dc88b74578785" (hex)' in told
+    assert "20 of 20 labels" in last_line(mapping=mapping)

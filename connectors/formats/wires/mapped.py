@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.decode.structs import MAX_ID, Fault, Record
 from connectors.formats.files.table_rows import plain_cell
 from connectors.formats.messages.explain import explain_text, explain_value, text_fault
 from connectors.formats.messages.hints import MOST_NAMES
@@ -69,6 +69,7 @@ class MappedWire:
             name: value for name, value in mapping.constants.model_dump().items() if value is not None
         }
         self._time_of = time_reader(mapping)
+        self._hex_digits = mapping.id_hex_digits
         # A renamed Record has one field a name, and none within another.
         apart = len(set(self.paths.values())) == len(self.paths)
         flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
@@ -228,6 +229,8 @@ class MappedWire:
                 columns[name] = [None if value is MISSING else value for value in found]
         if "time" in columns and self._time_of is not None:
             columns["time"] = [self._time_of(_time_in(value)) for value in columns["time"]]
+        if "id" in columns and self._hex_digits is not None:
+            columns["id"] = [hexadecimal(value, self._hex_digits) for value in columns["id"]]
         return RawTable(columns, raw.partition, raw.start, raw.broken)
 
     def _renamed(self) -> type[Record]:
@@ -259,6 +262,9 @@ class MappedWire:
         if read is not None:
             for record in records:
                 record.time = read(record.time)
+        if self._hex_digits is not None:
+            for record in records:
+                record.id = hexadecimal(record.id, self._hex_digits)
         return records
 
     def _again(self, data: bytes, error: Exception) -> Record | Fault:
@@ -269,6 +275,20 @@ class MappedWire:
         if not isinstance(value, dict):
             return explain_value(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
         return self.record(value)
+
+
+def hexadecimal(id_: Any, digits: int) -> Any:
+    """A decimal number with so many hexadecimal digits, more where it needs them; anything else as it is.
+
+    Examples
+    --------
+    >>> hexadecimal("4151694932783368069", 16), hexadecimal(255, 4), hexadecimal("r-1", 16)
+    ('399dc88b74578785', '00ff', 'r-1')
+    """
+    if isinstance(id_, str):
+        return f"{int(id_):0{digits}x}" if id_.isascii() and id_.isdigit() and len(id_) <= MAX_ID else id_
+    whole = isinstance(id_, int) and not isinstance(id_, bool) and id_ >= 0
+    return f"{id_:0{digits}x}" if whole else id_
 
 
 def _objects(inner: Mapping[str, str], columns: Mapping[str, Column]) -> Column:

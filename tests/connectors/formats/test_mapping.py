@@ -19,7 +19,7 @@ from connectors.formats.decode.structs import Record
 from connectors.formats.wires.choice import wire_for
 from connectors.formats.wires.mapped import MappedWire
 from monitor.base.errors import ConfigError
-from monitor.base.records import Chunk, RejectReason, TaskLayout
+from monitor.base.records import Chunk, RejectReason, TaskLayout, id_keys
 from monitor.base.source import RawBlock, RawMessages, RawTable
 from monitor.config.file import config_from
 from monitor.config.mapping import PLACEHOLDERS, FieldMapping
@@ -346,6 +346,12 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
             {"format": "kserve", "id": "a"},
             "which defines all fields: leave one out, or give id: body",
         ),
+        (
+            {"label": "l", "id_hex_digits": 16},
+            ".id: missing; id_hex_digits needs it: give its path, or leave",
+        ),
+        ({"format": "kserve", "id": "body", "id_hex_digits": 16}, ".id: missing; id_hex_digits needs it"),
+        ({"id": "a", "id_hex_digits": 0}, ".id_hex_digits: expected "),
         ({"format": "kserve", "time": "body"}, ".time: expected no path with format: kserve, which defines"),
         ({"format": "kserve", "class_scores": {"ok": "b"}}, ".class_scores.ok: expected no path with"),
         ({"format": "kserve", "time_zone": "UTC"}, ".time: missing; time_unit and time_zone need it"),
@@ -385,6 +391,23 @@ def test_a_mapping_that_cannot_be_meant_is_refused_by_its_key(mapping: Any, mess
     with pytest.raises(ConfigError) as caught:
         config_from({"tasks": {"t": {}}, "sources": [{"kind": "stdin", "mapping": mapping}]})
     assert f"sources[0].mapping{message}" in str(caught.value) or message in str(caught.value)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_decimal_ids_are_those_of_hexadecimal_labels(deep: bool) -> None:
+    ids = ["4151694932783368069", 255, "399dc88b74578785", "r-1", None, "", -3, "٣"]
+    known = ["399dc88b74578785", "00000000000000ff", "399dc88b74578785", "r-1", "", "", "-3", "٣"]
+    mapping = FieldMapping(
+        id="a.id" if deep else "id", id_hex_digits=16, scores="p", constants={"model": "m"}
+    )
+    records = [{"a": {"id": id_}, "id": id_, "p": 0.5} for id_ in ids]
+    chunk = decode(mapping, *records)
+    assert chunk.batches[0].key.tolist() == id_keys([*known[:5], *known[6:]]).tolist()
+    assert [each.reason.value for each in chunk.rejects] == ["bad_id"]
+    table = RawTable({"id": ids[:4], "p": [0.5] * 4}, "t.csv", 0)
+    flat = mapping.model_copy(update={"id": "id"})
+    found = Decoder([LAYOUT], "test", wire=MappedWire(flat)).decode([table])
+    assert found.batches[0].key.tolist() == id_keys(known[:4]).tolist()
 
 
 def test_a_field_of_the_record_may_have_the_name_of_what_stands_beside_messages() -> None:

@@ -55,6 +55,7 @@ def test_a_sample_is_read_by_the_mapping_beside_it(stack: str) -> None:
     assert batch.models == ("erm",)
     assert (batch.key[0] == NO_ID) == (stack == "kserve_v1")
     if stack == "bentoml":
+        assert batch.key.tolist() == id_keys(["399dc88b74578785"]).tolist()  # of X-BentoML-Request-ID
         assert batch.time[0] == datetime.fromisoformat("2026-07-01T12:00:00.120+02:00").timestamp()
     if stack in ("kserve_events", "seldon_events", "open_inference_rows"):
         assert batch.key.tolist() == id_keys(["8231:0"]).tolist()
