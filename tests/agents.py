@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.agent.agent import Agent
 from monitor.base.records import Chunk
 from monitor.base.source import Input, Raw, Source
@@ -33,11 +34,13 @@ def until(done: Callable[[], bool], what: str) -> None:
 class Rigged:
     """An agent of real parts around lists."""
 
-    def __init__(self, *sources: Source, engine: Engine | None = None, sinks: Any = None) -> None:
+    def __init__(
+        self, *sources: Source, engine: Engine | None = None, sinks: Any = None, wire: Wire = PLAIN
+    ) -> None:
         self.sinks = sinks or ListSinks()
         self.clock = HandClock(1.7e9)
         known = layouts(TASKS)
-        inputs = [Input(source, Decoder(known, source.name).decode) for source in sources]
+        inputs = [Input(source, Decoder(known, source.name, wire=wire).decode) for source in sources]
         self.engine = engine or EngineSettings(TASKS).build()
         self.agent = Agent(self.engine, inputs, self.sinks, self.clock)
 

@@ -46,6 +46,8 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
   * labels: `labels_received` = `labels` of all outcomes (matched, duplicate, conflicting, expired, rejected,
     ambiguous, shed) + `labels_waiting`. A label in the record of its prediction counts too, once for each
     answer.
+  * `rows_left` stands apart: the rows beside the one that a mapping reads by a path such as `predictions[0]`
+    are no answers. `BlindsightRowsLeft` fires on them.
   * `events_ignored` stands apart: an event without answers is neither an answer nor a label. Of posts that
     are refused as a whole (`posts_refused`) nothing is counted, but for the rows of a 429, which are `shed`.
   * The group families count the same answers again. Series beyond `export.max_series` are missing in sums.

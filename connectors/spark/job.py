@@ -97,6 +97,8 @@ class Facts:
         Bytes of the largest share.
     ignored : int
         Events without answers that were passed over.
+    rows_left : Counter of str
+        Rows that the mapping did not read, by the path of the one beside them that it read.
     newest : float
         Of a stream: the largest time of a record, where it is no more than a day after that of its message.
     """
@@ -111,6 +113,7 @@ class Facts:
     received: int = 0
     largest: int = 0
     ignored: int = 0
+    rows_left: Counter[str] = field(default_factory=Counter)
     newest: float = -math.inf
 
 

@@ -76,6 +76,8 @@ class Committed:
         Answers of models beyond `max_series`.
     ignored : int
         Events without answers.
+    rows_left : int
+        Rows that the mapping did not read, of messages that hold several.
     dropped : list of (task, model)
         Models beyond `max_series`, of which nothing is computed.
     time : float or None
@@ -101,6 +103,7 @@ class Committed:
     labels_rejected: dict[str, int] = field(default_factory=dict)
     shed: int = 0
     ignored: int = 0
+    rows_left: int = 0
     dropped: list[tuple[str, str]] = field(default_factory=list)
     time: float | None = None
     stream: str = ""
@@ -262,6 +265,7 @@ def counted(before: Committed, facts: list[Facts]) -> dict[str, Any]:
         "rejected": dict(Counter(before.rejected) + rejected),
         "labels_rejected": dict(labels_rejected),
         "ignored": before.ignored + sum(each.ignored for each in facts),
+        "rows_left": before.rows_left + sum(each.rows_left.total() for each in facts),
     }
 
 

@@ -118,6 +118,7 @@ def note(facts: Facts, chunk: Chunk, unit: str) -> None:
     """Count what a chunk brought, used or not; `unit` is what its positions count."""
     facts.received += chunk.answers + chunk.labels_received
     facts.ignored += chunk.ignored
+    facts.rows_left.update(chunk.rows_left)
     for reject in chunk.rejects:
         if reject.answers:
             facts.answers_rejected[reject.reason.value] += reject.answers

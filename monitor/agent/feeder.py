@@ -38,6 +38,7 @@ class Feeder:
         self._decode = source.decode
         self._reads_events = source.reads_events
         self._told = Refusals()
+        self._told_paths: set[str] = set()
         # Records of each read that the engine has not absorbed: a number a chunk, taken off by its thread.
         self._unused: deque[int] = deque()
         self._chunks = chunks
@@ -145,10 +146,23 @@ class Feeder:
     def _hand_on(self, raws: Sequence[Raw]) -> bool:
         """Decode what was read; whether there is a chunk of it for the engine."""
         chunk = self._with_refusals(self._decode(raws) if raws else Chunk(self.name))
+        self._warn_of_rows(chunk)
         is_news = bool(raws or chunk.shed or chunk.labels_shed or chunk.ignored)
         if is_news:
             self._chunks.put(chunk)
         return is_news
+
+    def _warn_of_rows(self, chunk: Chunk) -> None:
+        """Say once of a path that there is more where it reads one row."""
+        for path in chunk.rows_left.keys() - self._told_paths:
+            self._told_paths.add(path)
+            log.warning(
+                "%s: records hold several rows, of which the mapping reads %s alone. The others are "
+                "counted in blindsight_rows_left_total, and not used. `blindsight doctor` looks for a format "
+                "that takes them all; or write one row a record.",
+                self.name,
+                path,
+            )
 
     def _with_refusals(self, chunk: Chunk) -> Chunk:
         """A chunk that also counts what the source has not taken since the one before.

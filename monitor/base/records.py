@@ -327,6 +327,8 @@ class Chunk:
         Answers that the source refused for want of room since the chunk before; not among `answers`.
     labels_shed : mapping of str to int
         Labels that it refused so, by task.
+    rows_left : mapping of str to int
+        Rows that a mapping did not read, by the path of the one beside them that it read.
     ids : mapping of str to SampleIds
         By task, of messages' examples: what a first answer and a first label call themselves.
     """
@@ -344,6 +346,7 @@ class Chunk:
     ignored: int = 0
     shed: int = 0
     labels_shed: Mapping[str, int] = field(default_factory=dict)
+    rows_left: Mapping[str, int] = field(default_factory=dict)
     ids: Mapping[str, SampleIds] = field(default_factory=dict)
 
 

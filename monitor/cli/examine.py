@@ -63,6 +63,8 @@ class Proposal:
         if lost:
             told = f"{_times(len(lost), 'record')} that can be used now cannot any more"
             yield f"{told} (give them a source of their own; {lost[0].message})"
+        for left in _left(self.chunk):
+            yield f"it {left}; write one row a record"
 
     def lines(self, records: int, joins: str, losses: Sequence[str]) -> Iterable[str]:
         """What the trial gave, and the mapping; it is called good only where it loses nothing.
@@ -155,13 +157,14 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
         A task's classes are the wrong way round, as at least 50 labelled answers tell.
     """
     chunk = Decoder(layouts, name, wire=wire, clock=time.time).decode(raws)
-    lines = [*_held(chunk), *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
+    left = [f"the mapping {left}" for left in _left(chunk)]
+    lines = [*_held(chunk), *left, *_faults(chunk), *(odd_payloads(raws) if chunk.rejects else ())]
     values = list(_values(raws, wire))
     shaped = [wire.shaped(value) for value in values] if isinstance(wire, MappedWire) else values
     odd = _no_probabilities([value.get("scores") for value in shaped])
     lines += odd
     proposals: tuple[Proposal, ...] = ()
-    if chunk.rejects and not odd and not isinstance(wire, KserveWire):
+    if (chunk.rejects or left) and not odd and not isinstance(wire, KserveWire):
         proposals = tuple(_proposals(raws, values, layouts, name, chunk))
         lines += [] if proposals else _odd_elsewhere(values, layouts)
     for layout in layouts:
@@ -171,7 +174,7 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
         labels=sum(map(len, chunk.labels)),
         rejected=len(chunk.rejects),
         lines=tuple(lines),
-        wrong=bool(chunk.rejects or odd),
+        wrong=bool(chunk.rejects or left or odd),
         chunk=chunk,
         records=sum(map(records_in, raws)),
         proposals=proposals,
@@ -191,6 +194,11 @@ def _held(chunk: Chunk) -> Iterable[str]:
             yield "some answers have no time: they count as of their arrival"
         if (batch.key == NO_ID).any():
             yield "some answers have no id: no label can be joined to those"
+
+
+def _left(chunk: Chunk) -> Iterable[str]:
+    for path, rows in chunk.rows_left.items():
+        yield f"reads {path} alone, and leaves {_times(rows, 'row')} that stand beside it"
 
 
 def _faults(chunk: Chunk) -> Iterable[str]:

@@ -183,6 +183,7 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
         labels_unrevised=_summed(view.labels_unrevised for view in views),
         answers_forgotten=_summed(view.answers_forgotten for view in views),
         ignored={source: committed.ignored},
+        rows_left={source: committed.rows_left},
         series_dropped=len(committed.dropped) + sum(view.series_dropped for view in views),
     )
     reasons = () if up else ("The stream has ended.",)

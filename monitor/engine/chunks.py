@@ -157,6 +157,7 @@ def split(chunk: Chunk, stop: int) -> tuple[Chunk, Chunk]:
         ignored=0,
         shed=0,
         labels_shed={},
+        rows_left={},
     )
     tail = replace(
         chunk,

@@ -109,6 +109,7 @@ class EngineState(msgspec.Struct, frozen=True):
     labels_rejected: dict[str, int] = {}
     labels_shed: dict[str, int] = {}
     ignored: dict[str, int] = {}
+    rows_left: dict[str, int] = {}
     answered: dict[str, tuple[bool, str]] = {}
     tasks: dict[str, TaskState] = {}
     arenas: dict[str, ArenaState] = {}
@@ -146,6 +147,7 @@ class Engine:
         self._labels_rejected = Counter(state.labels_rejected)
         self._labels_shed = Counter(state.labels_shed)
         self._ignored = Counter(state.ignored)
+        self._rows_left = Counter(state.rows_left)
         self._labels_received = Counter(state.labels_received or {})
         if resume is not None and state.labels_received is None:
             # An older state does not say whence; where there was one source there is no question.
@@ -349,6 +351,7 @@ class Engine:
             labels_rejected=dict(self._labels_rejected),
             labels_shed=dict(self._labels_shed),
             ignored=dict(self._ignored),
+            rows_left=dict(self._rows_left),
             answered={number: (answer.done, answer.text) for number, answer in self.answered.items()},
         )
 
@@ -412,6 +415,7 @@ class Engine:
             shed=dict(self._shed),
             rejected=dict(self._rejected),
             ignored=dict(self._ignored),
+            rows_left=dict(self._rows_left),
         )
 
     def _label_outcomes(self, joins: Mapping[str, LabelJoinLogic]) -> dict[tuple[str, LabelOutcome], int]:
@@ -442,6 +446,8 @@ class Engine:
         self._labels_shed.update(chunk.labels_shed)
         if chunk.ignored:
             self._ignored[chunk.source] += chunk.ignored
+        if chunk.rows_left:
+            self._rows_left[chunk.source] += sum(chunk.rows_left.values())
         for reject in chunk.rejects:
             if reject.answers:
                 self._rejected[chunk.source, reject.reason.value] += reject.answers

@@ -271,6 +271,8 @@ class EngineView:
     arenas : tuple of ArenaView
     ignored : mapping of source to int
         Events without answers.
+    rows_left : mapping of source to int
+        Rows that a mapping did not read, of records that hold several.
     """
 
     series: tuple[SeriesView, ...] = ()
@@ -287,6 +289,7 @@ class EngineView:
     answers_forgotten: Mapping[str, int] = field(default_factory=dict)
     arenas: tuple[ArenaView, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
+    rows_left: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.mapped import MappedWire
 from monitor.agent import agent as agent_module
 from monitor.agent import feeder as feeder_module
 from monitor.base.errors import SourceError
@@ -20,6 +21,7 @@ from monitor.base.records import Chunk
 from monitor.base.source import Source
 from monitor.cli import daemon as daemon_module
 from monitor.config.layouts import layouts
+from monitor.config.mapping import Constants, FieldMapping
 from monitor.engine.engine import Engine, EngineSettings
 from monitor.testing import ListSource, Marker
 from tests.agents import TASKS, Broken, Counting, Gated, Rigged, Stumbling, records, until
@@ -364,6 +366,25 @@ def test_a_view_never_waits_for_the_engine(rigged: New) -> None:
     assert view.engine.received == {}
     assert view.healthy
     gated.gate.set()
+
+
+def test_rows_that_a_mapping_leaves_are_told_once_and_counted(
+    rigged: New, hurried: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = records(20)
+    several = [{"id": row["id"], "predictions": [row["scores"], row["scores"]]} for row in stream]
+    source = ListSource([*several, Marker.PAUSE, *several, Marker.END])
+    mapping = FieldMapping(id="id", scores="predictions[0]", constants=Constants(model="m"))
+    rig = rigged(source, wire=MappedWire(mapping))
+    rig.agent.start()
+    rig.finish()
+    lines = [each.getMessage() for each in caplog.records if "several rows" in each.getMessage()]
+    assert lines == [
+        "list: records hold several rows, of which the mapping reads predictions[0] alone. The others are "
+        "counted in blindsight_rows_left_total, and not used. `blindsight doctor` looks for a format that "
+        "takes them all; or write one row a record."
+    ]
+    assert rig.agent.view().engine.rows_left == {"list": 40}
 
 
 def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:

@@ -367,6 +367,28 @@ def test_the_zone_of_times_without_one_is_not_guessed(doctor: Doctor) -> None:
     assert doctor(rows, **found)[1]
 
 
+def test_a_mapping_that_leaves_rows_is_said_to_and_another_proposed(doctor: Doctor) -> None:
+    rows = [{**V1, "id": f"r{i}"} for i in range(8)]
+    mapping = {"id": "id", "scores": "predictions[0]", "constants": {"model": "erm"}}
+    text, well = doctor(rows, mapping=mapping)
+    assert not well
+    assert "8 answers, 0 labels, 0 records that cannot be used" in text
+    assert "the mapping reads predictions[0] alone, and leaves 8 rows that stand beside it" in text
+    assert "with this mapping 16 can be used instead of 8:" in text
+    assert mapping_in(text)["mapping"]["format"] == "kserve"
+
+
+def test_a_proposal_that_leaves_rows_is_not_good(doctor: Doctor) -> None:
+    batch = [{"probs": [0.25, 0.75]}, {"probs": [0.5, 0.5]}]
+    text, _ = doctor([{"uuid": f"r{i}", "batch": batch} for i in range(8)])
+    assert (
+        "not good yet, as it loses some: with this mapping 8 can be used instead of 0, but it reads " in text
+    )
+    assert (
+        "reads batch[0].probs alone, and leaves 8 rows that stand beside it; write one row a record" in text
+    )
+
+
 Two = Callable[[list[Any], list[Any]], tuple[str, bool]]
 
 

@@ -19,7 +19,7 @@ from connectors.formats.decode.columns import Bools, Columns, Places, RejectList
 from connectors.formats.decode.comparisons import read_comparisons, read_verdicts
 from connectors.formats.decode.json_lines import read_block, read_messages, too_large
 from connectors.formats.decode.names import encode_ids, first_id, request_keys
-from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, Reading
+from connectors.formats.decode.structs import MAX_LINE_BYTES, Fault, Faults, OneOfRows, Reading
 from connectors.formats.decode.tasks import TaskFinder
 from connectors.formats.decode.times import parse_times
 from connectors.formats.decode.truth import read_labels
@@ -153,13 +153,21 @@ class Decoder:
             positions={raw.partition: raw.after for raw in raws},
             answers=int(columns.weight.sum()) + sum(len(reading.rejects) for reading in readings),
             labels_received=int(columns.is_label.sum()),
-            after_others=tuple(
-                raw.partition for raw in raws if isinstance(raw, RawMessages) and raw.after_others
-            ),
+            after_others=_after_others(raws),
             ignored=sum(reading.ignored for reading in readings),
+            rows_left=self._rows_left(raws, readings),
             ids=ids,
         )
         return chunk, places
+
+    def _rows_left(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> dict[str, int]:
+        """What the mapping did not read of records with several rows, by the path of the row that it read."""
+        if not isinstance(self._wire, MappedWire) or not self._wire.one_row:
+            return {}
+        records = (record for reading in readings for record in reading.records)
+        left = sum(record.left for record in records if isinstance(record, OneOfRows))
+        left += sum(self._wire.rows_left(raw) for raw in raws if isinstance(raw, RawTable))
+        return {self._wire.one_row: left} if left else {}
 
     def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:
         records = [record for reading in readings for record in reading.records]
@@ -231,6 +239,10 @@ class Decoder:
 def _unread(raw: RawSkipped | RawDamaged, reason: RejectReason, message: str) -> Reading:
     reject = Reject(reason, message, raw.head, raw.partition, raw.start)
     return Reading([], np.zeros(0, dtype=np.int64), lambda _: b"", [(0, reject)])
+
+
+def _after_others(raws: Sequence[Raw]) -> tuple[str, ...]:
+    return tuple(raw.partition for raw in raws if isinstance(raw, RawMessages) and raw.after_others)
 
 
 def _sent_as_labels(raws: Sequence[Raw], readings: Sequence[Reading]) -> Bools | None:

@@ -68,6 +68,12 @@ class RowRecord(Record, gc=False):
     rows: int = 0  # that the request had
 
 
+class OneOfRows(Record, gc=False):
+    """A record of which a mapping reads one row, and leaves others."""
+
+    left: int = 0  # rows beside it
+
+
 @lru_cache(maxsize=64)  # senders choose what they leave out; each shape is a type of its own
 def record_without(absent: frozenset[str]) -> type[Record]:
     """`Record` that takes no value for these fields: which records have none is known without a look.

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
-from itertools import repeat
+from itertools import repeat, takewhile
 from operator import attrgetter, itemgetter
 from typing import Any, get_type_hints
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from connectors.formats.decode.structs import MAX_ID, Fault, Record
+from connectors.formats.decode.structs import MAX_ID, Fault, OneOfRows, Record
 from connectors.formats.files.table_rows import plain_cell
 from connectors.formats.messages.explain import explain_text, explain_value, text_fault
 from connectors.formats.messages.hints import MOST_NAMES
@@ -42,9 +43,94 @@ _TYPES: Mapping[str, Any] = get_type_hints(Record)
 _FIELDS = Record.__struct_fields__
 _NUMBER = float | None
 _LABELS = frozenset({"label", "correct"})
+_TENSORS = ("outputs", ("data",))  # steps before and after the number of a tensor
+_SUM_TOLERANCE = 1e-3
 _UNMAPPED = "blindsight: not mapped: "  # begins the name of what no record has
 
 Column = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """An array of which a mapping reads one element, where each may be a row of its own.
+
+    Parameters
+    ----------
+    array : tuple
+        Its path.
+    taken : int
+        The element that is read.
+    inner : tuple of tuple
+        From an element to each field that is read of it.
+    """
+
+    array: FieldPath
+    taken: int
+    inner: tuple[FieldPath, ...]
+
+    def left(self, values: object) -> int:
+        """How many elements are rows as the one that is read is: all that is read of it they have alike.
+
+        Plain numbers that sum to 1 are the classes of one row.
+        """
+        if not isinstance(values, list) or self.taken >= len(values) or len(values) < 2:
+            return 0
+        numbers = all(_look(each) == "number" for each in values)
+        if numbers and abs(sum(values) - 1) <= _SUM_TOLERANCE:
+            return 0
+        looks = [[_look(_inside(each, path)) for path in self.inner] for each in values]
+        mine = looks[self.taken]
+        return looks.count(mine) - 1 if None not in mine else 0
+
+
+def _rows_of(paths: Mapping[str, FieldPath]) -> tuple[FieldPath, tuple[_Rows, ...]]:
+    """What the scores' paths share (the label's where there are no scores), and the arrays on that way.
+
+    The tensors of the Open Inference Protocol are no rows: each holds all of them.
+
+    Examples
+    --------
+    >>> _rows_of({"scores": ("predictions", 0), "id": ("ids", 0)})[1]
+    (_Rows(array=('predictions',), taken=0, inner=((),)),)
+    >>> _rows_of({"scores": ("outputs", 1, "data")})[1]
+    ()
+    >>> _rows_of({"scores.ok": ("p", 0), "scores.toxic": ("p", 1)})[1]
+    ()
+    """
+    read = [path for name, path in paths.items() if name.partition(".")[0] in ("scores", "confidence")]
+    read = read or [path for name, path in paths.items() if name in _LABELS]
+    steps = takewhile(lambda each: len(set(each)) == 1, zip(*read, strict=False))
+    shared = tuple(each[0] for each in steps)
+    found = [
+        _Rows(shared[:depth], step, tuple(path[depth + 1 :] for path in read))
+        for depth, step in enumerate(shared)
+        if isinstance(step, int) and (shared[depth - 1], shared[depth + 1 : depth + 2]) != _TENSORS
+    ]
+    return shared, tuple(found)
+
+
+def _look(value: object) -> object:
+    """What tells one row from another that is none; None of what no row has."""
+    if isinstance(value, dict):
+        return ("names", *value)
+    if isinstance(value, list | tuple):
+        return ("numbers", len(value)) if value and all(_look(each) == "number" for each in value) else None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "number"
+    return "text" if isinstance(value, str | bool) else None
+
+
+def _inside(value: Any, path: FieldPath) -> object:
+    """What stands at a path in a decoded value, or in a tree of typed structs."""
+    for step in path:
+        if isinstance(value, dict | list):
+            value = lookup(value, (step,))
+        else:
+            known = getattr(value, "STEPS", ())
+            value = getattr(value, f"f{known.index(step)}") if step in known else None
+        if value is MISSING or value is None:
+            return None
+    return value
 
 
 class MappedWire:
@@ -70,6 +156,7 @@ class MappedWire:
         }
         self._time_of = time_reader(mapping)
         self._hex_digits = mapping.id_hex_digits
+        self._way, self._rows = _rows_of(self.paths)
         # A renamed Record has one field a name, and none within another.
         apart = len(set(self.paths.values())) == len(self.paths)
         flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
@@ -81,6 +168,11 @@ class MappedWire:
             shape = None
         self._decoder = None if shape is None else msgspec.json.Decoder(shape)
         self._array = None if shape is None else msgspec.json.Decoder(list[shape])  # type: ignore[valid-type]
+
+    @property
+    def one_row(self) -> str:
+        """The path that reads one row where there may be several; "" where it reads all there is."""
+        return _written(self._way) if self._rows else ""
 
     @property
     def reads_labels(self) -> bool:
@@ -156,8 +248,11 @@ class MappedWire:
         fault = text_fault(shaped)
         if fault is not None:
             return fault[0], fault[1] + self.note(fault[1])
+        left = sum(rows.left(lookup(value, rows.array)) for rows in self._rows)
+        if left:
+            shaped["left"] = left
         try:
-            return self._timed([msgspec.convert(shaped, Record)])[0]
+            return self._timed([msgspec.convert(shaped, OneOfRows if left else Record)])[0]
         except (msgspec.ValidationError, RecursionError) as error:
             reason, message = explain_value(shaped) or (RejectReason.WRONG_TYPE, f"$: {error}")
             return reason, message + self.note(message)
@@ -233,6 +328,14 @@ class MappedWire:
             columns["id"] = [hexadecimal(value, self._hex_digits) for value in columns["id"]]
         return RawTable(columns, raw.partition, raw.start, raw.broken)
 
+    def rows_left(self, raw: RawTable) -> int:
+        """Rows of a table's cells that are left, where a path leads into one that is an array."""
+        return sum(
+            rows.left(_inside(_unpacked(cell), rows.array[1:]))
+            for rows in self._rows
+            for cell in raw.columns.get(str(rows.array[0]), ())
+        )
+
     def _renamed(self) -> type[Record]:
         names = {field: _UNMAPPED + field for field in _FIELDS}
         names.update({name: str(path[0]) for name, path in self.paths.items()})
@@ -244,7 +347,8 @@ class MappedWire:
     def _records(self, values: list[Any]) -> list[Record]:
         if not self._deep:
             return self._timed(values)
-        columns = _columns_at(self.paths, values)
+        taken = _columns_at(self.paths, values)
+        columns = {name: taken[path] for name, path in self.paths.items()}
         by_class = [columns[f"scores.{name}"] for name in self._order]
         if by_class and not any(None in column for column in by_class):
             columns["scores"] = list(zip(*by_class, strict=True))
@@ -255,7 +359,21 @@ class MappedWire:
             if inner:
                 columns[parent] = _objects(inner, columns)
         made = [columns.get(name) or repeat(self._constants.get(name), len(values)) for name in _FIELDS]
-        return self._timed(list(map(Record, *made)))
+        left = self._left(taken)
+        return self._timed(list(map(OneOfRows, *made, left) if left else map(Record, *made)))
+
+    def _left(self, taken: Mapping[FieldPath, Column]) -> list[int] | None:
+        """Of each record the rows that are left; None where no array has more than one element."""
+        several = [
+            rows
+            for rows in self._rows
+            if any(each is not None and len(each) > 1 for each in taken[rows.array])
+        ]
+        if not several:
+            return None
+        return [
+            sum(each) for each in zip(*(map(rows.left, taken[rows.array]) for rows in several), strict=True)
+        ]
 
     def _timed(self, records: list[Record]) -> list[Record]:
         read = self._time_of
@@ -334,15 +452,15 @@ def _tree(paths: Mapping[str, FieldPath]) -> Any:
     return msgspec.defstruct("Tree", fields, rename=names, gc=False, namespace={"STEPS": tuple(inner)})
 
 
-def _columns_at(paths: Mapping[str, FieldPath], values: Sequence[Any]) -> dict[str, Column]:
-    """What stands at each of the paths, out of many trees; the steps that paths share are taken once."""
+def _columns_at(paths: Mapping[str, FieldPath], values: Sequence[Any]) -> dict[FieldPath, Column]:
+    """What stands at each of the paths and on the way, out of many trees; shared steps are taken once."""
     taken: dict[FieldPath, Column] = {(): list(values)}
     for path in paths.values():
         for depth in range(len(path)):
             whole, before = path[: depth + 1], path[:depth]
             if whole not in taken:
                 taken[whole] = _step(taken[before], path[depth])
-    return {name: taken[path] for name, path in paths.items()}
+    return taken
 
 
 def _step(column: Column, step: str | int) -> Column:

@@ -375,6 +375,7 @@ def _source_rows(view: AgentView) -> Iterator[Row]:
         yield "labels_received", who, engine.labels_received.get(source, 0)
         yield "answers_received", who, engine.received.get(source, 0)
         yield "shed", who, engine.shed.get(source, 0)
+        yield "rows_left", who, engine.rows_left.get(source, 0)
         if (ignored := engine.ignored.get(source, 0)) or source in reading_events:
             yield "events_ignored", who, ignored
         own = {reason: count for (name, reason), count in engine.rejected.items() if name == source}

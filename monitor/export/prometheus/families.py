@@ -318,6 +318,11 @@ FAMILIES: dict[str, MetricFamily] = {
         "Events without answers that the source ignored, such as requests in a serving stack's log.",
         per_series=False,
     ),
+    "rows_left": MetricFamily(
+        "counter",
+        "Rows not read, of records of which the mapping reads one row by a path such as predictions[0].",
+        per_series=False,
+    ),
     "source_up": MetricFamily(
         "gauge", "1 while the source is connected.", per_series=False, value="up", each="sources"
     ),

@@ -56,6 +56,62 @@ def deep(uuid: Any = "a", ok: Any = 0.25, **others: Any) -> dict[str, Any]:
     }
 
 
+ROW = {"ok": 0.25, "toxic": 0.75}
+V1 = {"predictions": [[0.25, 0.75], [0.5, 0.5], [0.125, 0.875]]}
+ONE_OF_V1 = FieldMapping(scores="predictions[0]", constants={"model": "m"})
+
+
+@pytest.mark.parametrize(
+    ("paths", "record", "left"),
+    [
+        ({"scores": "predictions[0]"}, V1, {"predictions[0]": 2}),
+        ({"scores": "predictions[2]"}, V1, {"predictions[2]": 2}),
+        (
+            {"class_scores": {"ok": "predictions[0][0]", "toxic": "predictions[0][1]"}},
+            V1,
+            {"predictions[0]": 2},
+        ),
+        ({"scores": "predictions[0]"}, {"predictions": [[0.25, 0.75]]}, {}),
+        ({"scores": "predictions[0]"}, {"predictions": [0.75, 0.5]}, {"predictions[0]": 1}),
+        (
+            {"scores": "rows[0].p", "id": "rows[0].id"},
+            {"rows": [{"p": ROW, "id": "a"}] * 4},
+            {"rows[0].p": 3},
+        ),
+        ({"class_scores": {"ok": "r[0].ok", "toxic": "r[0].toxic"}}, {"r": [ROW, ROW]}, {"r[0]": 1}),
+        (
+            {"scores": "outputs[0].data[0]"},
+            {"outputs": [{"data": [[0.5, 0.5]] * 2}]},
+            {"outputs[0].data[0]": 1},
+        ),
+        # What stands beside is no row: classes, other tensors, something else.
+        ({"class_scores": {"ok": "p[0]", "toxic": "p[1]"}}, {"p": [0.25, 0.75]}, {}),
+        ({"scores": "p[1]"}, {"p": [0.25, 0.75]}, {}),
+        ({"scores": "outputs[0].data"}, {"outputs": [{"data": [0.5, 0.5]}, {"data": [3.5, 1.5]}]}, {}),
+        ({"scores": "a[0]"}, {"a": [[0.5, 0.5], [1, 2, 3], None, "text", {"x": 1}]}, {}),
+        ({"scores": "a[0].p"}, {"a": [{"p": [0.5, 0.5]}, {"q": [0.5, 0.5]}]}, {}),
+    ],
+)
+@pytest.mark.parametrize("slowly", [False, True])
+def test_rows_beside_the_one_that_is_read_are_counted(
+    paths: dict[str, Any], record: dict[str, Any], left: dict[str, int], slowly: bool
+) -> None:
+    # Two fields that want different things of one place are read without types.
+    apart = {"version": "other", "time": "other.time"} if slowly else {}
+    mapping = FieldMapping.model_validate({**paths, **apart, "constants": {"model": "m"}})
+    chunk = decode(mapping, *({**record, "other": i} for i in range(3)))
+    assert chunk.rows_left == {path: 3 * count for path, count in left.items()}
+    assert sum(map(len, chunk.batches)) == 3
+
+
+def test_rows_in_the_cells_of_a_table_are_counted_too() -> None:
+    cells = [json.dumps(V1), json.dumps({"predictions": [[0.5, 0.5]]}), None, "no JSON"]
+    mapping = FieldMapping(scores="response.predictions[0]", constants={"model": "m"})
+    decoder = Decoder([LAYOUT], "test", wire=MappedWire(mapping))
+    chunk = decoder.decode([RawTable({"response": cells}, "p", 0)])
+    assert (chunk.rows_left, len(chunk.batches[0])) == ({"response.predictions[0]": 2}, 2)
+
+
 def test_every_field_is_read_where_the_mapping_says_and_nowhere_else() -> None:
     chunk = decode(DEEP, deep(label="toxic"), deep("b"))
     (batch,) = chunk.batches

@@ -157,6 +157,7 @@ RICH = AgentView(
         labels_received={"predictions": 190},
         shed={"predictions": 5},
         ignored={"http": 12},
+        rows_left={"http": 5},
         rejected={("predictions", "malformed"): 19, ("predictions", "logits"): 1},
         series_dropped=2,
         arenas=(CHAT, ArenaView("music", 100)),

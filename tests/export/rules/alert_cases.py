@@ -252,6 +252,14 @@ CASES = [
         *(60, 4, 0, 90, 20, 90),
     ),
     Case(
+        "BlindsightRowsLeft",
+        "warning",
+        {"source": "answers"},
+        "Source answers: 4 rows within an hour were not read. The log names the path.",
+        {f"blindsight_rows_left_total{{{FEED}}}": counter(0, 1)},
+        *(60, 4, 0, 90, 20, 90),
+    ),
+    Case(
         "BlindsightMetricsLeftOut",
         "warning",
         {"instance": "agent:9109"},
