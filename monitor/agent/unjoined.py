@@ -10,6 +10,7 @@ from monitor.reports.views import EngineView, LabelOutcome
 log = logging.getLogger("blindsight")
 
 _LABELS = 50  # so many that find nothing are no chance, and no labels that came a moment before their answers
+_MISSED = (LabelOutcome.EXPIRED, LabelOutcome.AMBIGUOUS)
 
 
 class UnjoinedLabels:
@@ -31,8 +32,8 @@ class UnjoinedLabels:
             if view.labels.get((task, LabelOutcome.MATCHED), 0):
                 self._done.add(task)
                 continue
-            gone = view.labels.get((task, LabelOutcome.EXPIRED), 0)
-            came = view.labels_waiting.get(task, 0) + gone
+            came = view.labels_waiting.get(task, 0)
+            came += sum(view.labels.get((task, missed), 0) for missed in _MISSED)
             if ids.answer is None or ids.label is None or came < (1 if ended else _LABELS):
                 continue
             self._done.add(task)

@@ -16,13 +16,15 @@ from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.mapped import MappedWire
 from monitor.agent import agent as agent_module
 from monitor.agent import feeder as feeder_module
+from monitor.agent.unjoined import UnjoinedLabels
 from monitor.base.errors import SourceError
-from monitor.base.records import Chunk
+from monitor.base.records import Chunk, SampleIds
 from monitor.base.source import Source
 from monitor.cli import daemon as daemon_module
 from monitor.config.layouts import layouts
 from monitor.config.mapping import Constants, FieldMapping
 from monitor.engine.engine import Engine, EngineSettings
+from monitor.reports.views import EngineView, LabelOutcome
 from monitor.testing import ListSource, Marker
 from tests.agents import TASKS, Broken, Counting, Gated, Rigged, Stumbling, records, until
 from tests.daemon import ROOT, configuration, ndjson, write_configuration
@@ -385,6 +387,19 @@ def test_rows_that_a_mapping_leaves_are_told_once_and_counted(
         "takes them all; or write one row a record."
     ]
     assert rig.agent.view().engine.rows_left == {"list": 40}
+
+
+def test_labels_that_name_requests_of_several_rows_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    notice = UnjoinedLabels()
+    notice.saw(Chunk("a", ids={"t": SampleIds(answer="r-1:0")}))
+    notice.saw(Chunk("b", ids={"t": SampleIds(label="r-1")}))
+    for ambiguous in (49, 50, 60):
+        notice.look(EngineView(labels={("t", LabelOutcome.AMBIGUOUS): ambiguous}))
+    (line,) = caplog.messages
+    assert line.startswith(
+        'Task t: 50 labels have come, and none has found an answer so far: answers have "r-1:0" (a-9:9), '
+        'labels "r-1" (a-9).'
+    )
 
 
 def labels_of(stream: list[dict[str, Any]], id_: str) -> list[dict[str, Any]]:

@@ -428,7 +428,8 @@ class LabelJoinLogic:
         # are outdated by then are left to whoever looks for those.
         joins = near & ~pairs.several
         self._settle(pairs.row[there & joins], LabelOutcome.MATCHED)
-        self._settle(pairs.row[there & near], LabelOutcome.AMBIGUOUS)
+        if pairs.several.any():
+            self._settle(pairs.row[there & near], LabelOutcome.AMBIGUOUS)
         self._settle(pairs.row[there & ~near], LabelOutcome.EXPIRED)
         later = near & ~there & ~outdated
         if pairs.several.any():
