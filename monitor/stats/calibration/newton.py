@@ -18,7 +18,8 @@ _NEAR = 1e-9  # relative gain: below it rounding blurs comparisons, so steps are
 _SHORTEST = 1e-12  # fraction of a step: below it rounding hides the fall of the value
 _SUFFICIENT = 1e-4  # Armijo's fraction of the slope's gain
 
-Objective = Callable[[Floats], tuple[float, Floats, Floats]]
+Values = tuple[float, Floats, Floats]
+Objective = Callable[[Floats], Values]
 """Value, gradient (p,) and Hessian (p, p) at (p,) parameters."""
 
 
@@ -43,16 +44,17 @@ def minimise(objective: Objective, start: Floats, floors: Floats, iterations: in
     [1.0, 0.0]
     """
     at, last = start.astype(np.float64), np.inf
+    known: Values | None = None
     for _ in range(iterations):
-        value, slope, curvature = objective(at)
+        value, slope, curvature = known or objective(at)
         held = (at <= floors + _SETTLED) & (slope > 0.0)
         free = np.flatnonzero(~held)
         step = np.where(held, floors, at) - at
         step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
         near = -float(slope @ step) <= _NEAR * (1.0 + abs(value))
-        following = np.maximum(at + step, floors)
+        following, known = np.maximum(at + step, floors), None
         if not near:
-            following = _fallen(objective, at, value, slope, step, floors)
+            following, known = _fallen(objective, at, (value, slope, curvature), step, floors)
         moved = float(np.abs(following - at).max())
         at = following
         # Near the minimum, steps shrink quadratically; steps that no longer shrink are rounding.
@@ -65,17 +67,17 @@ def minimise(objective: Objective, start: Floats, floors: Floats, iterations: in
 
 
 def _fallen(
-    objective: Objective, at: Floats, value: float, slope: Floats, step: Floats, floors: Floats
-) -> Floats:
-    """The point on the step, cut off at the floors, with a sufficiently smaller value."""
-    length = 1.0
+    objective: Objective, at: Floats, known: Values, step: Floats, floors: Floats
+) -> tuple[Floats, Values]:
+    """The point on the step, cut off at the floors, with a sufficiently smaller value, and its values."""
+    (value, slope, _), length = known, 1.0
     while length > _SHORTEST:
         following = np.maximum(at + length * step, floors)
         promised = float(slope @ (at - following))
-        if promised > 0.0 and objective(following)[0] <= value - _SUFFICIENT * promised:
-            return following
+        if promised > 0.0 and (found := objective(following))[0] <= value - _SUFFICIENT * promised:
+            return following, found
         length /= 2.0
-    return at
+    return at, known
 
 
 def logistic_fit(design: Floats, success: Floats, weight: Floats, centre: Floats, floors: Floats) -> Floats:
