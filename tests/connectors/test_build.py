@@ -11,6 +11,7 @@ import pytest
 
 from connectors.build import build_inputs, build_source
 from connectors.files import FileSource
+from connectors.formats.wires.kserve import RESPONSE
 from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
 from connectors.redis_stream import RedisStream
@@ -19,7 +20,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import RejectReason
 from monitor.base.registry import SOURCES
 from monitor.base.source import RawBlock, Source
-from monitor.cli.settings import read_references
+from monitor.cli.settings import engine_settings, read_references
 from monitor.config.layouts import layouts
 from monitor.config.root import Config
 from monitor.reports.views import EngineView
@@ -159,3 +160,29 @@ def test_long_names_are_refused_but_those_of_the_state_go_on() -> None:
         assert sum(map(len, chunk.batches)) == answers_used
         assert chunk.answers == 2
         assert {reject.reason for reject in chunk.rejects} == {RejectReason.TOO_LARGE}
+
+
+def test_labels_of_any_source_may_name_requests_where_another_one_numbers_their_rows(tmp_path: Path) -> None:
+    event = {"specversion": "1.0", "type": RESPONSE, "id": "r-1", "inferenceservicename": "erm"}
+    files = {
+        "events": ndjson([event | {"data": {"predictions": [[0.25, 0.75]]}}]),
+        "plain": ndjson([{"id": "r-1", "label": "bad", "time": 1.7e9}]),
+        "mapped": ndjson([{"order": "r-1", "truth": "ok", "at": 1.7e9}]),
+    }
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    kinds = {"events": {"format": "kserve"}, "mapped": {"id": "order", "label": "truth", "time": "at"}}
+    sections = [
+        {"kind": "file", "name": name, "path": str(tmp_path / name)}
+        | ({"mapping": kinds[name]} if name in kinds else {})
+        for name in files
+    ]
+    built = config(*sections)
+    engine = engine_settings(built).build()
+    outcomes = []
+    for each in build_inputs(built):
+        each.feed.open({})
+        engine.absorb(each.decode(each.feed.read(0.0)), 1.7e9)
+        each.feed.close()
+        outcomes.append({what.value: n for (_, what), n in engine.view().labels.items() if n})
+    assert outcomes == [{}, {"matched": 1}, {"matched": 1, "conflicting": 1}]
