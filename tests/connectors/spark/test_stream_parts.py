@@ -327,6 +327,7 @@ def test_answers_and_labels_are_counted_on(tmp_path: Path) -> None:
         "rejected": {},
         "labels_rejected": {},
         "ignored": 0,
+        "rows_left": 0,
     }
 
 
