@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from connectors.build import source_class
 from connectors.formats.wires.choice import wire_of
+from connectors.formats.wires.wire import PLAIN, Wire
+from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from monitor.base.errors import BlindsightError, ConfigError
 from monitor.base.records import Chunk, id_look, id_shape
+from monitor.base.source import Raw, RawMessages
 from monitor.cli.examine import Examination, Proposal, examine
 from monitor.config.file import load_config
 from monitor.config.layouts import layouts
 from monitor.config.root import Config, SourceConfig
 from monitor.engine.engine import EngineSettings
 from monitor.reports.views import LabelOutcome
+
+_MOST_BYTES = 1 << 24  # of a captured body, packed or not
+_START = re.compile(rb"(?:[A-Z]+ \S+ HTTP/[\d.]+|HTTP/[\d.]+ \d{3}[^\r\n]*)\r?\n")
+_HEADERS = re.compile(rb"((?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\r?\n)+)\r?\n")
 
 RECORDS = 100
 """Looked at in each source."""
@@ -57,15 +66,85 @@ def examine_sources(path: str) -> tuple[str, bool]:
     config = load_config(path)
     if not config.sources:
         raise ConfigError("sources: there are none to examine; configure one")
-    looked = [_examined(config, source) for source in config.sources]
+    heads = [f"{source.label} ({source.kind})" for source in config.sources]
+    return _report(config, heads, [_examined(config, source) for source in config.sources])
+
+
+def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
+    """What an `http` source would make of one captured body, and whether it could use it as it is.
+
+    Parameters
+    ----------
+    path : str
+        The configuration: its tasks, and the mapping of its source of kind `http`, if it has one.
+    sample : Path
+        The body of a post, JSON or not; perhaps with its headers before it, and a blank line between.
+
+    Raises
+    ------
+    ConfigError
+        The configuration or the sample cannot be used, or a task has its classes the wrong way round.
+    """
+    config = load_config(path)
+    headers, body = _captured(sample)
+    posted = [source for source in config.sources if source.kind == "http"]
+    wire = wire_of(posted[0]) if len(posted) == 1 else PLAIN
+
+    def read(wire: Wire) -> list[Raw]:
+        value = wire.posted(headers, body)
+        if value is None:  # what came without headers is read as a message of a topic is
+            value = body if headers else wire.message(body, ())
+        return [RawMessages([value], sample.name, [0])]
+
+    known = layouts(config.tasks, numbered=True)
+    examined = examine(read(wire), known, sample.name, wire, read)
+    beside = f" with {len(headers)} headers" if headers else ""
+    return _report(config, [f"{sample.name} (a body{beside})"], [examined])
+
+
+def _captured(sample: Path) -> tuple[dict[str, str], bytes]:
+    """The headers of a captured post, names in lower case, and its body unpacked."""
+    try:
+        with sample.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(
+            f"--sample: {sample} cannot be read ({error.strerror}); give a file with the body of one post"
+        ) from error
+    begin = _START.match(data)
+    rest = data[begin.end() :] if begin else data
+    head = _HEADERS.match(rest)
+    if begin and not head:
+        raise ConfigError(f"--sample: {sample} has no blank line between the headers and the body; add one")
+    lines = head[1].splitlines() if head else []
+    pairs = (line.decode("latin-1").partition(":") for line in lines)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    unpacker = Unpacker(headers.get("content-encoding") == "gzip", _MOST_BYTES)
+    try:
+        unpacker.feed(rest[head.end() :] if head else rest)
+        body = unpacker.finish()
+    except (TooLargeError, BadBodyError) as error:
+        raise ConfigError(f"--sample: {sample}: {error}; capture the body of one post") from error
+    if "chunked" in headers.get("transfer-encoding", ""):
+        raise ConfigError(
+            f"--sample: {sample} is in chunks, as on the wire; capture it as the server sees it, or send the "
+            "request with a Content-Length"
+        )
+    if not body.strip():
+        raise ConfigError(f"--sample: {sample} has no body; give a file with the body of one post")
+    return headers, body
+
+
+def _report(config: Config, heads: Sequence[str], looked: Sequence[Examination]) -> tuple[str, bool]:
+    """What was found under each head, the mappings proposed, and how labels join; whether all is well."""
     chosen = _chosen(config, looked)
     now = _joins(config, [each.chunk for each in looked])
     chunks = [each.chunk if best is None else best.chunk for each, best in zip(looked, chosen, strict=True)]
     then = _joins(config, chunks)
     told = []
-    for source, each, best in zip(config.sources, looked, chosen, strict=True):
+    for head, each, best in zip(heads, looked, chosen, strict=True):
         lines = [*each.lines, *([] if best is None else _tried(each, best, chunks, now, then))]
-        told.append("\n  ".join([f"{source.label} ({source.kind}):", *lines]))
+        told.append("\n  ".join([f"{head}:", *lines]))
     proposed = ", with the mappings proposed" if any(chosen) else ""
     for task, join in then.items():
         compared = "" if join.joined else f": {_compared(task, chunks)}"

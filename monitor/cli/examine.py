@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,7 @@ from monitor.config.mapping import PLACEHOLDERS, FieldMapping
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
+_NOTHING = "no mapping is known that reads them: see docs/records.md for what a record needs"
 _NAME_OF_MODEL = "blindsight: not known"  # stands for one while a mapping is tried
 
 
@@ -138,7 +139,13 @@ class Examination:
     proposals: tuple[Proposal, ...] = ()
 
 
-def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire: Wire) -> Examination:
+def examine(
+    raws: Sequence[Raw],
+    layouts: Sequence[TaskLayout],
+    name: str,
+    wire: Wire,
+    read: Callable[[Wire], Sequence[Raw]] | None = None,
+) -> Examination:
     """Decode what was read of a source, as `run` would, and say what it is.
 
     Parameters
@@ -150,6 +157,8 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
         Of the source.
     wire : Wire
         As it is configured.
+    read : callable, optional
+        From another wire to the same records as they would have been read for it, where that differs.
 
     Raises
     ------
@@ -165,8 +174,9 @@ def examine(raws: Sequence[Raw], layouts: Sequence[TaskLayout], name: str, wire:
     lines += odd
     proposals: tuple[Proposal, ...] = ()
     if (chunk.rejects or left) and not odd and not isinstance(wire, KserveWire):
-        proposals = tuple(_proposals(raws, values, layouts, name, chunk))
-        lines += [] if proposals else _odd_elsewhere(values, layouts)
+        proposals = tuple(_proposals(read or (lambda _: raws), values, layouts, name, chunk))
+        if not proposals:
+            lines += _odd_elsewhere(values, layouts) or [_NOTHING]
     for layout in layouts:
         _refuse_reversed(chunk, layout, name)
     return Examination(
@@ -276,17 +286,27 @@ def _no_probabilities(scores: Sequence[Any], name: str = "scores") -> list[str]:
 
 
 def _proposals(
-    raws: Sequence[Raw], values: Sequence[Any], layouts: Sequence[TaskLayout], name: str, chunk: Chunk
+    read: Callable[[Wire], Sequence[Raw]],
+    values: Sequence[Any],
+    layouts: Sequence[TaskLayout],
+    name: str,
+    chunk: Chunk,
 ) -> Iterable[Proposal]:
     """Mappings by which more of the records can be used than now, each tried on them."""
-    for mapping in _candidates(values, layouts):
-        decoder = Decoder(layouts, name, wire=compiled(mapping), clock=time.time)
-        tried = decoder.decode(raws)
+    events = compiled(FieldMapping(format="cloudevents", id="id"))
+    in_events = list(
+        _values(read(events), events)
+    )  # in binary mode what an event says stands beside the value
+    for mapping in _candidates(values, in_events if in_events != values else (), layouts):
+        wire = compiled(mapping)
+        tried = Decoder(layouts, name, wire=wire, clock=time.time).decode(read(wire))
         if _used(tried) > _used(chunk):
             yield Proposal(mapping, tried, chunk)
 
 
-def _candidates(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> Iterable[FieldMapping]:
+def _candidates(
+    values: Sequence[Any], in_events: Sequence[Any], layouts: Sequence[TaskLayout]
+) -> Iterable[FieldMapping]:
     """Mappings that may read the records, of each task; the events of serving stacks need no guess.
 
     The format comes first, as it takes every row of a record; without a model's name, as events may have one.
@@ -296,13 +316,15 @@ def _candidates(values: Sequence[Any], layouts: Sequence[TaskLayout]) -> Iterabl
         constants = {"model": layout.models[0] if len(layout.models) == 1 else _NAME_OF_MODEL}
         for told in (task, {**constants, **task}):
             yield FieldMapping.model_validate({"format": "kserve", "constants": told})
-        mapping = propose(values, layout, constants) if values else None
-        if mapping is None:
-            continue
-        if task and mapping.task is None:
-            told = {**mapping.constants.model_dump(exclude_none=True), **task}
-            mapping = FieldMapping(**{**mapping.model_dump(exclude_defaults=True), "constants": told})
-        yield mapping
+            yield FieldMapping.model_validate({"format": "kserve", "id": "body", "constants": told})
+        for records, kind in ((values, {}), (in_events, {"format": "cloudevents"})):
+            mapping = propose(records, layout, constants) if records else None
+            if mapping is None:
+                continue
+            found = {**mapping.model_dump(exclude_defaults=True), **kind}
+            if mapping.task is None:
+                found["constants"] = {**found.get("constants", {}), **task}
+            yield FieldMapping(**found)
 
 
 def _refuse_reversed(chunk: Chunk, layout: TaskLayout, source: str) -> None:

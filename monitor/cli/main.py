@@ -146,11 +146,20 @@ def check(config: ConfigPath) -> None:
 
 
 @app.command()
-def doctor(config: ConfigPath) -> None:
+def doctor(
+    config: ConfigPath,
+    sample: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Look at a captured body of a post instead, with or without its headers.",
+        ),
+    ] = None,
+) -> None:
     """Read a hundred records of each source; show fields, errors, and a mapping that reads them."""
-    from monitor.cli.doctor import examine_sources
+    from monitor.cli.doctor import examine_sample, examine_sources
 
-    text, well = examine_sources(config)
+    text, well = examine_sources(config) if sample is None else examine_sample(config, sample)
     typer.echo(text)
     raise typer.Exit(0 if well else 1)
 

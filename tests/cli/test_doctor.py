@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,9 @@ import yaml
 
 from monitor.base.errors import ConfigError
 from monitor.base.records import TaskLayout
-from monitor.cli.doctor import RECORDS, examine_sources
+from monitor.cli.doctor import RECORDS, examine_sample, examine_sources
 from monitor.cli.proposal import propose
+from tests.connectors.formats.test_tensors import with_binary
 from tests.daemon import command_here, write_configuration
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.redis_server import RedisServer
@@ -446,6 +448,144 @@ def test_a_proposal_that_loses_labels_which_are_read_now_is_not_good(doctor: Doc
         "not good yet, as it loses some: with this mapping 20 can be used instead of 5, but 5 records that "
         "can be used now cannot any more (give them a source of their own; $.scores: expected a probability"
     ) in text
+
+
+Sample = Callable[..., tuple[str, bool]]
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Sample:
+    """Examine a captured body, which may have lines of headers before it."""
+
+    def examined(body: bytes, *headers: str, sources: Any = ()) -> tuple[str, bool]:
+        head = "".join(f"{line}\r\n" for line in (*headers, "") if headers)
+        (tmp_path / "body.txt").write_bytes(head.encode() + body)
+        tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
+        path = write_configuration(tmp_path, {"tasks": tasks, "sources": list(sources)})
+        return examine_sample(str(path), tmp_path / "body.txt")
+
+    return examined
+
+
+# By CloudEvents' HTTP binding, with the attributes that KServe's logger gives a response.
+LOGGED = (
+    "POST / HTTP/1.1",
+    "Host: blindsight:9108",
+    "User-Agent: Go-http-client/1.1",
+    "Ce-Id: 9e2c2c7a-0d60-4d3a-9d17-8b3a8b7d6f01",
+    "Ce-Inferenceservicename: erm",
+    "Ce-Namespace: default",
+    "Ce-Source: http://localhost:9081/",
+    "Ce-Specversion: 1.0",
+    "Ce-Time: 2026-07-01T12:00:00.123456789Z",
+    "Ce-Type: org.kubeflow.serving.inference.response",
+    "Content-Type: application/json",
+)
+KSERVE = {"mapping": {"format": "kserve"}}
+NAMED = {"mapping": {"format": "kserve", "constants": {"model": "<name of the model>"}}}
+TENSOR = np.array([[0.12, 0.88], [0.75, 0.25]], dtype="<f4").tobytes()
+BINARY = with_binary(("probabilities", "FP32", [2, 2], TENSOR), model_name="erm", id="r1")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        ((), json.dumps(V1).encode(), NAMED),
+        ((), json.dumps(V1, indent=2).encode(), NAMED),
+        (LOGGED, json.dumps(V1).encode(), KSERVE),
+        (LOGGED[1:], json.dumps(V1).encode(), KSERVE),
+        ((), json.dumps(MLSERVER).encode(), KSERVE),
+        ((), BINARY, KSERVE),
+        (
+            (
+                "HTTP/1.1 200 OK",
+                "Content-Type: application/octet-stream",
+                f"Inference-Header-Content-Length: {BINARY.index(TENSOR)}",
+            ),
+            BINARY,
+            KSERVE,
+        ),
+        (("Content-Encoding: gzip",), gzip.compress(json.dumps(MLSERVER).encode()), KSERVE),
+    ],
+)
+def test_a_captured_body_gets_a_proposal(
+    sample: Sample, headers: tuple[str, ...], body: bytes, expected: dict[str, Any]
+) -> None:
+    text, well = sample(body, *headers)
+    assert not well
+    named = len([line for line in headers if ": " in line])
+    assert text.startswith(f"body.txt (a body{f' with {named} headers' if named else ''}):\n")
+    assert mapping_in(text) == expected
+    assert "tried on 1 record: 2 answers, " in text
+    assert "with this mapping 2 can be used instead of 0:" in text
+    ids = 0 if expected == NAMED else 2
+    assert f"2 answers, {ids} with an id, 0 labels, 0 records that cannot be used" in text
+    if expected == KSERVE:
+        sources = [{"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}, **expected}]
+        text, well = sample(body, *headers, sources=sources)
+        assert (well, "2 answers" in text) == (True, True)
+
+
+def test_a_captured_event_of_another_kind_is_mapped_with_its_attributes(sample: Sample) -> None:
+    head = ("ce-specversion: 1.0", "ce-id: 8231", "ce-type: com.example.scored", "ce-source: /scoring")
+    body = {"probs": [0.12, 0.88], "net": "erm"}
+    text, _ = sample(json.dumps(body).encode(), *head, "ce-time: 2026-07-01T12:00:00Z")
+    assert mapping_in(text)["mapping"] == {
+        "format": "cloudevents",
+        "id": "id",
+        "time": "time",
+        "model": "data.net",
+        "scores": "data.probs",
+    }
+    assert "tried on 1 record: 1 answer, 1 with an id" in text
+
+
+def test_a_captured_body_that_is_as_it_should_be_and_one_that_nothing_reads(sample: Sample) -> None:
+    text, well = sample(
+        "\n".join(json.dumps(row) for row in ours(3)).encode(), "Content-Type: application/json"
+    )
+    assert (well, "3 answers, 0 labels, 0 records that cannot be used" in text) == (True, True)
+    # As SageMaker's data capture writes a line for a model that answers in CSV.
+    captured = {
+        "captureData": {
+            "endpointOutput": {
+                "observedContentType": "text/csv; charset=utf-8",
+                "mode": "OUTPUT",
+                "data": "0.0174",
+                "encoding": "CSV",
+            }
+        },
+        "eventMetadata": {
+            "eventId": "34b69f4f-2c1d-4b2b-a3c5-4f6f0ad6f4c5",
+            "inferenceTime": "2026-07-01T12:00:00Z",
+        },
+        "eventVersion": "0",
+    }
+    text, well = sample(json.dumps(captured).encode())
+    assert not well
+    assert "no mapping is known that reads them: see docs/records.md for what a record needs" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read (No such file or directory); give a file with the body of one post"),
+        (b"", "has no body; give a file with the body of one post"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\n", "has no body; give"),
+        (b"POST / HTTP/1.1\r\n{}", "has no blank line between the headers and the body; add one"),
+        (
+            b"Transfer-Encoding: chunked\n\n2\r\n{}\r\n0\r\n",
+            "is in chunks, as on the wire; capture it as the",
+        ),
+        (b"Content-Encoding: gzip\n\n{}", "the body is not gzip: "),
+    ],
+)
+def test_a_sample_that_cannot_be_used(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = write_configuration(tmp_path, {"tasks": {"toxicity": {"classes": ["ok", "toxic"]}}})
+    if content is not None:
+        (tmp_path / "sample").write_bytes(content)
+    code, text = outcome("doctor", path, "--sample", tmp_path / "sample")
+    assert (code, "blindsight: --sample: " in text, message in text) == (2, True, True)
 
 
 @pytest.mark.parametrize(
