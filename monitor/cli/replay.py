@@ -59,16 +59,20 @@ class Unused:
         The first messages: the file, the place in it, what was wrong.
     received : int
         Answers and labels, used or not.
+    rows_left : Counter of str
+        Rows that a mapping did not read, by the path of the one beside them that it read.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
+    rows_left: Counter[str] = field(default_factory=Counter)
     first: list[str] = field(default_factory=list)
     received: int = 0
 
     def add(self, chunk: Chunk, unit: str) -> None:
         """Count a chunk, whose positions are of this unit: `byte` or `row`."""
         self.received += chunk.answers + chunk.labels_received
+        self.rows_left.update(chunk.rows_left)
         for reject in chunk.rejects:
             if reject.answers:
                 self.answers[reject.reason.value] += reject.answers

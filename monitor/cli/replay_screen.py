@@ -133,6 +133,8 @@ def _of_files(done: Replayed, out: Path) -> Iterator[str]:
 
 def _of_rejects(done: Replayed) -> Iterator[str]:
     unused = done.unused
+    for path, rows in unused.rows_left.items():
+        yield f"The mapping reads {path} alone, and leaves {_count(rows, 'row')} that stand beside it."
     if not unused.first:
         return
     yield f"Not used: {_count(unused.answers.total(), 'answer')}, {_count(unused.labels.total(), 'label')}."

@@ -176,4 +176,5 @@ def _unused(facts: Sequence[Facts]) -> Unused:
             found.labels[reason] += count
         found.first += each.first[: MESSAGES_KEPT - len(found.first)]
         found.received += each.received
+        found.rows_left.update(each.rows_left)
     return found

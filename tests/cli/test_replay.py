@@ -198,6 +198,20 @@ def test_the_command_prints_a_summary_and_nothing_else_where_nobody_looks(tmp_pa
     assert lines[-1] == "For all of them, name a file under `rejects:` in the configuration."
 
 
+def test_rows_that_a_mapping_leaves_are_counted(tmp_path: Path) -> None:
+    rows = [{"id": row["id"], "time": row["time"], "p": [row["scores"]] * 3} for row in stream()[:100]]
+    (tmp_path / "a.ndjson").write_bytes(ndjson(rows))
+    settings = json.loads(Path(config(tmp_path)).read_text())
+    mapping = {"id": "id", "time": "time", "scores": "p[0]", "constants": {"model": "erm"}}
+    settings["sources"] = [{"kind": "file", "path": "a.ndjson", "mapping": mapping}]
+    path = write_configuration(tmp_path, settings)
+    done = command("replay", path, tmp_path / "a.ndjson", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        "The mapping reads p[0] alone, and leaves 200 rows that stand beside it." in done.stdout.splitlines()
+    )
+
+
 def test_a_table_names_rows_instead_of_bytes(tmp_path: Path) -> None:
     rows = stream()[:20]
     as_csv([*rows, rows[0] | {"id": "other", "label": "none of them"}], tmp_path / "a.csv")

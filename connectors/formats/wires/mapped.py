@@ -111,11 +111,13 @@ def _rows_of(paths: Mapping[str, FieldPath]) -> tuple[FieldPath, tuple[_Rows, ..
 
 def _look(value: object) -> object:
     """What tells one row from another that is none; None of what no row has."""
+    if isinstance(value, float):
+        return "number"
     if isinstance(value, dict):
         return ("names", *value)
     if isinstance(value, list | tuple):
-        return ("numbers", len(value)) if value and all(_look(each) == "number" for each in value) else None
-    if isinstance(value, int | float) and not isinstance(value, bool):
+        return ("numbers", len(value)) if value and _look(value[0]) == "number" else None
+    if isinstance(value, int) and not isinstance(value, bool):
         return "number"
     return "text" if isinstance(value, str | bool) else None
 
