@@ -38,6 +38,8 @@ from tests.services.process import (
 
 POM = Path(__file__).with_name("pom.xml")
 OLD_POM = Path(__file__).with_name("old-kafka.xml")
+_blank: dict[str, bytes] = {}
+"""The files of a formatted folder, once one broker of this process has made them."""
 
 
 def kafka_version() -> str:
@@ -326,7 +328,7 @@ class KafkaBroker:
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller_port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
             "listeners": listeners,
             "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
@@ -342,10 +344,14 @@ class KafkaBroker:
             # A broker killed with -9 is let back in only when its old session has ended: 9 s by default.
             # Much less, and on a busy machine one that lives is shut out.
             "broker.session.timeout.ms": "5000",
-            "broker.heartbeat.interval.ms": "500",
+            "broker.heartbeat.interval.ms": "1000",
             # The controller writes a record twice a second by default, to show that it lives.
             "metadata.max.idle.interval.ms": "10000",
-            "log.cleaner.backoff.ms": "500",
+            "log.cleaner.backoff.ms": "2000",
+            # Each thread wakes up now and then: a broker that is idle takes half as much with fewer.
+            "num.network.threads": "1",
+            "num.io.threads": "2",
+            "background.threads": "1",
             # Tests shorten a member's session, so that a killed one is missed soon.
             "group.min.session.timeout.ms": "1000",
         }
@@ -354,9 +360,14 @@ class KafkaBroker:
         assert self._folder is not None
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
+        if not more and _blank:  # a Java less: nothing in it is one broker's own
+            self.data.mkdir()
+            for name, content in _blank.items():
+                (self.data / name).write_bytes(content)
+            return
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # One word: an id may begin with a hyphen.
-        arguments = ["format", "--standalone", f"--cluster-id={cluster}", "-c", str(properties), *more]
+        arguments = ["format", f"--cluster-id={cluster}", "-c", str(properties), *more]
         done = subprocess.run(
             self._java("kafka.tools.StorageTool", *arguments),
             capture_output=True,
@@ -366,6 +377,8 @@ class KafkaBroker:
         )
         if done.returncode != 0:
             raise AssertionError(f"Kafka's StorageTool failed: {done.stdout[-800:]}{done.stderr[-800:]}")
+        if not more:
+            _blank.update((path.name, path.read_bytes()) for path in self.data.iterdir())
 
 
 class OldKafkaBroker(KafkaBroker):

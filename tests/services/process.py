@@ -106,11 +106,16 @@ def locked(path: Path) -> Iterator[None]:
 def wait_until(
     done: Callable[[], object], what: str, pause: float = 0.05, seconds: float = PATIENCE_SECONDS
 ) -> None:
-    """Return once `done()` is true; AssertionError naming `what` after so many seconds."""
-    deadline = time.monotonic() + seconds
+    """Return once `done()` is true; AssertionError naming `what` after so many seconds.
+
+    Whoever looks takes processor time from what is waited for: pauses grow with the wait, to five times the
+    first.
+    """
+    began = time.monotonic()
     while not done():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(pause)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited {seconds:g} s in vain until {what}"
+        time.sleep(max(pause, min(5 * pause, waited / 20)))
 
 
 def answers(port: int) -> bool:
