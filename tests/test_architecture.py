@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.structure import twice
+from tests.bench.structure import statements, twice
 from tests.services.process import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def module_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[str]:
     """Every module that a file imports, at its top or inside a function."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -127,8 +127,8 @@ def own_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines of a function, without its docstring and the functions inside it."""
     inside = [
         (node.end_lineno or 0) - node.lineno + 1
-        for node in ast.walk(function)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node is not function
+        for node in statements(function)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     first = function.body[0]
     if ast.get_docstring(function) is not None:
@@ -140,7 +140,7 @@ def test_no_function_is_too_long() -> None:
     long = {
         f"{module_of(path)}.{node.name}": own_lines(node)
         for path in sources("monitor", "connectors")
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in statements(ast.parse(path.read_bytes()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and own_lines(node) > MOST_FUNCTION_LINES
     }
     assert long == {}
@@ -186,7 +186,7 @@ def test_every_function_shaped_like_a_test_can_be_collected() -> None:
     hidden = []
     for path in sources("tests"):
         tree = ast.parse(path.read_bytes())
-        shaped = [node.name for node in ast.walk(tree) if is_shaped_like_a_test(node)]
+        shaped = [node.name for node in statements(tree) if is_shaped_like_a_test(node)]
         names = list(shaped_like_tests(tree))
         hidden += [f"{path}: {name} is defined twice" for name in {n for n in names if names.count(n) > 1}]
         hidden += [f"{path}: not at the top or in a class Test…"] * (len(shaped) != len(names))

@@ -90,12 +90,23 @@ def _held(text: str) -> set[int]:
     return held
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement of a tree, however deep. Expressions hold no definition and no import."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+            inside = getattr(node, block, [])
+            yield from inside
+            waiting += inside
+
+
 def twice(modules: Mapping[str, ast.Module]) -> list[str]:
     """Public class names that two modules define."""
     names = Counter(
         node.name
         for tree in modules.values()
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     return sorted(name for name, count in names.items() if count > 1)

@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -41,6 +42,7 @@ def rows(n: int, width: int, seed: int = 0) -> tuple[Floats, Ints]:
     return scores, np.where(rng.random(n) < 0.9, scores.argmax(axis=1), rng.integers(0, width, n))
 
 
+@config_context(assume_finite=True, skip_parameter_validation=True)  # else it mostly checks
 def witnesses(labels: Ints, predicted: Ints, ranking: Floats, classes: Iterable[int]) -> dict[str, Floats]:
     """scikit-learn's values of each of these classes against all others; NaN where one is undefined."""
     chosen = list(classes)
