@@ -103,7 +103,10 @@ def test_a_full_disk_under_the_reports_stops_nothing_and_loses_nothing_within_th
 
 
 def test_a_file_at_its_largest_size_stops_nothing_and_ends_whole(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE: a write is cut short in the middle of a line, and the next ones fail."""
+    """RLIMIT_FSIZE: a write is cut short in the middle of a line, and the next ones fail.
+
+    What another program then leaves of a line is closed before the next window.
+    """
     reports, feed = tmp_path / "windows.ndjson", Feed(tmp_path / "feed.ndjson")
     with running(tmp_path, feed, reports={"path": str(reports)}) as daemon:
         goes_on(daemon, feed, pieces=1)
@@ -113,9 +116,16 @@ def test_a_file_at_its_largest_size_stops_nothing_and_ends_whole(tmp_path: Path)
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + size // 7, resource.RLIM_INFINITY))
         goes_on(daemon, feed, pieces=1)
         daemon.until(lambda: sink(daemon.metrics(), "reports_file")["up"] == 0, "the sink is down")
-        assert reports.read_bytes().endswith(b"\n")
+        whole = reports.read_bytes()
+        assert whole.endswith(b"\n")
+        with reports.open("ab") as other:
+            other.write(b"{ cut off")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
-        daemon.until(lambda: numbers(reports) == list(range(10)), "all windows are written")
+        daemon.until(lambda: reports.read_bytes().count(b"\n") == 11, "all windows are written")
+    assert reports.read_bytes().startswith(whole + b"{ cut off\n")
+    lines = reports.read_bytes().splitlines()
+    lines.remove(b"{ cut off")
+    assert [json.loads(line)["window"] for line in lines] == list(range(10))
 
 
 @contextmanager

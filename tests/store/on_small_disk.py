@@ -1,6 +1,6 @@
-"""A store on a file system of its own, within a mount namespace: really full, really read-only.
+"""A store, or a reports file, on a file system of its own in a mount namespace: really full or read-only.
 
-    unshare -rm python -m tests.store.on_small_disk FOLDER full|read_only
+    unshare -rm python -m tests.store.on_small_disk FOLDER full|read_only|reports|queued_reports
 
 Prints what happened, as JSON.
 """
@@ -8,19 +8,29 @@ Prints what happened, as JSON.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from monitor.base.errors import StoreError
+from monitor.base.errors import SinkError, StoreError
 from monitor.base.state_changes import assembled
+from monitor.export.sinks.destination import Destination, Item, Row
+from monitor.export.sinks.line_file import LineFile
+from monitor.export.sinks.reports_file import ReportsFile
 from monitor.store import Store
 from tests.streams import Rig, answers
 
 BYTES = 6 << 20
 FILLER = 4 << 20
+PAGE = os.sysconf("SC_PAGE_SIZE")
+STUMP = b"{" + b"x" * (PAGE - 1)  # its newline needs a page of its own
+LINES = [b'{"window":%d,"x":"%s"}\n' % (number, b"x" * (PAGE * 2 // 3)) for number in range(6)]
+ROWS: list[Row] = [(number, line.rstrip()) for number, line in enumerate(LINES, start=1)]
 
 
 def commit(store: Store, rig: Rig, step: int) -> str:
@@ -67,11 +77,58 @@ def read_only(store: Store, rig: Rig, folder: Path) -> list[str]:
     return said
 
 
+def deliver(file: Destination[Item], rows: Sequence[Item]) -> str:
+    """Append all rows; what was said where some could not be."""
+    done = 0
+    try:
+        while done < len(rows):
+            done += file.deliver(rows[done:])
+    except SinkError as error:
+        return f"{done}: {error}"
+    return ""
+
+
+def append(file: Destination[Item], rows: Sequence[Item], folder: Path) -> list[str]:
+    """Behind a partial line on a full device: no room, room for a window and a half, enough."""
+    path = folder / "windows.ndjson"
+    path.write_bytes(STUMP)
+    with (folder / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while filler.write(bytes(PAGE)):
+            pass
+    file.open()
+    said = [deliver(file, rows)]
+    assert path.read_bytes() == STUMP, "not even its newline had room"
+    os.truncate(folder / "filler", (folder / "filler").stat().st_size - PAGE)
+    said.append(deliver(file, rows))
+    assert path.read_bytes().endswith(b"\n"), "what was cut short is gone"
+    done = path.read_bytes().count(b"\n") - 1
+    (folder / "filler").unlink()
+    said.append(deliver(file, rows[done:]))
+    file.close(0.0)
+    assert path.read_bytes() == STUMP + b"\n" + b"".join(LINES), "each once, and the partial line ends"
+    return said
+
+
+def reports(store: Store, rig: Rig, folder: Path) -> list[str]:
+    """The file that follows the store."""
+    store.close()
+    return append(ReportsFile(str(folder / "windows.ndjson")), ROWS, folder)
+
+
+def queued_reports(store: Store, rig: Rig, folder: Path) -> list[str]:
+    """The file of an agent without a store."""
+    store.close()
+    path = str(folder / "windows.ndjson")
+    file = LineFile[bytes](path, name="reports_file", setting="reports.path", encode=bytes)
+    return append(file, LINES, folder)
+
+
 def main() -> None:
     folder, how = Path(sys.argv[1]), sys.argv[2]
     mount(folder, "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs")
     rig, store = Rig(), Store(folder / "state")
-    said = {"full": full, "read_only": read_only}[how](store, rig, folder)
+    case = {"full": full, "read_only": read_only, "reports": reports, "queued_reports": queued_reports}[how]
+    said = case(store, rig, folder)
     again = Store(folder / "state")
     saved = again.load()
     whole = rig.settings.build(assembled(saved.parts, saved.rings)).view() == rig.engine.view()

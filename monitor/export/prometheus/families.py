@@ -428,13 +428,19 @@ FAMILIES: dict[str, MetricFamily] = {
 
 _OF_AGENT = list(FAMILIES).index("answers_received")
 _PLACES = {key: place for place, key in enumerate(FAMILIES)}
+_ACCOUNTING = (
+    *("predictions", "answers_pending", "duplicates"),
+    *("comparisons", "comparisons_pending", "comparison_duplicates"),
+    *("labels_received", "labels", "labels_waiting"),
+)
+"""What the alert on accounting sums besides the agent's own: without one it would fire, or could not."""
 
 
 def importance(name: str) -> tuple[int, int]:
     """Which families stay where not all may: those that sort first.
 
-    The agent's own and the process's; then, in the table's order, which begins with the estimates, those of
-    models and tasks, and of groups.
+    The agent's own and the process's; what the alert BlindsightAccountingBroken sums; then, in the table's
+    order, which begins with the estimates, those of models and tasks, and of groups.
 
     Parameters
     ----------
@@ -443,11 +449,14 @@ def importance(name: str) -> tuple[int, int]:
 
     Examples
     --------
-    >>> names = ["blindsight_state", "blindsight_group_state", "blindsight_estimate_ratio", "blindsight_up"]
-    >>> sorted(names, key=importance)
-    ['blindsight_up', 'blindsight_estimate_ratio', 'blindsight_state', 'blindsight_group_state']
+    >>> keys = ["group_state", "estimate_ratio", "labels", "up"]
+    >>> sorted((f"blindsight_{key}" for key in keys), key=importance)
+    ['blindsight_up', 'blindsight_labels', 'blindsight_estimate_ratio', 'blindsight_group_state']
     """
     if name.startswith(GROUP_PREFIX):
-        return 2, _PLACES.get(name.removeprefix(GROUP_PREFIX), 0)
-    place = _PLACES.get(name.removeprefix(PREFIX))
-    return (0, 0) if place is None or place >= _OF_AGENT else (1, place)
+        return 3, _PLACES.get(name.removeprefix(GROUP_PREFIX), 0)
+    key = name.removeprefix(PREFIX)
+    place = _PLACES.get(key)
+    if place is None or place >= _OF_AGENT:
+        return 0, 0
+    return (1 if key in _ACCOUNTING else 2), place

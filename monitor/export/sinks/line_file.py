@@ -242,12 +242,12 @@ class LineFile(Destination[Item]):
             if self._file < 0:
                 self._open()
             if self._max_bytes is None:
-                return os.fstat(self._file).st_size
+                return end_line(self._file)
             # Until the lines are written: `blindsight forget` takes lines out, from a process of its own.
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            size = os.fstat(self._file).st_size
             if not is_in_place(self._path, self._file):
                 continue
+            size = end_line(self._file)
             if not size or size + line_bytes <= self._max_bytes:
                 return size
             rotate(self._path, self._keep)
@@ -255,18 +255,24 @@ class LineFile(Destination[Item]):
     def _open(self) -> None:
         # Read: for the last byte. Append: each write lands at the end, whoever else wrote.
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self._mode)
-        found = os.fstat(self._file)
-        if (
-            stat.S_ISREG(found.st_mode)
-            and found.st_size
-            and os.pread(self._file, 1, found.st_size - 1) != b"\n"
-        ):
-            os.write(self._file, b"\n")
 
     def _shut(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def end_line(file: int) -> int:
+    """Close a line that a crash or another program left in part; the open file's size, 0 of a device.
+
+    A reader loses that line alone.
+    """
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):
+        return 0
+    if not found.st_size or os.pread(file, 1, found.st_size - 1) == b"\n":
+        return found.st_size
+    return found.st_size + os.write(file, b"\n")
 
 
 def is_in_place(path: str | Path, file: int) -> bool:

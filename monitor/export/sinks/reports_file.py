@@ -16,6 +16,7 @@ from monitor.export.sinks.line_file import (
     LineFile,
     PipeWriter,
     cannot_write,
+    end_line,
     files_of,
     is_in_place,
     is_pipe,
@@ -190,15 +191,10 @@ class ReportsFile(FollowedDestination):
         self._marks = {MARK: (self._last, self._place)}
 
     def _end_line(self) -> None:
-        """What a crash or another program left of a line is closed, so that a reader loses that alone."""
+        """Go to the end, behind whole lines."""
         if self._broken:
             self._cut()
-        found = os.fstat(self._file)
-        if not stat.S_ISREG(found.st_mode):
-            return
-        self._place = found.st_size
-        if found.st_size and os.pread(self._file, 1, found.st_size - 1) != b"\n":
-            self._place += os.write(self._file, b"\n")
+        self._place = end_line(self._file)
 
     def _append(self, data: bytes) -> None:
         done = 0
