@@ -35,15 +35,19 @@ RECORDS = 100
 
 
 class _Join(NamedTuple):
-    """Of one task: labels that find their answer, all labels, all answers."""
+    """Of one task: labels that find their answer, all labels, all answers, labels that name no row."""
 
     joined: int
     labels: int
     answers: int
+    ambiguous: int = 0
 
     def __str__(self) -> str:
         verb = "finds" if self.labels == 1 else "find"
-        return f"{self.joined} of {self.labels} labels {verb} one of {self.answers} answers looked at"
+        told = f"{self.joined} of {self.labels} labels {verb} one of {self.answers} answers looked at"
+        if not self.ambiguous:
+            return told
+        return f"{told}, {self.ambiguous} name a request of several rows: add a colon and the row's number"
 
 
 def examine_sources(path: str) -> tuple[str, bool]:
@@ -198,6 +202,7 @@ def _joins(config: Config, chunks: Sequence[Chunk]) -> dict[str, _Join]:
             outcomes.get((task, LabelOutcome.MATCHED), 0),
             sum(len(batch) for batch in given if batch.task == task),
             sum(len(batch) for batch in known if batch.task == task),
+            outcomes.get((task, LabelOutcome.AMBIGUOUS), 0),
         )
         for task in tasks
         if any(batch.task == task for batch in given)
@@ -221,9 +226,11 @@ def _tried(
         if task in now and join.joined < now[task].joined
     ]
     losses += [
-        f"no label of task {task} joins, as ids differ"
+        f"{join.ambiguous} labels of task {task} name no row"
+        if join.ambiguous
+        else f"no label of task {task} joins, as ids differ"
         for task, join in here.items()
-        if not join.joined and not _alike(task, chunks)
+        if join.ambiguous or (not join.joined and not _alike(task, chunks))
     ]
     joined = "".join(f"; {join}" for join in here.values())
     return best.lines(looked.records, joined, losses)

@@ -441,6 +441,20 @@ def test_a_proposal_by_which_no_label_joins_is_not_good(two: Two) -> None:
     assert "0 of 20 labels find one of 20 answers looked at: answers of answers have " in text
 
 
+def test_labels_of_requests_with_several_rows_are_said_to_name_no_row(two: Two) -> None:
+    text, _ = two(numbered(TRITON, 20), [{"id": f"r{i:02d}", "label": "toxic"} for i in range(20)])
+    assert (
+        "0 of 20 labels find one of 40 answers looked at, 20 name a request of several rows: add a colon "
+        "and the row's number"
+    ) in text
+    assert "but 20 labels of task toxicity name no row:" in text
+    text, _ = two(numbered(TRITON, 20), [{"id": f"r{i:02d}:1", "label": "toxic"} for i in range(20)])
+    assert text.splitlines()[-1].endswith(
+        "with the mappings proposed: 20 of 20 labels find one of 40 answers looked at"
+    )
+    assert "not good" not in text
+
+
 def test_a_proposal_that_loses_labels_which_are_read_now_is_not_good(doctor: Doctor) -> None:
     labels = [{"id": f"r{i}", "label": "ok"} for i in range(5)]
     text, _ = doctor([*theirs(20), *labels])
