@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from connectors.build import build_lines_topic, build_rejects_topic, build_source
+from monitor.base.errors import SourceError
 from monitor.cli.check.calibrations import calibration_warnings, choice_lines, interval_sentences
 from monitor.cli.check.check import check
 from monitor.cli.check.text import render
 from monitor.cli.settings import reference_windows, tried_references
 from monitor.config.file import load_config
+from monitor.config.http import HttpSourceConfig
 from monitor.config.layouts import layouts
-from monitor.config.root import Config
+from monitor.config.root import Config, Export
+from monitor.export.http.gate import Gate
+from monitor.export.http.tls import watched_context
 from monitor.export.sinks.reports_file import why_not_writable
 
 
@@ -33,7 +37,8 @@ def check_file(path: str) -> str:
     report = check(config, reference_windows(config, references))
     weak = calibration_warnings(tasks, references)
     intervals = interval_sentences(tasks, references)
-    text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *_unwritable(config))))
+    here = (*_unwritable(config), *_unusable(config))
+    text = render(replace(report, warnings=(*report.warnings, *weak, *intervals, *here)))
     chosen = choice_lines(tasks, references)
     return "\n  ".join(["Calibrations that auto takes:", *chosen]) + "\n\n" + text if chosen else text
 
@@ -52,3 +57,19 @@ def _unwritable(config: Config) -> Iterator[str]:
         problem = why_not_writable(section.path) if section and section.path else None
         if problem is not None:
             yield f"{key}.path: {problem}"
+
+
+def _unusable(config: Config) -> Iterator[str]:
+    """Likewise of the files with tokens and certificates, read as `run` will read them."""
+    guarded: list[tuple[str, HttpSourceConfig | Export]] = [("export", config.export)]
+    guarded += [(f"sources[{i}]", s) for i, s in enumerate(config.sources) if isinstance(s, HttpSourceConfig)]
+    for key, section in guarded:
+        try:
+            Gate(section.tokens)
+        except SourceError as error:
+            yield f"{key}.tokens: {error}"
+        try:
+            if section.tls is not None:
+                watched_context(section.tls)
+        except SourceError as error:
+            yield f"{key}.{error}"

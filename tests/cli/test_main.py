@@ -268,6 +268,29 @@ def test_check_says_which_files_cannot_be_written(folder: Path) -> None:
     assert not (folder / "rejects.ndjson").exists(), "it only looks"
 
 
+def test_check_says_which_tokens_and_certificates_cannot_be_used(folder: Path) -> None:
+    (folder / "short.token").write_text("short")
+    (folder / "server.pem").write_text("no certificate")
+    tls = {"cert": "server.pem", "key": "server.pem"}
+    http = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}, "tls": tls}
+    config = configuration(
+        sources=[http | {"tokens": [{"token_file": "short.token"}]}],
+        export={"listen": "127.0.0.1:0", "tokens": [{"token_file": "none.token"}], "tls": tls},
+    )
+    done = command("check", write_configuration(folder, config))
+    assert (done.returncode, done.stderr) == (0, "")
+    unusable = f"tls: the certificate {folder}/server.pem and the key {folder}/server.pem cannot be used: "
+    for told in (
+        f"  export.tokens: The token file {folder}/none.token cannot be read: No such file or directory; "
+        "correct token_file, or create it",
+        f"  export.{unusable}",
+        f"  sources[0].tokens: The token file {folder}/short.token: expected at least 16 characters, got 5: ",
+        f"  sources[0].{unusable}",
+    ):
+        assert told in done.stdout
+    assert not (folder / "spool").exists(), "it only looks"
+
+
 def test_check_and_run_tell_a_model_that_the_reference_lacks(folder: Path) -> None:
     (folder / "ref.ndjson").write_bytes(ndjson(answers(np.random.default_rng(1), 600, labelled=True)))
     task = {"reference": {"path": "ref.ndjson"}, "models": {"erm": {}, "shadow": {}}}

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -27,7 +28,7 @@ from monitor.export.prometheus.collector import registry
 from monitor.reports.views import AgentView
 from tests.daemon import DaemonProcess, configuration
 from tests.services.authority import OPENSSL, Authority
-from tests.services.process import PATIENCE_SECONDS, wait_until
+from tests.services.process import PATIENCE_SECONDS, free_ports, wait_until
 from tests.services.prometheus_server import PrometheusServer
 
 TOKEN, OTHER = "scrape-0123456789abcdef", "scrape-fedcba9876543210"
@@ -165,3 +166,69 @@ def test_prometheus_scrapes_by_the_snippet_of_the_docs(tmp_path: Path) -> None:
             snippet = snippet.replace(written, here)
         with PrometheusServer([], config="global: {scrape_interval: 1s}\n" + snippet) as prometheus:
             prometheus.wait_for('up{job="blindsight"} == 1')
+
+
+def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
+    """Of all that it is told, and of all that goes wrong: servers that are away, and wrong requests."""
+    secrets = {name: f"{name}-hunter2-0123456789" for name in ("redis", "login", "topic", "kafka", "intake")}
+    for name, secret in secrets.items():
+        (tmp_path / f"{name}.secret").write_text(secret)
+    (nobody,) = free_ports(1)
+    away = f"127.0.0.1:{nobody}"
+
+    def sasl(name: str) -> dict[str, Any]:
+        login = {"sasl_plain_username": "agent", "sasl_plain_password": secrets[name]}
+        return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", **login}
+
+    redis_login = {"username": "agent", "password_file": "redis.secret"}
+    config = configuration(
+        sources=[
+            {"kind": "kafka", "brokers": [away], "topics": ["a"], "group": "g", "options": sasl("kafka")},
+            {"kind": "redis", "url": f"redis://{away}/0", "stream": "s", **redis_login},
+            {
+                "kind": "http",
+                "listen": "127.0.0.1:0",
+                "spool": {"path": "spool"},
+                "tokens": [{"token": secrets["intake"], "labels_per_day": 1}],
+            },
+        ],
+        reports={"kafka": {"brokers": [away], "topic": "w", "options": sasl("topic")}},
+        store={"path": "state"},
+        alertmanager={
+            "urls": [f"http://{away}"],
+            "resend_seconds": 1,
+            "basic_auth": {"username": "agent", "password_file": "login.secret"},
+        },
+        export={"listen": "127.0.0.1:0", "tokens": [{"token": TOKEN}, {"token_file": "intake.secret"}]},
+    )
+    with DaemonProcess(tmp_path, config) as daemon:
+        outages = ("source kafka: no Kafka", "source s: Redis", "reports.kafka: ", "posts are taken on port")
+        daemon.until(lambda: all(each in daemon.log for each in outages), "all outages are told")
+        [port] = re.findall(r"posts are taken on port (\d+)", daemon.log)
+        for token in (secrets["intake"], OTHER):
+            for body in (b'[{"id": "a", "label": "ok"}, {"id": "b", "label": "ok"}]', b"{", b"[{}]"):
+                asked_of(f"http://127.0.0.1:{port}/v1/labels", token, body)
+        told = [
+            asked_of(f"http://127.0.0.1:{daemon.port}{path}", token)
+            for path in ("/", "/metrics", "/history", "/nothing", "/-/ready")
+            for token in (TOKEN, OTHER, "")
+        ]
+        wrong = daemon.reload(config | {"export": {"listen": f"http://ann:{OTHER}@x", "tokens": TOKEN}})
+        assert "a value that is not shown, as it may be secret" in wrong
+        assert daemon.end()[0] == 0
+    for secret in (*secrets.values(), TOKEN, OTHER):
+        assert not any(secret in text for text in (daemon.log, *told)), secret
+    assert any("blindsight_build_info" in text for text in told)
+
+
+def asked_of(address: str, token: str, body: bytes | None = None) -> str:
+    """What an answer says, whatever it is: a POST where there is a body."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers |= {"Content-Type": "application/json"} if body else {}
+    try:
+        request = urllib.request.Request(address, body, headers)
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+            return f"{answer.headers}{answer.read().decode()}"
+    except urllib.error.HTTPError as error:
+        with error:
+            return f"{error.headers}{error.read().decode()}"
