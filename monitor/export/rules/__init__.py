@@ -287,8 +287,8 @@ def rule_groups(settings: RuleSettings) -> tuple[Group, ...]:
     --------
     >>> for group in rule_groups(RuleSettings()):
     ...     print(group.name, len({alert.name for alert in group.alerts}))
-    blindsight-models 5
-    blindsight-agent 10
+    blindsight-models 6
+    blindsight-agent 11
     """
     groups: dict[str, list[Alert]] = {}
     for entry in _written()["alerts"]:
