@@ -110,8 +110,8 @@ class HypothesisDraws:
         for plain in every:
             rows = self.coefficients[first : first + len(plain)]
             first += len(plain)
-            bent = rows.any(axis=1)
-            plain[bent] += (rows[bent] @ flat.T).reshape(-1, *plain.shape[1:])
+            bent = np.flatnonzero(rows.any(axis=1))
+            plain[bent] += (rows[bent] @ flat.T).reshape(len(bent), *plain.shape[1:])
             yield plain
 
 
