@@ -60,7 +60,7 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     """
     from connectors.formats.decode.decoder import Decoder
 
-    names = frozenset[str]() if state is None else long_names(_names_in(state))
+    names = frozenset[str]() if state is None else long_names(names_in(state))
     known = layouts(config.tasks, names, config.numbers_rows)
     inputs = []
     for settings in config.sources:
@@ -72,7 +72,7 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
     return inputs
 
 
-def _names_in(state: EngineView) -> Iterator[str]:
+def names_in(state: EngineView) -> Iterator[str]:
     """Of models, groups and versions."""
     for one in state.series:
         yield from (one.model, one.version, one.group.partition("=")[2])

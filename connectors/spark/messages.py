@@ -48,11 +48,14 @@ class Stream:
     settings : EngineSettings
         Of all tasks.
     source : KafkaSourceConfig
+    long_names : frozenset of str
+        As of `TaskLayout`: those in the states of the units.
     """
 
     config: Config
     settings: EngineSettings
     source: KafkaSourceConfig
+    long_names: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def blocks_of(stream: Stream, pieces: Iterator[tuple[RawMessages, Ints]]) -> Ite
         Messages, and the time of each in Kafka, milliseconds.
     """
     config = stream.config
-    known = layouts(config.tasks, numbered=config.numbers_rows)
+    known = layouts(config.tasks, stream.long_names, config.numbers_rows)
     decoder = Decoder(known, stream.source.label, keep=config.keep_of_rejects, wire=wire_of(stream.source))
     caps = {name: task.max_series for name, task in config.scored_tasks.items()}
     facts = Facts()

@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
+from connectors.build import long_names, names_in
 from connectors.spark.job import BLOCKS, ENDED_UNIT, LINES, BlockKind, Facts, Unit, unpacked
 from connectors.spark.ledger import SPARK, CheckpointLedger, Committed, Turn, UnitState, counted
 from connectors.spark.messages import MESSAGES, Stream, read_messages
@@ -85,6 +87,8 @@ class Steps:
         for one in self.ledger.committed.units:
             engine = begun(self.stream, Unit(one.task, one.model, 0), self.ledger.states, one.state)
             self.views[one.task, one.model] = engine.view()
+        names = chain.from_iterable(map(names_in, self.views.values()))
+        self.stream = replace(self.stream, long_names=long_names(names))
 
     def take(self, messages: Any, number: int) -> None:
         """Compute a batch and commit it; for `foreachBatch`.

@@ -96,6 +96,15 @@ def plain(count: int, seconds_apart: float = 1.0) -> list[Row]:
     return [Row(i * seconds_apart, i * seconds_apart, 0) for i in range(count)]
 
 
+def test_an_empty_window_is_the_same_after_a_restart() -> None:
+    """It kept when the last one began, which a restart forgot."""
+    window = CountWindow(5, 1, 100.0)
+    logic = window.build()
+    closed, _ = logic.push(columns(plain(7)[2:]), PARTITIONS[:1])
+    assert (len(closed), logic.pending) == (1, 0)
+    assert window.build(through_msgpack(logic.snapshot())).snapshot() == logic.snapshot()
+
+
 @st.composite
 def _cases(draw: st.DrawFn) -> tuple[CountWindow, list[Row]]:
     size = draw(st.integers(1, 9))

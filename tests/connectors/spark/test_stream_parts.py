@@ -279,6 +279,29 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     assert (read.sources[0].reads_events, read.engine.ignored) == (True, {"kafka": 5})
 
 
+def test_long_names_in_the_states_go_on_and_new_ones_are_rejected(tmp_path: Path) -> None:
+    def sent(model: str) -> list[Message]:
+        answer = {"task": "t", "model": model, "scores": [0.9, 0.1]}
+        return messages([answer | {"id": f"a{i}", "time": 1.7e9 + i} for i in range(20)], 1)
+
+    def shares(stream: Stream, model: str) -> list[Any]:
+        blocks = blocks_in(stream, sent(model), 7)
+        return [unpacked(block.data) for block in blocks if wanted(block, Unit("t", model, 0))]
+
+    stream, name = stream_of(stream_config(tmp_path, "broker:9092")), "x" * 201
+    assert shares(stream, name) == []
+    ledger = CheckpointLedger(tmp_path / "state", stream.config)
+    older = replace(stream, long_names=frozenset({name}))  # names had no such bound
+    stepping = Stepping(0, (Unit("t", name, 0),), {}, str(ledger.states))
+    state = stepped(older, stepping, shares(older, name), 0)[1].state
+    ledger.commit(replace(ledger.committed, batch=0, units=[UnitState("t", name, state)]))
+
+    again = CheckpointLedger(ledger.folder, stream.config)
+    steps = Steps(stream, again, lambda batch: {}, lambda batch: None)
+    assert sum(len(part) for part in shares(steps.stream, name)) == 20
+    assert shares(steps.stream, "y" * 201) == []
+
+
 def replace_stream(steps: Steps, stream: Stream) -> Steps:
     return Steps(stream, steps.ledger, steps.deliver, steps.done)
 
