@@ -215,6 +215,14 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
         ]
         wrong = daemon.reload(config | {"export": {"listen": f"http://ann:{OTHER}@x", "tokens": TOKEN}})
         assert "a value that is not shown, as it may be secret" in wrong
+        login = f"ann:{OTHER}@{away}"
+        for section in (
+            {"alertmanager": {"urls": [f"http://{login}"]}},
+            {"sources": [{"kind": "redis", "url": f"redis://{login}/0", "stream": "s"}]},
+            {"reports": {"kafka": {"brokers": [login], "topic": "w", "options": [OTHER]}}},
+            {"rejects": {"kafka": {"brokers": [away], "topic": "r", "options": {"acks": [OTHER]}}}},
+        ):
+            assert "The configuration was not reloaded" in daemon.reload(config | section)
         assert daemon.end()[0] == 0
     for secret in (*secrets.values(), TOKEN, OTHER):
         assert not any(secret in text for text in (daemon.log, *told)), secret
