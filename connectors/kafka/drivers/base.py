@@ -97,12 +97,15 @@ class PositionGoneError(Exception):
         By partition, where our log and theirs part, if the brokers know it.
     cause : Exception
         What the library said.
+    truncated : bool
+        Their log has lost records before a position, so that others may stand there now.
     """
 
-    def __init__(self, places: Mapping[str, int | None], cause: Exception) -> None:
+    def __init__(self, places: Mapping[str, int | None], cause: Exception, truncated: bool = False) -> None:
         super().__init__(*cause.args)
         self.places = places
         self.cause = cause
+        self.truncated = truncated
 
 
 class RebalanceListener(Protocol):

@@ -73,6 +73,7 @@ class NativeDriver(Driver):
         self._moved = self._held = self._tell_gone = False
         self._revoked: set[str] = set()
         self._gone: dict[str, Exception] = {}
+        self._truncated = False  # one of those
         self._sought: set[str] = set()  # nothing has been read since `seek`
         self._spoilt: Message | None = None
         self._failure: Exception | None = None
@@ -216,6 +217,7 @@ class NativeDriver(Driver):
         self._places[name] = position
         self._sought.add(name)
         self._gone.pop(name, None)
+        self._truncated &= bool(self._gone)
         self._moved = True
 
     def pause(self, names: Collection[str]) -> None:
@@ -340,6 +342,7 @@ class NativeDriver(Driver):
         elif error.code() in GONE:
             if live:
                 self._gone[name] = translated(error)
+                self._truncated |= error.code() == NativeError._LOG_TRUNCATION
         elif error.code() in SPOILT:
             self._spoilt = message if live else None
         else:
@@ -361,7 +364,8 @@ class NativeDriver(Driver):
         """Again and again until `seek`: librdkafka says it once."""
         self._tell_gone = False
         if self._gone:
-            raise PositionGoneError(dict.fromkeys(self._gone), next(iter(self._gone.values())))
+            cause = next(iter(self._gone.values()))
+            raise PositionGoneError(dict.fromkeys(self._gone), cause, self._truncated)
 
     def _step_over(self, message: Message) -> list[Polled]:
         """Go on behind a batch that fails its checksum: see `unreadable`."""

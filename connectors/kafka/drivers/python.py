@@ -207,7 +207,7 @@ class PythonDriver(Driver):
             raise PositionGoneError(dict.fromkeys(map(name_of, error.args[0])), error) from error
         except LogTruncationError as error:
             places = {name_of(tp): to and to.offset for tp, to in error.divergent_offsets.items()}
-            raise PositionGoneError(places, error) from error
+            raise PositionGoneError(places, error, truncated=True) from error
 
     def _see_through(self) -> None:
         """Let kafka-python finish a join that it has begun.

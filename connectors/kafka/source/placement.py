@@ -262,6 +262,9 @@ class Placement:
             if at < first:
                 self._fell_behind(name, known if name in self._looked_back else at, first)
                 divergence = first
+            elif not error.truncated and self._id(name) and at <= self._end(driver, name):
+                driver.seek(name, at)  # the word is of the log before, which had this topic's name
+                continue
             else:
                 log.warning(
                     "source %s: topic %s, partition %d: position %d is beyond the end of the log: the "
@@ -275,6 +278,10 @@ class Placement:
                     divergence = driver.ends([name], self._start, ASK_SECONDS)[name]
             self._ledger.begun(name, divergence)
             self._go(driver, name, divergence)
+
+    @staticmethod
+    def _end(driver: Driver, name: str) -> int:
+        return driver.ends([name], "latest", ASK_SECONDS)[name]
 
     def _larger(
         self, name: str, own: int | None, told: CommittedPosition | None, began: tuple[int, ...]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from kafka.errors import LogTruncationError
+from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 
 from connectors.kafka import KafkaSource
 from connectors.kafka.drivers.base import PositionGoneError
@@ -138,9 +138,12 @@ def test_after_an_unclean_election_reading_goes_on_where_the_logs_part(kafka_bro
         ledger = PositionLedger({"parted-0": 20})
         placement = Placement("kafka", ledger, "earliest")
         said = LogTruncationError({})
-        placement.mend(driver, PositionGoneError({"parted-0": 12}, said))
+        placement.mend(driver, PositionGoneError({"parted-0": 12}, said, truncated=True))
         assert (driver.position("parted-0"), ledger.resume("parted-0")) == (12, 12)
-        placement.mend(driver, PositionGoneError({"parted-0": None}, said))
+        # What is said late of a log that had this topic's name before: this one holds the position.
+        placement.mend(driver, PositionGoneError({"parted-0": None}, OffsetOutOfRangeError()))
+        assert (driver.position("parted-0"), ledger.resume("parted-0")) == (12, 12)
+        placement.mend(driver, PositionGoneError({"parted-0": None}, said, truncated=True))
         assert (driver.position("parted-0"), ledger.resume("parted-0")) == (0, 0)
         assert placement.counts(0) == SourceCounts()
     finally:
