@@ -60,6 +60,22 @@ def test_the_source_distribution_has_every_file_that_git_tracks(unpacked: Path) 
 
 
 @pytest.mark.slow
+def test_the_client_is_a_wheel_of_its_own_that_needs_nothing(installed: Path, tmp_path: Path) -> None:
+    assert not list(installed.rglob("blindsight_client*")), "a serving image would get numpy with it"
+    python = tmp_path / "venv" / "bin" / "python"
+    venv.create(tmp_path / "venv", with_pip=True)
+    words = [python, "-m", "pip", "install", "-q", ROOT / "connectors" / "client"]
+    subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
+    code = (
+        "from blindsight_client import Client; c = Client('http://127.0.0.1:9'); c.log('a', 0.5); c.close(0)"
+    )
+    subprocess.run([python, "-I", "-c", code], check=True, timeout=PATIENCE_SECONDS, cwd=tmp_path)
+    listed = [python, "-m", "pip", "list", "--format=freeze", "--exclude=pip", "--exclude=setuptools"]
+    done = subprocess.run(listed, check=True, timeout=PATIENCE_SECONDS, capture_output=True, text=True)
+    assert done.stdout.split() == ["blindsight-client==0.1.0"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -15,6 +15,7 @@ from monitor.base.records import NO_ID, TaskLayout, id_keys
 from monitor.base.source import RawBlock
 from monitor.config.root import StdinSourceConfig
 from tests.posting import posting
+from tests.services.process import PATIENCE_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "serving" / "stacks.md").read_text(encoding="utf-8")
 SAMPLES = dict(re.findall(r"```json (\w+)\n(.*?)\n```", PAGE, flags=re.DOTALL))
@@ -38,7 +39,9 @@ def test_the_lines_of_a_python_service_post_an_answer(tmp_path: Path) -> None:
         assert "127.0.0.1:9108" in code
         here = code.replace("127.0.0.1:9108", f"127.0.0.1:{posted.source.port}")
         # Its scores are of the first task's classes; this listener has two tasks, so it must be named.
-        exec(here.replace('"id": request_id', '"task": "spam", "id": request_id'), {"request_id": "8231"})
+        names = {"request_id": "8231"}
+        exec(here.replace('model="erm"', 'model="erm", task="spam"'), names)
+        names["client"].close(PATIENCE_SECONDS)  # type: ignore[attr-defined]
         (row,) = posted.taken()
     assert (row["id"], row["model"], row["scores"]) == ("8231", "erm", [0.12, 0.88])
 

@@ -1,0 +1,168 @@
+"""A middleware for services on ASGI: FastAPI, Starlette, BentoML, Ray Serve with an ingress, and others."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from blindsight_client.client import Client
+
+log = logging.getLogger("blindsight_client")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request and its response.
+
+    Parameters
+    ----------
+    path : str
+    status : int
+        Of the response.
+    request_headers, response_headers : mapping of str to str
+        Names in small letters.
+    request, response : bytes
+        The bodies.
+    """
+
+    path: str
+    status: int
+    request_headers: Mapping[str, str]
+    response_headers: Mapping[str, str]
+    request: bytes
+    response: bytes
+
+
+Records = Callable[[Exchange], Iterable[Mapping[str, Any]]]
+
+
+def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
+    """The answers of a response in JSON: each object with `scores`, alone, in a list or in `predictions`.
+
+    An answer without an `id` has that of the header ``x-request-id``, if it is the only one.
+
+    Examples
+    --------
+    >>> found = Exchange("/", 200, {"x-request-id": "r-1"}, {}, b"", b'{"scores": [0.1, 0.9], "ms": 3}')
+    >>> records_of(found)
+    [{'scores': [0.1, 0.9], 'id': 'r-1'}]
+    """
+    content = json.loads(exchange.response)
+    if isinstance(content, dict) and isinstance(content.get("predictions"), list):
+        content = content["predictions"]
+    rows = content if isinstance(content, list) else [content]
+    fields = ("id", "scores", "model", "task", "version", "prediction", "groups", "time")
+    found = [
+        {k: row[k] for k in fields if k in row} for row in rows if isinstance(row, dict) and "scores" in row
+    ]
+    header = exchange.response_headers.get("x-request-id") or exchange.request_headers.get("x-request-id")
+    if len(found) == 1 and header is not None:
+        found[0].setdefault("id", header)
+    return [row for row in found if "id" in row]
+
+
+class Middleware:
+    """Logs what a service answers, once the response has gone out: it changes, delays and breaks none.
+
+    Parameters
+    ----------
+    app : ASGI application
+    client : Client
+    records : callable
+        The answers in an exchange, as the arguments of `Client.log` by name. What it raises is logged once.
+    paths : iterable of str, optional
+        Only these are looked at; all if left out.
+    max_bytes : int
+        Of a body that is looked at: a longer one is passed on as it is, and not logged.
+
+    Examples
+    --------
+    ::
+
+        app = FastAPI()
+        app.add_middleware(Middleware, client=Client("http://127.0.0.1:9108", model="erm"))
+    """
+
+    def __init__(
+        self,
+        app: App,
+        client: Client,
+        records: Records = records_of,
+        paths: Iterable[str] | None = None,
+        max_bytes: int = 1_000_000,
+    ) -> None:
+        self._app, self._client, self._records = app, client, records
+        self._paths = None if paths is None else frozenset(paths)
+        self._max_bytes = max_bytes
+        self._told = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http" or (self._paths is not None and scope["path"] not in self._paths):
+            await self._app(scope, receive, send)
+            return
+        asked, said = _Body(self._max_bytes), _Body(self._max_bytes)
+        start: Message = {}
+
+        async def receiving() -> Message:
+            message = await receive()
+            asked.add(message)
+            return message
+
+        async def sending(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                start.update(message)
+            else:
+                said.add(message)
+
+        await self._app(scope, receiving, sending)
+        if 200 <= start.get("status", 0) < 300 and not asked.cut and not said.cut:
+            self._log(scope, start, asked, said)
+
+    def _log(self, scope: Scope, start: Message, asked: _Body, said: _Body) -> None:
+        try:
+            exchange = Exchange(
+                scope["path"], start["status"], _headers(scope), _headers(start), asked.content, said.content
+            )
+            for record in self._records(exchange):
+                self._client.log(**record)
+        except Exception:
+            if not self._told:
+                self._told = True
+                log.exception("No record was made of a response of %s. This is told once.", scope["path"])
+
+
+class _Body:
+    """The parts of a body, up to a bound."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._parts: list[bytes] = []
+        self._room = max_bytes
+        self.cut = False
+
+    def add(self, message: Message) -> None:
+        part = message.get("body", b"")
+        self._room -= len(part)
+        self.cut = self.cut or self._room < 0
+        if self.cut:
+            self._parts.clear()
+        elif part:
+            self._parts.append(bytes(part))
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self._parts)
+
+
+def _headers(of: Mapping[str, Any]) -> dict[str, str]:
+    return {bytes(k).decode("latin-1").lower(): bytes(v).decode("latin-1") for k, v in of.get("headers", ())}

@@ -1,0 +1,152 @@
+"""One kept connection to the agent, and what its answers say."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+_LONGEST_ANSWER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a post got.
+
+    Parameters
+    ----------
+    status : int
+        0 where there was no answer.
+    told : str
+        What it says, in short.
+    rejected : int
+        Records that were not taken, of a post that was.
+    retry_after : float, optional
+        Seconds that it asks to wait.
+    """
+
+    status: int
+    told: str
+    rejected: int = 0
+    retry_after: float | None = None
+
+
+class Poster:
+    """Posts lines, one request at a time, over one connection that is kept.
+
+    Parameters
+    ----------
+    url : str
+    token : str, optional
+    timeout_seconds : float
+        For each step of a request.
+    ca_file : str, optional
+
+    Raises
+    ------
+    ValueError
+        The address is none of http or https.
+
+    Examples
+    --------
+    >>> Poster("127.0.0.1:9108", None, 1.0, None)
+    Traceback (most recent call last):
+    ...
+    ValueError: url: expected http://host:port or https://host:port, got '127.0.0.1:9108'
+    """
+
+    def __init__(self, url: str, token: str | None, timeout_seconds: float, ca_file: str | None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            shown = url if parts.username is None else f"{parts.scheme}://…@{parts.hostname}"
+            raise ValueError(f"url: expected http://host:port or https://host:port, got {shown!r}")
+        self._host, self._port = parts.hostname, parts.port
+        self._base = parts.path.rstrip("/")
+        self._timeout = timeout_seconds
+        self._context = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+        self._headers = {"Content-Type": "application/x-ndjson"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        """Let go of the connection; the next post makes another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def begin_anew(self) -> None:
+        """Forget the connection, which belongs to another process."""
+        self._connection = None
+
+    def post(self, path: str, body: bytes, seconds: float | None = None) -> Reply:
+        """Post lines; an answer without a status where there was none.
+
+        Parameters
+        ----------
+        path : str
+        body : bytes
+        seconds : float, optional
+            That are left, if fewer than the time limit.
+        """
+        kept = self._connection is not None
+        timeout = self._timeout if seconds is None else max(min(self._timeout, seconds), 0.001)
+        try:
+            try:
+                return self._ask(path, body, timeout)
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                if not kept:
+                    raise
+                self.close()  # the agent closes an idle connection: this one may have been
+                return self._ask(path, body, timeout)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            return Reply(0, f"{self._host}:{self._port or ''}: {error or type(error).__name__}")
+
+    def _ask(self, path: str, body: bytes, timeout: float) -> Reply:
+        if self._connection is None:
+            if self._context is None:
+                self._connection = http.client.HTTPConnection(self._host, self._port)
+            else:
+                self._connection = http.client.HTTPSConnection(self._host, self._port, context=self._context)
+        self._connection.timeout = timeout
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(timeout)
+        self._connection.request("POST", self._base + path, body, self._headers)
+        response = self._connection.getresponse()
+        text = response.read(_LONGEST_ANSWER)
+        if response.will_close or not response.isclosed():
+            self.close()
+        return _answer(response.status, response.headers.get("Retry-After"), text)
+
+
+def _answer(status: int, retry_after: str | None, text: bytes) -> Reply:
+    try:
+        content: Any = json.loads(text)
+    except ValueError:
+        content = None
+    content = content if isinstance(content, dict) else {}
+    rejected = content.get("rejected", 0)
+    errors = content.get("errors")
+    first = errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else {}
+    told = first.get("message") or content.get("error") or ""
+    return Reply(
+        status,
+        f"{status} {told}".strip(),
+        rejected if isinstance(rejected, int) else 0,
+        _seconds(retry_after),
+    )
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Of a `Retry-After` in seconds; a date, which the agent never gives, is passed over.
+
+    Examples
+    --------
+    >>> _seconds("5"), _seconds("Wed, 21 Oct 2026 07:28:00 GMT"), _seconds(None)
+    (5.0, None, None)
+    """
+    return float(retry_after) if retry_after is not None and retry_after.strip().isdecimal() else None
