@@ -187,7 +187,7 @@ def test_sources_rejects_and_labels_are_counted() -> None:
     assert "|kafka|bad id|40\n|kafka|malformed|3" in text
     assert "logits" not in text
     assert "|Task|Matched|Duplicate|Conflicting|Expired|Rejected|Ambiguous|Shed|Waiting|Median delay" in text
-    assert "|toxicity|1,800|0|0|0|0|0|5|90.0 min" in text
+    assert "|toxicity|1,800|0|0|0|0|0|0|5|90.0 min" in text
 
 
 @pytest.mark.parametrize(
