@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,13 +16,16 @@ from typing import Any, ClassVar
 import pytest
 
 from connectors.files import FileSource
-from connectors.formats.files import following
+from connectors.formats.files import following, rotated
 from monitor.base.codec import pack, unpack
 from monitor.base.errors import SourceError
 from monitor.base.source import RawBlock, RawPosition, SourceCounts
 from tests.connectors.file_reading import line, lines
 from tests.faults.rotations import Log, write_and_rotate
 from tests.services.process import PATIENCE_SECONDS, wait_until
+
+_CLOCK_STEP = 0.02
+"""Seconds: the clock of a file system moves in steps of some milliseconds."""
 
 QUICK = {"follow": True, "settle_seconds": 0.0, "missing_seconds": PATIENCE_SECONDS}
 
@@ -257,6 +261,52 @@ def test_a_file_that_is_rotated_before_anything_was_read_of_it_is_not_passed_ove
                 each.unlink()
 
 
+def at_an_empty_file(path: Path) -> Reading:
+    """A reading that has gone over to a file that was cut, in which nothing stands yet."""
+    path.write_bytes(lines(0, 10))
+    reading = Reading(path)
+    reading.until(lines(0, 10))
+    copy_and_cut(path)
+    while reading.once(0.1) or reading.positions[str(path)]["at"] != 0:
+        pass
+    time.sleep(_CLOCK_STEP)
+    return reading
+
+
+def test_what_came_and_was_cut_between_two_looks_at_an_empty_file_is_read(path: Path) -> None:
+    reading = at_an_empty_file(path)
+    append(path, lines(10, 20))
+    copy_and_cut(path)
+    reading.once(0.1)  # it is as empty as before
+    append(path, lines(20, 30))
+    reading.until(lines(0, 30))
+    assert reading.gaps == 0
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_what_is_cut_just_before_it_is_read_for_the_first_time_is_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch, renamed: bool
+) -> None:
+    reading = at_an_empty_file(path)
+    append(path, lines(10, 20))
+    take, cut = rotated.OpenFile.take, threading.Event()
+
+    def late(file: rotated.OpenFile) -> bytes | None:
+        if not cut.is_set():
+            cut.set()
+            time.sleep(_CLOCK_STEP)
+            copy_and_cut(path)
+            append(path, lines(20, 30))
+            if renamed:
+                rename(path)
+        return take(file)
+
+    monkeypatch.setattr(rotated.OpenFile, "take", late)
+    reading.until(lines(0, 30))
+    assert cut.is_set()
+    assert reading.gaps == 0
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int) -> None:
     log, choices = Log(tmp_path), random.Random(seed)
@@ -285,7 +335,9 @@ def test_rotations_at_random_moments_leave_nothing_out(tmp_path: Path, seed: int
 def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed: int) -> None:
     log, choices = Log(tmp_path), random.Random(seed)
     log.write(100)
-    reading = Reading(log.path)
+    # Without time to settle, a copy that is being made on a busy machine is taken for a file that has ended.
+    settling = {"settle_seconds": 0.1}
+    reading = Reading(log.path, **settling)
     reading.wait(lambda: bool(reading.text))
     ended = threading.Event()
     writer = threading.Thread(target=write_and_rotate, args=(log, ended, random.Random(seed)))
@@ -295,7 +347,7 @@ def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed:
             reading.once(0.05)
             if choices.random() < 0.1:
                 kept = reading.text
-                reading = reading.again()
+                reading = reading.again(**settling)
                 reading.text = kept
     finally:
         ended.set()

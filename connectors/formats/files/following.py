@@ -232,9 +232,12 @@ class Following:
         # Where numbers rise with time, the names after ours are the older files, which were read.
         return [each for each in beside[index + 1 :] if each.modified >= beside[index].modified]
 
-    def _unread(self, main: OpenFile) -> list[Rotated]:
-        """Rotated files before a file of which nothing was read: copied, cut and begun again meanwhile."""
-        place = main.place_of_all()
+    def _unread(self, main: OpenFile, modified: int) -> list[Rotated]:
+        """Rotated files before a file of which nothing was used: copied, cut and begun again meanwhile.
+
+        `modified` is when the file had last changed as it was opened.
+        """
+        place = replace(main.place_of_all(), modified=modified)
         beside = self._beside(place)
         index = len(beside) if self._is_there(main) else self._index(beside, place)
         return _changed_after(beside[:index], place) if index else []
@@ -262,9 +265,9 @@ class Following:
         return None
 
     def _read_on(self, main: OpenFile) -> list[Raw]:
-        if not main.cutter.fed and main.left and self._unread(main):
-            following = self._next_file(lambda: self._unread(main))
-            return [] if following is None else self._go_over(following)
+        modified = None if main.cutter.fed else main.modified
+        if modified is not None and main.left and self._unread(main, modified):
+            return self._go_before(main, modified)
         while True:
             try:
                 data = main.take()
@@ -274,10 +277,21 @@ class Following:
                 return self._replaced(main)
             if not data:
                 return self._at_end(main)
-            self._renamed_at = None
+            # The text is known by nothing before this: it may be another one than that of a moment ago.
+            if modified is not None and not main.packed and self._unread(main, modified):
+                return self._go_before(main, modified)
+            modified, self._renamed_at = None, None
             found = main.cutter.feed(data)
             if found:
                 return self._handed_out(found, main)
+
+    def _go_before(self, main: OpenFile, modified: int) -> list[Raw]:
+        """Read what was copied and cut before anything of it was used."""
+        following = self._next_file(lambda: self._unread(main, modified))
+        if following is not None:
+            return self._go_over(following)
+        main.begin(0, modified)  # names change too fast: it is looked at again
+        return []
 
     def _is_there(self, file: OpenFile) -> bool:
         try:

@@ -168,7 +168,8 @@ class OpenFile:
             if now.st_size < end or not (head.startswith(self._head) or self._blanked()):
                 self._replaced = True
                 return None
-            self._head, self.modified = head, max(self.modified, now.st_mtime_ns)
+            if end:  # what changed an empty file may have been written, copied and cut since the last look
+                self._head, self.modified = head, max(self.modified, now.st_mtime_ns)
         self._lines += data.count(b"\n")
         self._ended = not data
         return data
