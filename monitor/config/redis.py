@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from monitor.base.errors import SourceError
-from monitor.config.alertmanager import ClientTls
+from monitor.config.access import ClientTls
 from monitor.config.mapping import MAPPING, FieldMapping
 from monitor.config.section import Problem, demand, sane
 from monitor.config.sources import SourceSection

@@ -74,7 +74,7 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
         lambda c: c["alertmanager"].update(basic_auth={"username": "u", "password_file": "p"}),
     ),
     "alertmanager.tls": (
-        "alertmanager.urls, alertmanager.tls",
+        "alertmanager.tls, alertmanager.urls",
         lambda c: c["alertmanager"].update(urls=["https://a"], tls={"ca": "ca.pem"}),
     ),
     "alertmanager.headers.*": (

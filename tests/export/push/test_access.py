@@ -18,8 +18,9 @@ import pytest
 from monitor.base.errors import ConfigError, SinkError
 from monitor.config.alertmanager import Alertmanager
 from monitor.config.file import config_from, resolve_paths
-from monitor.export.alertmanager.access import Access
 from monitor.export.alertmanager.holding import BREACHED
+from monitor.export.alertmanager.pusher import ALERTMANAGER
+from monitor.export.push.access import Access
 from tests.daemon import DaemonProcess, configuration
 from tests.export.alertmanager.test_pusher import LOW, Agent, pusher
 from tests.services.alertmanager_server import AlertmanagerServer, example
@@ -34,6 +35,11 @@ tls_server_config: {cert_file: CERT, key_file: KEYCLIENTS}
 basic_auth_users: {agent: $2b$05$blindsightblindsightbePHM9WD5bjpI8ggPVjHkphh6Nuu8NNlu}
 """
 ALERTS = b"[]"
+PATH = "/api/v2/alerts"
+
+
+def access(**settings: Any) -> Access:
+    return Access(Alertmanager(**settings), ALERTMANAGER)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +82,7 @@ def login(path: Path) -> dict[str, Any]:
 def refusal(url: str, **settings: Any) -> str:
     """Why an Alertmanager cannot be told."""
     with pytest.raises(SinkError) as caught:
-        Access(Alertmanager(urls=[url], **settings)).post(f"{url}/api/v2/alerts", ALERTS, 5.0)
+        access(urls=[url], **settings).post(url, ALERTS, 5.0, path=PATH)
     return str(caught.value)
 
 
@@ -121,9 +127,8 @@ def test_who_is_not_let_in_or_not_trusted_is_told_what_to_correct(
     assert "is not trusted" in refusal(receiver.url, **login(password_file), tls={"ca": str(other.cert)})
     plain = receiver.url.replace("https", "http")
     assert "refuses the alerts (400: Client sent an HTTP request to an HTTPS server" in refusal(plain)
-    Access(Alertmanager(urls=[receiver.url], **tls, **login(password_file))).post(
-        f"{receiver.url}/api/v2/alerts", ALERTS, 5.0
-    )
+    guarded_by = access(urls=[receiver.url], **tls, **login(password_file))
+    guarded_by.post(receiver.url, ALERTS, 5.0, path=PATH)
 
 
 class Guard(ThreadingHTTPServer):
@@ -174,12 +179,10 @@ def guard() -> Iterator[Guard]:
 def test_a_token_is_read_for_each_request_and_headers_go_along(guard: Guard, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n", encoding="utf-8")
-    access = Access(
-        Alertmanager(urls=[guard.url], token_file=str(token), headers={"X-Scope-OrgID": "team a"})
-    )
-    access.post(f"{guard.url}/api/v2/alerts", ALERTS, 5.0)
+    posts = access(urls=[guard.url], token_file=str(token), headers={"X-Scope-OrgID": "team a"})
+    posts.post(guard.url, ALERTS, 5.0, path=PATH)
     token.write_text("second", encoding="utf-8")
-    access.post(f"{guard.url}/api/v2/alerts", ALERTS, 5.0)
+    posts.post(guard.url, ALERTS, 5.0, path=PATH)
     assert [seen["Authorization"] for seen in guard.seen] == ["Bearer first", "Bearer second"]
     assert [seen["X-Scope-OrgID"] for seen in guard.seen] == ["team a"] * 2
     assert [seen["Content-Type"] for seen in guard.seen] == ["application/json"] * 2
@@ -209,7 +212,7 @@ def test_a_token_file_that_cannot_be_used_is_named(tmp_path: Path, content: byte
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SinkError) as caught:
-        Access(Alertmanager(urls=["http://a"], token_file=str(path))).check()
+        access(urls=["http://a"], token_file=str(path)).check()
     assert str(caught.value) == f"alertmanager.token_file: {path} {told}"
 
 
@@ -221,7 +224,7 @@ def test_certificates_that_cannot_be_used_are_named(authority: Authority, tmp_pa
 
     def told(**tls: str) -> str:
         with pytest.raises(SinkError) as caught:
-            Access(Alertmanager(urls=["https://a"], tls=tls)).check()
+            access(urls=["https://a"], tls=tls).check()
         return str(caught.value)
 
     assert told(ca=str(no_certificate)).startswith(f"alertmanager.tls.ca: {no_certificate} cannot be used: ")
@@ -268,7 +271,7 @@ def test_a_missing_file_refuses_the_start(tmp_path: Path) -> None:
         (
             {"headers": {"authorization": "secret"}},
             "alertmanager.headers: expected names of HTTP headers other than Authorization (see token_file "
-            "and basic_auth), Content-Type, Content-Length, Host, Connection, got 'authorization'",
+            "and basic_auth), Content-Type, Content-Encoding, Content-Length, Host, Connection, got 'authorization'",
         ),
         (
             {"headers": {"X-Key": "secret\r\nmore"}},

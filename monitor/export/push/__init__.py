@@ -1,0 +1,1 @@
+"""What the agent tells others by itself, again and again: alerts and metrics."""

@@ -1,0 +1,178 @@
+"""How a request of the agent's is made: who we say that we are, and whom we trust."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from monitor.base.errors import SinkError
+from monitor.config.access import ClientTls, HttpAccess
+
+_MOST_SECRET_BYTES = 16 << 10
+_MOST_ANSWER_BYTES = 64 << 10
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go and what they bring, as sentences about them name it.
+
+    Parameters
+    ----------
+    section : str
+        Of the configuration, whose keys say how requests are made.
+    key : str
+        Of the address, in that section.
+    items : str
+        What is brought.
+    remedy : str
+        What to correct where it is refused.
+    """
+
+    section: str
+    key: str
+    items: str
+    remedy: str
+
+
+class Access:
+    """Posts with the login and the certificates of the configuration.
+
+    Their files are read for each request: what was renewed is used from the next one on. A redirection is
+    not followed: what is posted, and secrets, go where the configuration says and nowhere else, and proxies
+    of the environment are not used.
+
+    Parameters
+    ----------
+    settings : HttpAccess
+    endpoint : Endpoint
+    """
+
+    def __init__(self, settings: HttpAccess, endpoint: Endpoint) -> None:
+        self._settings, self._endpoint = settings, endpoint
+
+    def check(self) -> None:
+        """See that every file can be used now.
+
+        Raises
+        ------
+        SinkError
+            One cannot; the sentence names its key and the file.
+        """
+        self._headers()
+        if self._settings.tls is not None:
+            self._context()
+
+    def post(
+        self,
+        url: str,
+        body: bytes,
+        timeout_seconds: float,
+        *,
+        path: str = "",
+        headers: Mapping[str, str] = MappingProxyType({"Content-Type": "application/json"}),
+    ) -> bytes:
+        """Post to an address and a path there, and see that it was taken; the beginning of the answer.
+
+        Raises
+        ------
+        SinkError
+            A file cannot be used, the address does not answer, is not to be trusted, or refuses.
+        """
+        request = urllib.request.Request(url + path, data=body, headers={**self._headers(), **headers})
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirection()]
+        if url.startswith("https:"):
+            handlers.append(urllib.request.HTTPSHandler(context=self._context()))
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=timeout_seconds) as answer:
+                return bytes(answer.read(_MOST_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                told = error.read(_SHOWN_CHARACTERS).decode("utf-8", "replace")
+            said = " ".join("".join(c if c.isprintable() else " " for c in told).split())
+            raise SinkError(self._refused(url, error.code, said)) from error
+        except (OSError, HTTPException) as error:
+            raise SinkError(self._unanswered(url, error)) from error
+
+    def _headers(self) -> dict[str, str]:
+        settings = self._settings
+        found = dict(settings.headers)
+        if settings.token_file is not None:
+            token = self._secret("token_file", settings.token_file)
+            if not token.isascii():
+                why = ValueError("it holds more than ASCII")
+                raise self._unusable("token_file", settings.token_file, why, "a file with the token alone")
+            found["Authorization"] = f"Bearer {token}"
+        if settings.basic_auth is not None:
+            password = self._secret("basic_auth.password_file", settings.basic_auth.password_file)
+            login = f"{settings.basic_auth.username}:{password}".encode()
+            found["Authorization"] = f"Basic {base64.b64encode(login).decode('ascii')}"
+        return found
+
+    def _context(self) -> ssl.SSLContext:
+        tls = self._settings.tls or ClientTls.model_construct()
+        try:
+            context = ssl.create_default_context(cafile=tls.ca)
+        except (OSError, ValueError) as error:
+            raise self._unusable("tls.ca", str(tls.ca), error, "a PEM file of certificates") from error
+        if tls.cert is None:
+            return context
+        try:
+            # A key with a passphrase would otherwise ask for it at the terminal, and wait.
+            context.load_cert_chain(tls.cert, tls.key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            wanted = "PEM files that belong together, the key without a passphrase"
+            raise self._unusable("tls.cert", f"{tls.cert} with the key {tls.key}", error, wanted) from error
+        return context
+
+    def _secret(self, key: str, path: str) -> str:
+        """What a file holds, without the white space around it."""
+        try:
+            with Path(path).open("rb") as file:
+                text = file.read(_MOST_SECRET_BYTES + 1).decode().strip()
+        except (OSError, ValueError) as error:
+            raise self._unusable(key, path, error, "a file with one line of text") from error
+        if not text or len(text) > _MOST_SECRET_BYTES or not text.isprintable():
+            why = ValueError("it is empty, or more than one line")
+            raise self._unusable(key, path, why, "a file with one line")
+        return text
+
+    def _unusable(self, key: str, what: str, error: Exception, wanted: str) -> SinkError:
+        if isinstance(error, UnicodeError):  # it quotes the bytes, which are a secret
+            why = "it is no text"
+        else:
+            why = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
+        return SinkError(f"{self._endpoint.section}.{key}: {what} cannot be used: {why}; give {wanted}")
+
+    def _refused(self, address: str, status: int, said: str) -> str:
+        told = f"{self._endpoint.section}.{self._endpoint.key}: {address}"
+        if status in (401, 403):
+            return f"{told} refuses the login ({status}: {said}); correct token_file, basic_auth or headers"
+        if 300 <= status < 400:
+            return f"{told} sends us elsewhere ({status}), which is not followed; give the address itself"
+        return f"{told} refuses {self._endpoint.items} ({status}: {said}); correct {self._endpoint.remedy}"
+
+    def _unanswered(self, address: str, error: OSError | HTTPException) -> str:
+        why: Any = error.reason if isinstance(error, urllib.error.URLError) else error
+        told = f"{self._endpoint.section}.{self._endpoint.key}: {address}"
+        if isinstance(why, ssl.SSLCertVerificationError):
+            return f"{told} is not trusted ({why.verify_message}); give who signs its certificate as tls.ca"
+        if isinstance(why, ssl.SSLError):
+            return f"{told} and we do not agree on TLS ({why.reason or why}); see tls.cert, and http or https"
+        return f"{told} does not answer ({why}); start it, or correct the address"
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    """Lets a redirection be the error that it is to whoever configured the address."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None: the answer stays the error that it is."""
+        return
