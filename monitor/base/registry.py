@@ -66,7 +66,11 @@ class Extra:
         ------
         MissingExtraError
         """
-        if any(importlib.util.find_spec(package) is None for package in self.packages):
+        try:
+            missing = any(importlib.util.find_spec(package) is None for package in self.packages)
+        except ModuleNotFoundError:  # of a package within another, the other
+            missing = True
+        if missing:
             raise MissingExtraError(what, self.name)
 
 

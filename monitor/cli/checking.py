@@ -10,6 +10,7 @@ from monitor.base.errors import SourceError
 from monitor.cli.check.calibrations import calibration_warnings, choice_lines, interval_sentences
 from monitor.cli.check.check import check
 from monitor.cli.check.text import render
+from monitor.cli.outputs import OTLP
 from monitor.cli.settings import reference_windows, tried_references
 from monitor.config.file import load_config
 from monitor.config.http import HttpSourceConfig
@@ -33,6 +34,8 @@ def check_file(path: str) -> str:
     for source in config.sources:
         build_source(source, known)
     _try_topics(config)
+    if config.export.otlp is not None:
+        OTLP.require("export.otlp")
     tasks, references = config.scored_tasks, tried_references(config)
     report = check(config, reference_windows(config, references))
     weak = calibration_warnings(tasks, references)

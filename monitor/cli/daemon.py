@@ -20,7 +20,7 @@ from monitor.base.errors import BlindsightError, ConfigError, InUseError, SinkEr
 from monitor.cli.check.calibrations import interval_sentences
 from monitor.cli.check.check import unmatched_models
 from monitor.cli.journal import Journal, JournalSinks
-from monitor.cli.outputs import alert_pushers, exporter, reject_queues, report_queues, retention
+from monitor.cli.outputs import alert_pushers, exporter, otlp_pushers, reject_queues, report_queues, retention
 from monitor.cli.process import abandon_threads
 from monitor.cli.settings import engine_settings, reference_windows
 from monitor.cli.state import open_state
@@ -95,7 +95,7 @@ class Daemon:
         self.agent = Agent(engine, build_inputs(config, resumed), self._sinks, store=kept, refitter=refitter)
         export = config.export
         metrics = registry(self.view, export.max_series, distributions=export.distributions)
-        self._pushers = alert_pushers(config, self.agent.view)
+        self._pushers = [*alert_pushers(config, self.agent.view), *otlp_pushers(config, metrics)]
         routes = page_routes(self.view, windows)
         self.server = exporter(export, self.view, metrics, routes)
 

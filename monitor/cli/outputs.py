@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,19 +11,24 @@ from prometheus_client import CollectorRegistry
 
 from connectors.build import build_lines_topic, build_rejects_topic
 from monitor.base.errors import ConfigError, SourceError
+from monitor.base.registry import Extra
 from monitor.config.root import Config, Export
+from monitor.config.section import listen_address
 from monitor.export.alertmanager.pusher import AlertPusher
 from monitor.export.http.app import Handler, build_app
 from monitor.export.http.gate import Gate
 from monitor.export.http.server import HttpServer
 from monitor.export.http.tls import watched_context
 from monitor.export.page import render_page
+from monitor.export.push.pusher import Pusher
 from monitor.export.rules import paces
 from monitor.export.sinks.line_file import is_pipe
 from monitor.export.sinks.queued import QueuedSink
 from monitor.export.sinks.rejects_file import QUEUED_REJECTS, Rejected, RejectsRetention, RejectWriter
 from monitor.export.sinks.reports_file import QUEUED_REPORTS, ReportWriter
 from monitor.reports.views import AgentView
+
+OTLP = Extra("otlp", ("opentelemetry.proto", "google.protobuf"))
 
 
 def report_queues(config: Config) -> list[QueuedSink[bytes]]:
@@ -89,6 +95,23 @@ def alert_pushers(config: Config, view: Callable[[], AgentView]) -> list[AlertPu
         AlertPusher(url, settings, view, page, patience, name)
         for url, name in zip(settings.urls, names, strict=True)
     ]
+
+
+def otlp_pushers(config: Config, metrics: CollectorRegistry) -> list[Pusher]:
+    """The one that posts the metrics to a collector, where there is one.
+
+    Raises
+    ------
+    MissingExtraError
+        The protocol's definitions are an extra that is not installed.
+    """
+    if config.export.otlp is None:
+        return []
+    OTLP.require("export.otlp")
+    from monitor.export.push.otlp import OtlpPusher
+
+    _, port = listen_address(config.export.listen)
+    return [OtlpPusher(config.export.otlp, metrics, f"{socket.gethostname()}:{port}")]
 
 
 def retention(config: Config) -> RejectsRetention | None:

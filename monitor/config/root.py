@@ -20,6 +20,7 @@ from monitor.config.chart import RULES, ChartConfig, FalseAlarmBudget, Rule
 from monitor.config.http import BearerToken, HttpSourceConfig, HttpSpool, HttpTls, HttpToken
 from monitor.config.labels import LabelsConfig
 from monitor.config.mapping import Constants, FieldMapping
+from monitor.config.otlp import Otlp
 from monitor.config.section import CrossCheckError, Problem, Section, demand, listen_address, sane
 from monitor.config.sinks import KafkaSink, Rejects, Reports
 from monitor.config.sources import FileSourceConfig, KafkaSourceConfig, SourceConfig, StdinSourceConfig
@@ -144,6 +145,9 @@ class Export(Section):
         "everyone if absent. /-/healthy and /-/ready need none.",
     )
     tls: HttpTls | None = Field(default=None, description="HTTPS for all of it; plain HTTP if absent.")
+    otlp: Otlp | None = Field(
+        default=None, description="The metrics over OTLP, in addition to /metrics; only /metrics if absent."
+    )
 
     @field_validator("listen", mode="after")
     @classmethod

@@ -91,11 +91,18 @@ BASE = {
         "listen": "127.0.0.1:0",
         "tokens": [{"token_file": "t"}],
         "tls": {"cert": "c", "key": "k", "client_ca": "a"},
+        "otlp": {
+            "url": "https://collector/v1/metrics",
+            "resource": {"team": "x"},
+            "headers": {"X-Scope-OrgID": "x"},
+            "basic_auth": {"username": "u", "password_file": "p"},
+            "tls": {"ca": "a", "cert": "c", "key": "k"},
+        },
     },
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
 TASKS = {"classification": "t", "arena": "chat"}
-NAMES |= {"class_scores": "ok", "groups": "region"}
+NAMES |= {"class_scores": "ok", "groups": "region", "resource": "team"}
 
 
 def resolve(node):
@@ -167,7 +174,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 48
+    assert len(SECTIONS) == 51
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,15 @@ def base(folder: Path) -> dict[str, Any]:
         alertmanager={"urls": ["http://127.0.0.1:1"], "labels": {"job": "b"}},
     )
     found["tasks"]["chat"] = {"kind": "arena", "models": ["x", "y"]}
+    found["export"]["otlp"] = {"url": "http://127.0.0.1:1/v1/metrics", "interval_seconds": 60}
     return found
 
 
 TOPIC = {"brokers": ["127.0.0.1:1"], "topic": "out"}
+
+
+def _update_otlp(change: dict[str, Any], config: dict[str, Any]) -> None:
+    config["export"]["otlp"].update(change)
 
 
 RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
@@ -94,6 +100,18 @@ RESTART: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
         lambda c: c["export"].update(tokens=[{"token": "0123456789abcdef"}]),
     ),
     "export.tls": ("export.tls", lambda c: c["export"].update(tls={"cert": "c.pem", "key": "k.pem"})),
+    **{
+        f"export.otlp.{key}": (f"export.otlp.{named}", partial(_update_otlp, change))
+        for key, named, change in (
+            ("url", "url", {"url": "http://b/v1/metrics"}),
+            ("interval_seconds", "interval_seconds", {"interval_seconds": 5}),
+            ("resource.*", "resource.team", {"resource": {"team": "a"}}),
+            ("token_file", "token_file", {"token_file": "token"}),
+            ("basic_auth", "basic_auth", {"basic_auth": {"username": "u", "password_file": "p"}}),
+            ("tls", "tls, export.otlp.url", {"url": "https://a/v1/metrics", "tls": {"ca": "ca.pem"}}),
+            ("headers.*", "headers.X-Scope-OrgID", {"headers": {"X-Scope-OrgID": "x"}}),
+        )
+    },
 }
 
 

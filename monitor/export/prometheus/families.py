@@ -378,17 +378,21 @@ FAMILIES: dict[str, MetricFamily] = {
     "sink_up": MetricFamily("gauge", "1 while the sink works, 0 while it fails.", per_series=False),
     "sink_waiting": MetricFamily(
         "gauge",
-        "Windows, records or requests waiting in the sink.",
+        "Windows, records, alerts or requests waiting in the sink.",
         per_series=False,
         value="waiting",
         each="sinks",
     ),
     "sink_delivered": MetricFamily(
-        "counter", "Windows, records or answers delivered.", per_series=False, value="delivered", each="sinks"
+        "counter",
+        "Windows, records, alerts, data points or answers delivered.",
+        per_series=False,
+        value="delivered",
+        each="sinks",
     ),
     "sink_lost": MetricFamily(
         "counter",
-        "Windows, records or answers dropped by the sink.",
+        "Windows, records, data points or answers dropped by the sink.",
         per_series=False,
         value="lost",
         each="sinks",

@@ -271,7 +271,8 @@ def test_a_missing_file_refuses_the_start(tmp_path: Path) -> None:
         (
             {"headers": {"authorization": "secret"}},
             "alertmanager.headers: expected names of HTTP headers other than Authorization (see token_file "
-            "and basic_auth), Content-Type, Content-Encoding, Content-Length, Host, Connection, got 'authorization'",
+            "and basic_auth), Content-Type, Content-Encoding, Content-Length, Host, Connection, got "
+            "'authorization'",
         ),
         (
             {"headers": {"X-Key": "secret\r\nmore"}},

@@ -1,0 +1,46 @@
+"""The section `export.otlp`: the collector that gets the metrics by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pydantic import Field, model_validator
+
+from monitor.config.access import HttpAccess
+from monitor.config.section import Problem, demand
+
+_URL = re.compile(r"https?://[^\s/@?#]+/[^\s?#]+")
+
+
+class Otlp(HttpAccess):
+    """An OpenTelemetry collector, or what else takes OTLP over HTTP, that the metrics are posted to."""
+
+    url: str = Field(
+        description="The address with its path, such as http://127.0.0.1:4318/v1/metrics; OTLP over HTTP, "
+        "not over gRPC."
+    )
+    interval_seconds: float = Field(
+        default=60.0, ge=1, le=3600, description="Time between two posts of all metrics."
+    )
+    resource: dict[str, str] = Field(
+        default={},
+        description="Resource attributes in addition to service.name, service.version and "
+        "service.instance.id (HOST:PORT of export.listen), or in place of them.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Otlp:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        if not _URL.fullmatch(self.url):  # what stands there is not repeated: it may hold a password
+            yield (
+                "url",
+                "expected an address with its path, such as 'http://127.0.0.1:4318/v1/metrics', got another; "
+                "give a login as basic_auth or token_file",
+            )
+        if "" in self.resource:
+            yield "resource", "expected names such as deployment.environment.name, got an empty one"
+        yield from self._access_problems("as url", [self.url])

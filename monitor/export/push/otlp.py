@@ -1,0 +1,265 @@
+"""Metrics over OTLP: what a scrape shows, posted to an OpenTelemetry collector every so often."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric as Family
+from prometheus_client.samples import Sample
+
+from monitor import __version__
+from monitor.base.errors import SinkError
+from monitor.config.otlp import Otlp
+from monitor.export.prometheus.families import PREFIX
+from monitor.export.push.access import Access, Endpoint
+from monitor.export.push.pusher import Pusher
+
+COLLECTOR = Endpoint("export.otlp", "url", "the metrics", "the address, which ends in /v1/metrics")
+
+_TIMEOUT_SECONDS = 10.0
+_MOST_POINTS = 10_000  # in one request: about 2 MB before compression, below every collector's default limit
+_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+_UNITS = {"ratio": "1", "seconds": "s", "rows": "{row}", "records": "{record}"}
+_ENDINGS = ("ratio", "seconds")  # that a translation into Prometheus's names puts there again, by the unit
+_PROCESS = {
+    "process_cpu_seconds": ("process.cpu.time", "s"),
+    "process_resident_memory_bytes": ("process.memory.usage", "By"),
+    "process_open_fds": ("process.open_file_descriptor.count", "{file_descriptor}"),
+}
+"""OpenTelemetry's names for what the process's collector shows; it has none for the rest, which stays out."""
+
+_CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+_ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+
+Labels = tuple[tuple[str, str], ...]
+Points = dict[Labels, dict[str, Any]]
+"""By its labels, the values of a data point as the protocol's fields."""
+
+
+class OtlpPusher(Pusher):
+    """Posts everything that a scrape shows to a collector; its items are data points.
+
+    Where a series ended since the last post, one data point says that it has no value any more
+    (`NO_RECORDED_VALUE`), so that nobody goes on with its last one.
+
+    Parameters
+    ----------
+    settings : Otlp
+    metrics : CollectorRegistry
+        What the scrapes show.
+    instance : str
+        ``service.instance.id``: it must be the same after a restart, and of no other agent.
+
+    Notes
+    -----
+    OTLP 1.x over HTTP, binary protobuf: opentelemetry.io/docs/specs/otlp; data model, *Metrics Data Model*,
+    section *Data point flags*; names, *Semantic conventions*, and *Prometheus and OpenMetrics compatibility*.
+    """
+
+    def __init__(self, settings: Otlp, metrics: CollectorRegistry, instance: str) -> None:
+        super().__init__(
+            "otlp",
+            Access(settings, COLLECTOR),
+            settings.url,
+            "metrics",
+            seconds=settings.interval_seconds,
+            timeout_seconds=_TIMEOUT_SECONDS,
+        )
+        self._url, self._metrics = settings.url, metrics
+        own = {"service.name": "blindsight", "service.version": __version__, "service.instance.id": instance}
+        self._resource = own | settings.resource
+        self._shown: dict[str, tuple[Family, set[Labels]]] = {}
+
+    def push(self, now: float) -> None:
+        found = {
+            family.name: (_bare(family), points_of(family))
+            for family in self._metrics.collect()
+            if name_of(family) is not None
+        }
+        shown = {name: (family, set(points)) for name, (family, points) in found.items()}
+        for name, (family, before) in self._shown.items():
+            points = found.setdefault(name, (family, {}))[1]
+            points.update((labels, {"flags": _ENDED}) for labels in before - points.keys())
+        for body, count in requests(found.values(), self._resource, now):
+            answer = self._access.post(self._url, gzip.compress(body, 1), self._timeout, headers=_HEADERS)
+            lost, why = _rejected(self._url, answer)
+            self._delivered += count - lost
+            self._lost += lost
+            if lost:
+                raise SinkError(f"export.otlp.url: {self._url} rejects {lost} data points: {why}")
+        self._shown = shown
+        self._succeeded()
+
+
+def name_of(family: Family) -> tuple[str, str] | None:
+    """Name and unit of a family by OpenTelemetry's conventions; None if it has none.
+
+    What a translation into Prometheus's names makes of them is the family's own name again.
+
+    Examples
+    --------
+    >>> name_of(Family("blindsight_estimate_lower_ratio", "", "gauge"))
+    ('blindsight.estimate_lower', '1')
+    >>> name_of(Family("blindsight_group_windows_closed", "", "counter"))
+    ('blindsight.group.windows_closed', '')
+    >>> name_of(Family("process_cpu_seconds", "", "counter"))
+    ('process.cpu.time', 's')
+    """
+    if not family.name.startswith(PREFIX):
+        return _PROCESS.get(family.name)
+    key = family.name.removeprefix(PREFIX)
+    rest, _, unit = key.rpartition("_")
+    # Only of a gauge is "1" translated into "ratio".
+    if unit in _ENDINGS and (unit != "ratio" or family.type == "gauge"):
+        key = rest
+    key = f"{key}_info" if family.type == "info" else key
+    return PREFIX.replace("_", ".") + key.replace("group_", "group.", 1), _UNITS.get(unit, "")
+
+
+def requests(
+    families: Iterable[tuple[Family, Points]], resource: Mapping[str, str], now: float
+) -> Iterator[tuple[bytes, int]]:
+    """Requests for a collector, each with the number of its data points.
+
+    Parameters
+    ----------
+    families : iterable of pairs
+        Those that `name_of` knows, each with its data points.
+    resource : mapping of str to str
+        Attributes of the agent.
+    now : float
+        Seconds since the epoch.
+    """
+    of = Resource(attributes=[_attribute(*pair) for pair in resource.items()])
+    scope = InstrumentationScope(name="blindsight", version=__version__)
+    count, metrics = 0, list[Metric]()
+    for metric, points in _metrics(families, int(now * 1e9)):
+        if count and count + points > _MOST_POINTS:
+            yield _request(of, scope, metrics), count
+            count, metrics = 0, []
+        metrics.append(metric)
+        count += points
+    if metrics:
+        yield _request(of, scope, metrics), count
+
+
+def _request(resource: Resource, scope: InstrumentationScope, metrics: Sequence[Metric]) -> bytes:
+    scoped = ScopeMetrics(scope=scope, metrics=metrics)
+    found = ExportMetricsServiceRequest(
+        resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scoped])]
+    )
+    return bytes(found.SerializeToString())
+
+
+def _metrics(families: Iterable[tuple[Family, Points]], nanoseconds: int) -> Iterator[tuple[Metric, int]]:
+    """Metrics of at most `_MOST_POINTS` data points, and how many each has."""
+    pairs: dict[tuple[str, str], KeyValue] = {}
+    for family, points in families:
+        kind = HistogramDataPoint if family.type == "histogram" else NumberDataPoint
+        found = [
+            kind(time_unix_nano=nanoseconds, attributes=_attributes(labels, pairs), **values)
+            for labels, values in points.items()
+        ]
+        for first in range(0, len(found), _MOST_POINTS):
+            part = found[first : first + _MOST_POINTS]
+            yield _metric(family, part), len(part)
+
+
+def _metric(family: Family, points: Sequence[Any]) -> Metric:
+    """Without a start time: the store's counters go on where the last process left them."""
+    name, unit = name_of(family) or ("", "")
+    metric = Metric(name=name, unit=unit, description=family.documentation)
+    if family.type == "histogram":
+        metric.histogram.CopyFrom(Histogram(data_points=points, aggregation_temporality=_CUMULATIVE))
+    elif family.type == "counter":
+        metric.sum.CopyFrom(Sum(data_points=points, aggregation_temporality=_CUMULATIVE, is_monotonic=True))
+    else:
+        metric.gauge.CopyFrom(Gauge(data_points=points))
+    return metric
+
+
+def _bare(family: Family) -> Family:
+    return Family(family.name, family.documentation, family.type, family.unit)
+
+
+def points_of(family: Family) -> Points:
+    """The data points of a family.
+
+    Examples
+    --------
+    >>> family = Family("blindsight_predictions", "Used answers.", "counter")
+    >>> family.add_sample("blindsight_predictions_total", {"model": "erm"}, 500)
+    >>> points_of(family)
+    {(('model', 'erm'),): {'as_double': 500}}
+    """
+    if family.type == "histogram":
+        return _histograms(family.samples)
+    return {tuple(sample.labels.items()): {"as_double": sample.value} for sample in family.samples}
+
+
+def _histograms(samples: Iterable[Sample]) -> Points:
+    """Samples of classic histograms as bounds and counts; of each, the buckets come in their order."""
+    found: Points = {}
+    for sample in samples:
+        labels = tuple(pair for pair in sample.labels.items() if pair[0] != "le")
+        point = found.setdefault(labels, {"explicit_bounds": [], "bucket_counts": [], "count": 0, "sum": 0.0})
+        if sample.name.endswith("_sum"):
+            point["sum"] = sample.value
+        elif sample.name.endswith("_bucket"):
+            point["bucket_counts"].append(int(sample.value) - point["count"])
+            point["count"] = int(sample.value)  # at last that of all
+            if math.isfinite(end := float(sample.labels["le"])):
+                point["explicit_bounds"].append(end)
+    return found
+
+
+def _attributes(labels: Labels, pairs: dict[tuple[str, str], KeyValue]) -> list[KeyValue]:
+    """Labels as attributes; those of a pair are made once a post."""
+    for pair in labels:
+        if pair not in pairs:
+            pairs[pair] = _attribute(*pair)
+    return [pairs[pair] for pair in labels]
+
+
+def _attribute(name: str, value: str) -> KeyValue:
+    return KeyValue(key=name, value=AnyValue(string_value=value))
+
+
+def _rejected(url: str, answer: bytes) -> tuple[int, str]:
+    """How many data points the collector has not taken, and its reason.
+
+    Raises
+    ------
+    SinkError
+        It is no collector that has answered.
+    """
+    try:
+        partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+    except DecodeError as error:
+        raise SinkError(
+            f"export.otlp.url: {url} answers with something else than OTLP; correct {COLLECTOR.remedy}"
+        ) from error
+    return partial.rejected_data_points, partial.error_message

@@ -1,0 +1,134 @@
+"""An OpenTelemetry collector as the protocol's own definitions have it: it keeps what is posted to it."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_SUFFIXES = {"s": "seconds", "By": "bytes", "1": "ratio"}
+
+
+class OtlpCollector:
+    """Takes posts on a free port of 127.0.0.1. A context manager.
+
+    Attributes
+    ----------
+    requests : list of ExportMetricsServiceRequest
+    headers : list of mappings
+        Of each.
+    answer : pair of int and bytes
+        What each post gets.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[ExportMetricsServiceRequest] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.answer: tuple[int, bytes] = (200, b"")
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+                collector.headers.append(dict(self.headers))
+                collector.requests.append(ExportMetricsServiceRequest.FromString(body))
+                status, answer = collector.answer
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *words: Any) -> None:
+                """Nothing on standard error."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address that metrics are posted to."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1/metrics"
+
+    def __enter__(self) -> OtlpCollector:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def metrics_of(request: ExportMetricsServiceRequest) -> list[Metric]:
+    """The metrics of a request."""
+    (resource,) = request.resource_metrics
+    (scope,) = resource.scope_metrics
+    return list(scope.metrics)
+
+
+def labels_of(attributes: Any) -> dict[str, str]:
+    """Attributes as labels."""
+    return {pair.key: pair.value.string_value for pair in attributes}
+
+
+def as_prometheus(request: ExportMetricsServiceRequest) -> Samples:
+    """What Prometheus makes of the data points that have a value.
+
+    Names by the specification *Prometheus and OpenMetrics compatibility*, section *OTLP metric points to
+    Prometheus*.
+    """
+    found: Samples = {}
+    for metric in metrics_of(request):
+        kind, points = _data(metric)
+        name = _prometheus_name(metric, kind)
+        for point in points:
+            if not point.flags & ENDED:
+                labels = frozenset(labels_of(point.attributes).items())
+                is_histogram = kind == "histogram"
+                found |= (
+                    _histogram(name, labels, point) if is_histogram else {(name, labels): point.as_double}
+                )
+    return found
+
+
+def ended(request: ExportMetricsServiceRequest) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+    """Metric and attributes of the data points that say that there is no value any more."""
+    return {
+        (metric.name, frozenset(labels_of(point.attributes).items()))
+        for metric in metrics_of(request)
+        for point in _data(metric)[1]
+        if point.flags & ENDED
+    }
+
+
+def _data(metric: Metric) -> tuple[str, Any]:
+    kind = metric.WhichOneof("data")
+    assert kind is not None, metric.name
+    return kind, getattr(metric, kind).data_points
+
+
+def _prometheus_name(metric: Metric, kind: str) -> str:
+    name = metric.name.replace(".", "_")
+    suffix = _SUFFIXES.get(metric.unit, "")
+    if suffix and (suffix != "ratio" or kind == "gauge") and not name.endswith(f"_{suffix}"):
+        name = f"{name}_{suffix}"
+    return f"{name}_total" if kind == "sum" and metric.sum.is_monotonic else name
+
+
+def _histogram(name: str, labels: frozenset[tuple[str, str]], point: Any) -> Samples:
+    found: Samples = {(f"{name}_sum", labels): point.sum, (f"{name}_count", labels): point.count}
+    total = 0
+    for end, count in zip([*point.explicit_bounds, float("inf")], point.bucket_counts, strict=True):
+        total += count
+        found[f"{name}_bucket", labels | {("le", str(end))}] = total
+    return found
