@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests of real services need on Debian or Ubuntu: Prometheus (with promtool), Alertmanager,
-# Redis, Java, Maven, Chromium, docker-compose (2 MB; no engine is needed to check a file).
+# Redis, PostgreSQL, Java, Maven, Chromium, docker-compose (2 MB; no engine is needed to check a file).
 # Idempotent and quiet; run as root, or where sudo needs no password.
 set -eu
 
@@ -9,6 +9,7 @@ command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$
 command -v prometheus-alertmanager >/dev/null || command -v alertmanager >/dev/null ||
     missing="$missing prometheus-alertmanager"
 command -v redis-server >/dev/null || missing="$missing redis-server"
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || missing="$missing postgresql"
 command -v java >/dev/null || missing="$missing default-jre-headless"
 command -v mvn >/dev/null || missing="$missing maven"
 command -v chromium >/dev/null || missing="$missing chromium"

@@ -42,6 +42,7 @@ from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.authority import Authority
 from tests.services.browser import Browser
 from tests.services.guarded_broker import GuardedBroker
+from tests.services.postgres_server import PostgresServer
 from tests.services.process import ServiceUnavailable, in_ci
 from tests.services.prometheus_server import PrometheusServer
 from tests.services.redis_server import RedisServer
@@ -59,6 +60,7 @@ settings.load_profile("seeded")
 NEEDS = {
     "browser": {"browser"},
     "kafka": {"kafka_broker", "new_kafka_broker", "guarded_broker", "old_kafka_broker"},
+    "postgres": {"postgres_server"},
     "prometheus": {"prometheus", "alertmanager"},
     "redis": {"redis_server", "new_redis_server"},
     "shared_data": {"shared_data"},
@@ -328,6 +330,13 @@ def new_redis_server() -> Iterator[Callable[..., RedisServer]]:
             return stack.enter_context(_or_skip(lambda: RedisServer(*words, **more)))
 
         yield new
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests of a worker that take tables of their own."""
+    with _or_skip(PostgresServer) as server:
+        yield server
 
 
 @pytest.fixture

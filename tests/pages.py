@@ -64,6 +64,8 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
   entries that the agent claimed from a dead consumer.
 * **Followed files**: `source_gap` counts gaps, of a length that nobody knows: text that was neither in the
   file nor in a rotated file beside it ([files.md](files.md)).
+* **Databases**: `source_gap` counts rows that came with a value of the rising column below the look-back
+  ([tables.md](tables.md)).
 * **Kafka**: `source_gap` counts messages that retention deleted before the agent read them, or that were lost
   with a topic that was created again.
   `source_taken_over` counts messages between the agent's position and the group's, which another member

@@ -437,6 +437,9 @@ SOURCES: dict[str, SourceEntry] = {
         "monitor.config.redis:RedisSourceConfig",
         extra=Extra("redis", ("redis",)),
     ),
+    "sql": SourceEntry(
+        "connectors.sql:SqlSource", "a table or a query of a database", "monitor.config.sql:SqlSourceConfig"
+    ),
 }
 """Every kind of source."""
 

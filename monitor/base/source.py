@@ -100,17 +100,23 @@ class RawTable:
         Number of the first row, counted from 0.
     broken : mapping of int to str, optional
         Rows, counted within `columns`, that could not be read, and why.
+    position : object, optional
+        Position after the last row; the number of the row behind it where left out.
     """
 
     columns: Mapping[str, list[object]]
     partition: str
     start: int
     broken: Mapping[int, str] = field(default_factory=dict)
+    position: Any = None
+
+    def __len__(self) -> int:
+        return max(map(len, self.columns.values()), default=0)
 
     @property
-    def after(self) -> int:
+    def after(self) -> Any:
         """Position after the last row."""
-        return self.start + max(map(len, self.columns.values()), default=0)
+        return self.start + len(self) if self.position is None else self.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +205,7 @@ def records_in(raw: Raw) -> int:
     if isinstance(raw, RawMessages):
         return len(raw.offsets)
     if isinstance(raw, RawTable):
-        return raw.after - raw.start
+        return len(raw)
     return int(not isinstance(raw, RawPosition))
 
 

@@ -1,9 +1,9 @@
 """The configuration's schema: one frozen model for each section; each range is declared once.
 
 Build the models in Python, too: `Task(classes=["ok", "toxic"])`. This module has the whole, the store and the
-HTTP side, and names the other sections: `monitor.config.task`, those of sources (`sources`, `http`, `redis`),
-those of the output (`sinks`, `alertmanager`). `monitor.config.file` reads a file and turns pydantic's errors
-into sentences.
+HTTP side, and names the other sections: `monitor.config.task`, those of sources (`sources`, `http`,
+`redis`, `sql`), those of the output (`sinks`, `alertmanager`). `monitor.config.file` reads a file and turns
+pydantic's errors into sentences.
 """
 
 from __future__ import annotations

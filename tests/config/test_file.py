@@ -213,14 +213,16 @@ def test_the_alternatives_of_the_example_are_valid_too(tmp_path):
     task = config.tasks["toxicity"]
     assert (task.chart.sigmas, task.reference.path) == (3.0, str(tmp_path / "reference.parquet"))
     assert set(task.objective.bounds()) == set(get_args(Metric)) - {"accuracy"}
-    assert [source.label for source in config.sources] == ["predictions", "stdin", "kafka", "answers", "http"]
+    labels = ["predictions", "stdin", "kafka", "answers", "reviews", "http"]
+    assert [source.label for source in config.sources] == labels
     assert config.sources[3].password_file == str(tmp_path / "redis.password")
     assert config.sources[3].tls.ca == str(tmp_path / "ca.pem")
-    assert config.sources[4].tokens[0].token_file == str(tmp_path / "serving.token")
-    assert config.sources[4].spool.path == str(tmp_path / "spool")
+    assert config.sources[4].password_file == str(tmp_path / "sql.password")
+    assert config.sources[5].tokens[0].token_file == str(tmp_path / "serving.token")
+    assert config.sources[5].spool.path == str(tmp_path / "spool")
     assert config.reports.kafka.options == {"compression_type": "gzip"}
     assert (config.rejects.kafka.topic, config.store.every_seconds) == ("rejects", 1.0)
-    assert config.sources[4].tls.client_ca == str(tmp_path / "clients.pem")
+    assert config.sources[5].tls.client_ca == str(tmp_path / "clients.pem")
 
 
 def test_the_example_shows_the_defaults_unless_it_says_otherwise():

@@ -379,7 +379,7 @@ def test_tokens_are_not_repeated(tokens):
 
 
 def test_a_source_without_a_kind():
-    assert "sources[1].kind: missing; expected one of file, http, kafka, redis, stdin" in refusal(
+    assert "sources[1].kind: missing; expected one of file, http, kafka, redis, sql, stdin" in refusal(
         changed(("sources", 1), {"path": "x"})
     )
 

@@ -15,6 +15,7 @@ from connectors.formats.wires.kserve import RESPONSE
 from connectors.http import HttpSource
 from connectors.kafka import KafkaSource
 from connectors.redis_stream import RedisStream
+from connectors.sql import SqlSource
 from connectors.stdin import StdinSource
 from monitor.base.errors import ConfigError
 from monitor.base.records import RejectReason
@@ -30,6 +31,7 @@ from tests.streams import CLASSES, answers
 
 KAFKA = {"kind": "kafka", "brokers": ["127.0.0.1:1"], "topics": ["predictions", "labels"]}
 REDIS = {"kind": "redis", "url": "redis://127.0.0.1:1", "stream": "predictions"}
+SQL = {"kind": "sql", "driver": "sqlite3", "dsn": "labels.db", "table": "labels", "cursor": "updated"}
 HTTP = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}}
 
 
@@ -50,6 +52,7 @@ def build(section: dict[str, Any]) -> Source:
         (KAFKA, KafkaSource),
         (HTTP, HttpSource),
         (REDIS, RedisStream),
+        (SQL, SqlSource),
     ],
 )
 @pytest.mark.parametrize("name", [None, "mine"])
@@ -65,7 +68,7 @@ def test_each_kind_becomes_its_source_under_the_name_that_metrics_use(
 
 def test_every_kind_of_source_in_the_schema_can_be_built() -> None:
     kinds = {section["properties"]["kind"]["const"] for section in sections()}
-    assert kinds == set(SOURCES) == {"file", "stdin", "kafka", "http", "redis"}
+    assert kinds == set(SOURCES) == {"file", "stdin", "kafka", "http", "redis", "sql"}
 
 
 def sections() -> list[dict[str, Any]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import queue
+import sqlite3
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO, get_args
@@ -22,10 +23,11 @@ from connectors.stdin import StdinSource
 from monitor.base.codec import pack, unpack
 from monitor.base.records import TaskLayout
 from monitor.base.registry import SOURCES, load
-from monitor.base.source import Raw, RawBlock, RawMessages, Source, SourceCounts
+from monitor.base.source import Raw, RawBlock, RawMessages, RawPosition, RawTable, Source, SourceCounts
 from monitor.config.root import KafkaSourceConfig
 from tests.services.kafka_broker import KafkaBroker
 from tests.services.kafka_reading import JOIN_FAST
+from tests.services.postgres_server import PostgresServer
 from tests.services.process import PATIENCE_SECONDS, wait_until
 from tests.services.redis_server import RedisServer
 
@@ -42,6 +44,8 @@ class Case(ABC):
     """A feed of one kind: sources of it, which a test opens one after another, and a way to send to it."""
 
     kind: str
+    needs = ""
+    """The marker of the service that it starts."""
     goes_back = True
     """Whether what was read comes again where a source is opened before it."""
     remembers = True
@@ -126,7 +130,8 @@ class HttpCase(Case):
 
 
 class KafkaCase(Case):
-    kind, driver = "kafka", "kafka-python"
+    kind = needs = "kafka"
+    driver = "kafka-python"
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.broker: KafkaBroker = request.getfixturevalue("kafka_broker")
@@ -146,7 +151,7 @@ class ConfluentCase(KafkaCase):
 
 
 class RedisCase(Case):
-    kind = "redis"
+    kind = needs = "redis"
 
     def prepare(self, request: pytest.FixtureRequest) -> None:
         self.server: RedisServer = request.getfixturevalue("redis_server")
@@ -161,13 +166,61 @@ class RedisCase(Case):
                 client.xadd(self.name, {"value": line(number)})
 
 
-CASES: tuple[type[Case], ...] = (FileCase, StdinCase, HttpCase, KafkaCase, ConfluentCase, RedisCase)
+class SqlCase(Case):
+    kind, remembers = "sql", False
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.path = self.folder / "labels.db"
+        self.execute("CREATE TABLE labels (id INTEGER, label TEXT, updated INTEGER)")
+
+    def execute(self, statement: str, rows: Iterable[tuple[Any, ...]] = ((),)) -> None:
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.executemany(statement, rows)
+            connection.commit()
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        place = {"driver": "sqlite3", "dsn": str(self.path), "table": "labels"}
+        return {**place, "cursor": "updated", "poll_seconds": 0.05}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        self.execute("INSERT INTO labels VALUES (?, 'ok', ?)", [(number, number) for number in numbers])
+
+
+class PostgresCase(SqlCase):
+    needs = "postgres"
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        self.server: PostgresServer = request.getfixturevalue("postgres_server")
+        self.table = f"contract_{token_hex(4)}"
+        columns = "id bigint, label text, updated timestamptz DEFAULT clock_timestamp()"
+        self.server.execute(f"CREATE TABLE {self.table} ({columns})")
+
+    @property
+    def section(self) -> Mapping[str, Any]:
+        return {"dsn": self.server.dsn, "table": self.table, "cursor": "updated", "poll_seconds": 0.05}
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        with self.server.connection() as connection:
+            for number in numbers:
+                connection.execute(f"INSERT INTO {self.table} VALUES (%s, 'ok')".encode(), [number])
+
+
+CASES: tuple[type[Case], ...] = (
+    FileCase,
+    StdinCase,
+    HttpCase,
+    KafkaCase,
+    ConfluentCase,
+    RedisCase,
+    SqlCase,
+    PostgresCase,
+)
 
 
 @pytest.fixture(
     params=[
-        pytest.param(each, marks=getattr(pytest.mark, each.kind) if each.kind in ("kafka", "redis") else ())
-        for each in CASES
+        pytest.param(each, marks=getattr(pytest.mark, each.needs) if each.needs else ()) for each in CASES
     ],
     ids=lambda each: each.__name__,
 )
@@ -207,6 +260,10 @@ class Reader:
 
 
 def ids_of(raw: Raw) -> list[int]:
+    if isinstance(raw, RawPosition):
+        return []
+    if isinstance(raw, RawTable):
+        return [int(str(value)) for value in raw.columns["id"]]
     assert isinstance(raw, RawBlock | RawMessages)
     values = raw.data.splitlines() if isinstance(raw, RawBlock) else raw.values
     return [int(json.loads(value)["id"]) for value in values]

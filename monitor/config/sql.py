@@ -1,0 +1,134 @@
+"""The section of a `sql` source: a table or a query of a database, and the column that rises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from monitor.base.errors import SourceError
+from monitor.config.mapping import MAPPING, FieldMapping
+from monitor.config.section import Problem, demand, sane
+from monitor.config.sinks import OptionValue
+from monitor.config.sources import SourceSection
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PASSWORD = re.compile(r"(?i)\b(password|passwd|pwd)\s*=|://[^/@\s]*:[^/@\s]*@")
+_HINTS = {
+    "password authentication failed": "check the user in dsn, and password_file",
+    "no password supplied": "give password_file",
+    "does not exist": "correct table, query, cursor or id",
+    "no such": "correct table, query, cursor or id",
+    "syntax error": "correct query",
+    "permission denied": "grant the user SELECT",
+    "unable to open database file": "correct dsn",
+    "read-only": "a query may only read",
+    "readonly": "a query may only read",
+}
+"""The remedy, by a part of the driver's message."""
+
+
+class SqlSourceConfig(SourceSection):
+    """Rows of a database, read as a rising column goes on."""
+
+    files = ("password_file",)
+
+    kind: Literal["sql"] = Field(description="A table or a query of a database.")
+    driver: str = Field(
+        default="psycopg",
+        min_length=1,
+        description="A Python module with DB-API 2.0: psycopg (the extra postgres), sqlite3, or another that "
+        "is installed.",
+    )
+    # Whoever writes a password into it is told so; until then it must not reach a log.
+    dsn: str | None = Field(
+        default=None,
+        min_length=1,
+        repr=False,
+        description="Where the database is, as the driver's connect takes it, without a password: "
+        "host=db dbname=answers user=reader, or the path of SQLite's file.",
+    )
+    password_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A file with the password, which the driver gets as password; read for each connection.",
+    )
+    # Options may hold passwords, which must not reach a log through a printed configuration.
+    options: dict[str, OptionValue] = Field(
+        default={}, repr=False, description="Further options of the driver's connect."
+    )
+    table: str | None = Field(
+        default=None, description="The table or view of which all columns are read; or give query."
+    )
+    query: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A SELECT that yields the records, without ORDER BY; or give table.",
+    )
+    cursor: str = Field(
+        description="The column that rises: a time or a number, which each new or changed row has greater. "
+        "Index it."
+    )
+    id: str = Field(default="id", description="The column by which a row is known when it is read again.")
+    poll_seconds: float = Field(
+        default=5.0, ge=0.05, le=86_400, description="Pause between two looks at the database."
+    )
+    overlap_seconds: float = Field(
+        default=300.0,
+        ge=0,
+        le=2_678_400,
+        description="Each look begins so far below the greatest value read, to find rows that were "
+        "committed late: longer than the longest transaction takes. From a column of numbers it is "
+        "subtracted as it is.",
+    )
+    batch_rows: int = Field(
+        default=5000, ge=1, le=100_000, description="Rows fetched at once; fewer where they are large."
+    )
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Name of the source in metrics; the table's name if absent, of a query sql.",
+    )
+    mapping: FieldMapping | None = MAPPING
+
+    @property
+    def label(self) -> str:
+        """The source's name in metrics, given or derived."""
+        return self.name or self.table or "sql"
+
+    def placed(self, folder: str) -> Self:
+        """The same section, the file of SQLite too."""
+        placed = super().placed(folder)
+        if self.driver.partition(".")[0] != "sqlite3" or self.dsn is None:
+            return placed
+        return placed.model_copy(update={"dsn": str(Path(folder) / self.dsn)})
+
+    def explained(self, error: Exception) -> SourceError:
+        """The driver's error as a SourceError with the remedy."""
+        text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()).rstrip(".")
+        hint = next((f"; {hint}" for sign, hint in _HINTS.items() if sign in text), "")
+        what = "query" if self.table is None else f"table {self.table}"
+        return SourceError(f"Database by {self.driver}, {what}: {text or type(error).__name__}{hint}")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        demand(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem | None]:
+        if (self.table is None) == (self.query is None):
+            yield "table", "expected one of table and query: name a table, or write a query"
+        named = [("cursor", self.cursor), ("id", self.id)]
+        if self.table is not None:
+            yield sane("table", [self.table])
+            named += [("table", part) for part in self.table.split(".")]
+        told = "expected a name of letters, digits and _, got {!r}; for another, rename it by AS in a query"
+        yield from ((key, told.format(name[:60])) for key, name in named if not _NAME.fullmatch(name))
+        if self.dsn is None and not self.options:
+            yield "dsn", "missing: where the database is"
+        if self.dsn is not None and _PASSWORD.search(self.dsn):  # what stands there is not repeated
+            yield "dsn", "expected no password in it, got one; give it as password_file"
