@@ -67,8 +67,7 @@ def build_inputs(config: Config, state: EngineView | None = None) -> list[Input]
         source = build_source(settings, known)
         wire = wire_of(settings)
         decoder = Decoder(known, source.name, keep=config.keep_of_rejects, wire=wire, clock=time.time)
-        reads_events = settings.mapping is not None and settings.mapping.format is not None
-        inputs.append(Input(source, decoder.decode, reads_events))
+        inputs.append(Input(source, decoder.decode, settings.reads_events))
     return inputs
 
 

@@ -52,8 +52,8 @@ def messages(settings: RedisSourceConfig, entries: Sequence[Entry], after: Any =
     values = [each.get(key, b"no field %s among %s" % (key, b", ".join(each))) for each in found]
     ids = [_order(entry) for entry, _ in entries]
     places = [min(ms * 10**6 + min(number, 10**6 - 1), 2**63 - 1) for ms, number in ids]
-    events = settings.mapping is not None and settings.mapping.format is not None
     beside = [[(k.decode("utf-8", "replace"), v) for k, v in each.items() if k != key] for each in found]
+    events = settings.reads_events and any(beside)
     return RawMessages(values, settings.stream, places, headers=beside if events else None, after=after)
 
 

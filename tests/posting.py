@@ -37,10 +37,10 @@ def ndjson(rows: Sequence[dict[str, Any]]) -> bytes:
 class Posted:
     """A source that listens, and a client of it."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    def __init__(self, folder: Path, layouts: Sequence[TaskLayout] = (SPAM, HAM), **settings: Any) -> None:
         given = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": str(folder)}, **settings}
         self.settings = HttpSettings(**given)
-        self.source = HttpSource(self.settings, [SPAM, HAM])
+        self.source = HttpSource(self.settings, layouts)
         self.client = httpx.Client()
 
     def open(self, positions: dict[str, int] | None = None) -> None:
@@ -90,8 +90,8 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def posting(folder: Path, **settings: Any) -> Iterator[Posted]:
-    made = Posted(folder, **settings)
+def posting(folder: Path, layouts: Sequence[TaskLayout] = (SPAM, HAM), **settings: Any) -> Iterator[Posted]:
+    made = Posted(folder, layouts, **settings)
     made.open()
     try:
         yield made

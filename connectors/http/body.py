@@ -147,8 +147,8 @@ TYPES = frozenset({"application/cloudevents+json", "application/cloudevents-batc
 """Content types of events in structured mode, beside those of records."""
 
 
-def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> tuple[list[bytes], int]:
-    """The events of a post, a line each, and how many others were passed over.
+def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> list[bytes]:
+    """The events and records of a post, a line each.
 
     Parameters
     ----------
@@ -171,12 +171,8 @@ def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> tuple[li
     >>> wire = KserveWire(FieldMapping(format="kserve"))
     >>> kind = "org.kubeflow.serving.inference."
     >>> head = {"ce-specversion": "1.0", "ce-id": "a"}
-    >>> event_lines(head | {"ce-type": kind + "response"}, b'{"predictions":\\n[0.5]}', wire)[0][0][-31:]
+    >>> event_lines(head | {"ce-type": kind + "response"}, b'{"predictions":\\n[0.5]}', wire)[0][-31:]
     b',"data":{"predictions": [0.5]}}'
-    >>> event_lines(head | {"ce-type": kind + "request"}, b'{"instances": [[1, 2]]}', wire)
-    ([], 1)
     """
     whole = wire.posted(headers, body)
-    lines = lines_of(body) if whole is None else [whole]
-    kept = [line for line in lines if not wire.passes_over(line)]
-    return kept, len(lines) - len(kept)
+    return lines_of(body) if whole is None else [whole]

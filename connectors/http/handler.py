@@ -27,7 +27,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 
 from connectors.http.access import Quota, SiteCheck
 from connectors.http.body import TYPES as EVENT_TYPES
@@ -89,7 +88,7 @@ class Posts:
         self._gate, self._quota, self._intake, self._spool = gate, quota, intake, spool
         self._workers = workers
         self._site = SiteCheck(settings.allowed_hosts, settings.is_loopback)
-        self._events = settings.mapping is not None and settings.mapping.format is not None
+        self._events = settings.reads_events
         self._in_memory = 0
         self._sayings = _Sayings(settings.label)
         self.shed = self.ignored = 0
@@ -183,14 +182,15 @@ class Posts:
 
     def _read(self, headers: Mapping[str, str], body: bytes, kind: PostKind) -> Judgement | Answer:
         try:
-            lines, ignored = event_lines(headers, body, self._intake.wire)
+            lines = event_lines(headers, body, self._intake.wire)
         except TooLargeError as error:
             return _too_large(error)
-        if ignored and not lines:
-            return Answer(202, {"accepted": 0, "rejected": 0, "ignored": ignored})
         if not lines:
             return refusal(400, "The body is empty; send an object, an array of objects, or an object a line")
-        return replace(self._intake.judge(lines, kind), ignored=ignored)
+        found = self._intake.judge(lines, kind)
+        if not found.rows:
+            return Answer(202, {"accepted": 0, "rejected": 0, "ignored": found.ignored})
+        return found
 
     async def _take(self, found: Judgement, kind: PostKind, holder: Holder) -> Answer:
         if found.misplaced:

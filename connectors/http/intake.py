@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -98,14 +98,17 @@ class Intake:
         Parameters
         ----------
         lines : sequence of bytes
-            Without newlines, at least one.
+            Without newlines.
         kind : PostKind
             The path that they were posted to.
         """
-        block = b"\n".join(lines) + b"\n"
+        block = b"".join(line + b"\n" for line in lines)
         # Not from 0, where the decoder would pass over a byte-order mark that it will not when reading.
         is_labels = kind is PostKind.LABELS
         chunk = self._decoder.decode([RawBlock(block, "http", 1, is_labels)])
+        if chunk.ignored:  # they are counted here, and not kept
+            kept = [line for line in lines if not self.wire.passes_over(line)]
+            return replace(self.judge(kept, kind), ignored=len(lines) - len(kept))
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)
         return Judgement(

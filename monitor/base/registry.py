@@ -232,11 +232,18 @@ class FormatEntry(Entry):
         Whether an answer's id is its request's, a colon and the row's number from 0.
     ids : tuple of str
         Words that `mapping.id` may have though the mapping has no paths: which of several ids counts.
+    marks : tuple of tuple of str
+        What tells a record of it where no mapping does: it has all the fields of one of them, and none by
+        which a record under our names is known.
+    holds_records : bool
+        Whether a record stands within each of them, which may be of another format.
     """
 
     paths: bool = True
     numbers_rows: bool = False
     ids: tuple[str, ...] = ()
+    marks: tuple[tuple[str, ...], ...] = ()
+    holds_records: bool = False
 
 
 _STATS = "monitor.stats"
@@ -446,10 +453,34 @@ SOURCES: dict[str, SourceEntry] = {
 FORMATS: dict[str, FormatEntry] = {
     "kserve": FormatEntry(
         "connectors.formats.wires.kserve:KserveWire",
-        "events of KServe's and Seldon's loggers, one answer for each row; needs no paths",
+        "events of KServe's, MLServer's and Seldon's loggers, and responses of the protocols v1 and Open "
+        "Inference, of Triton, MLflow and Seldon; one answer for each row; needs no paths",
         paths=False,
         numbers_rows=True,
         ids=("body",),
+        marks=(("specversion",), ("predictions",), ("outputs",), ("data", "meta")),
+    ),
+    "sagemaker": FormatEntry(
+        "connectors.formats.wires.sagemaker:SagemakerWire",
+        "SageMaker's data capture and its ground truth; one answer for each row; needs no paths",
+        paths=False,
+        numbers_rows=True,
+        marks=(("captureData", "eventMetadata"), ("groundTruthData", "eventMetadata")),
+    ),
+    "inference_table": FormatEntry(
+        "connectors.formats.wires.inference_table:InferenceTableWire",
+        "rows of Databricks' inference tables, the response of MLflow's serving as text in one field; one "
+        "answer for each row of it; needs no paths",
+        paths=False,
+        numbers_rows=True,
+        marks=(("databricks_request_id", "response"),),
+    ),
+    "debezium": FormatEntry(
+        "connectors.formats.wires.debezium:DebeziumWire",
+        "Debezium's change events; paths refer to the row, and without paths it is a record as without a "
+        "mapping; deletes are passed over",
+        marks=(("op", "after"), ("op", "before"), ("payload", "schema")),
+        holds_records=True,
     ),
     "cloudevents": FormatEntry(
         "connectors.formats.wires.mapped:MappedWire",

@@ -166,8 +166,7 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     from connectors.spark.streaming import SEED
 
     committed, settings = steps.ledger.committed, steps.stream.source
-    source, mapping = settings.label, settings.mapping
-    reads_events = mapping is not None and mapping.format is not None
+    source = settings.label
     views = [view for (_, model), view in sorted(steps.views.items(), key=str) if model != SEED]
     whole = [view for (_, model), view in steps.views.items() if model is None]
     engine = EngineView(
@@ -189,7 +188,7 @@ def view_of(steps: Steps, lag: int | None, up: bool) -> AgentView:
     reasons = () if up else ("The stream has ended.",)
     return AgentView(
         engine=engine,
-        sources=(SourceView(source, up, lag, reads_events=reads_events),),
+        sources=(SourceView(source, up, lag, reads_events=settings.reads_events),),
         ready=up,
         healthy=up,
         reasons=reasons,

@@ -22,7 +22,8 @@ class LabelsConfig(Section):
         ge=1000,
         le=500_000_000,
         description="Answers of this task kept for the join; the oldest are removed first. Each takes 64 "
-        "to 80 bytes, 8 and 4 for each class if anything is refitted, and 1 with format: kserve.",
+        "to 80 bytes, 8 and 4 for each class if anything is refitted, and 1 if a source has no mapping, or "
+        "one with format: kserve, sagemaker or inference_table.",
     )
     max_waiting: int = Field(
         default=100_000,
@@ -35,7 +36,7 @@ class LabelsConfig(Section):
         ge=1_000_000,
         description="Maximum memory of both; if they would take more, both are reduced by the same factor. "
         "An answer takes up to 80 bytes, 8 for each of groups and, if anything is refitted, 8 "
-        "and 4 for each class, and 1 with format: kserve; a label 73. No limit if absent.",
+        "and 4 for each class, and 1 as for max_answers; a label 73. No limit if absent.",
     )
 
     max_replaced: float = Field(

@@ -230,7 +230,7 @@ class FieldMapping(Section):
                 told = f"expected no path with format: {self.format}, which defines all fields"
                 other = f", or give id: {' or '.join(ids)}" if name == "id" and ids else ""
                 yield _key(name), f"{told}: leave one out{other}"
-        elif not self.paths:
+        elif not self.paths and (self.format is None or not FORMATS[self.format].holds_records):
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
         has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
         if self.id_hex_digits is not None and not has_path:

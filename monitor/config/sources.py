@@ -40,6 +40,11 @@ class SourceSection(Section):
         return self.name or self.kind
 
     @property
+    def reads_events(self) -> bool:
+        """Whether its records may be those of serving stacks: by a format, or told by their shape."""
+        return self.mapping is None or self.mapping.format is not None
+
+    @property
     def origins(self) -> Sequence[str]:
         """Possible names of a file that contains the source's records."""
         return (self.label,)

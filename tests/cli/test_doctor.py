@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -321,15 +321,18 @@ def mapping_in(text: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("payload", [MLSERVER, TRITON], ids=["mlserver", "triton"])
-def test_several_rows_in_one_record_get_the_format_that_takes_them_all(
+def test_several_rows_in_one_record_are_all_read_by_their_shape_and_by_the_format(
     doctor: Doctor, payload: dict[str, Any]
 ) -> None:
-    text, _ = doctor(numbered(payload, 8))
+    for told in ({}, {"mapping": {"format": "kserve"}}):
+        text, well = doctor(numbered(payload, 8), **told)
+        assert (well, "16 answers, 0 labels, 0 records that cannot be used" in text) == (True, True)
+        assert "mapping:" not in text
+    text, well = doctor(numbered(payload, 8), mapping={"id": "id", "scores": "outputs[0].data"})
+    assert not well
     assert mapping_in(text) == {"mapping": {"format": "kserve"}}
     assert "tried on 8 records: 16 answers, 16 with an id, 0 labels, 0 records that cannot be used" in text
     assert "with this mapping 16 can be used instead of 0:" in text
-    text, well = doctor(numbered(payload, 8), **mapping_in(text))
-    assert (well, "16 answers" in text) == (True, True)
 
 
 def test_a_placeholder_is_refused_until_it_is_filled_in(doctor: Doctor, tmp_path: Path) -> None:
@@ -391,17 +394,19 @@ def test_a_proposal_that_leaves_rows_is_not_good(doctor: Doctor) -> None:
     )
 
 
-Two = Callable[[list[Any], list[Any]], tuple[str, bool]]
+class Two(Protocol):
+    def __call__(self, answers: list[Any], labels: list[Any], /, mapping: Any = None) -> tuple[str, bool]: ...
 
 
 @pytest.fixture
 def two(tmp_path: Path) -> Two:
     """Examine answers in one file and labels in another."""
 
-    def examined(answers: list[Any], labels: list[Any]) -> tuple[str, bool]:
+    def examined(answers: list[Any], labels: list[Any], mapping: Any = None) -> tuple[str, bool]:
         for name, rows in (("answers", answers), ("labels", labels)):
             (tmp_path / f"{name}.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
         sources = [{"kind": "file", "name": n, "path": f"{n}.ndjson"} for n in ("answers", "labels")]
+        sources[0] |= {"mapping": mapping} if mapping else {}
         tasks = {"toxicity": {"classes": ["ok", "toxic"]}}
         path = write_configuration(tmp_path, {"tasks": tasks, "sources": sources, "store": {"path": "state"}})
         return examine_sources(str(path))
@@ -424,11 +429,15 @@ def test_labels_get_no_constant_model_and_join(two: Two) -> None:
 
 
 @pytest.mark.parametrize("id_", ["r{:02d}", "r{:02d}:0"])
-def test_of_two_mappings_that_read_as_much_the_one_that_joins_is_taken(two: Two, id_: str) -> None:
+def test_answers_of_one_row_told_by_their_shape_join_by_either_id(two: Two, id_: str) -> None:
     answers = numbered(
         TRITON | {"outputs": [{**TRITON["outputs"][1], "shape": [1, 2], "data": [0.12, 0.88]}]}, 20
     )
-    text, _ = two(answers, [{"id": id_.format(i), "label": "toxic"} for i in range(20)])
+    labels = [{"id": id_.format(i), "label": "toxic"} for i in range(20)]
+    text, _ = two(answers, labels)
+    assert "task toxicity: 20 of 20 labels find one of 20 answers" in text
+    # Of the mappings for a source whose own reads none, the one that joins is taken.
+    text, _ = two(answers, labels, mapping={"id": "uuid", "scores": "p"})
     assert "task toxicity, with the mappings proposed: 20 of 20 labels find one of 20 answers" in text
 
 
@@ -447,11 +456,8 @@ def test_labels_of_requests_with_several_rows_are_said_to_name_no_row(two: Two) 
         "0 of 20 labels find one of 40 answers looked at, 20 name a request of several rows: add a colon "
         "and the row's number"
     ) in text
-    assert "but 20 labels of task toxicity name no row:" in text
     text, _ = two(numbered(TRITON, 20), [{"id": f"r{i:02d}:1", "label": "toxic"} for i in range(20)])
-    assert text.splitlines()[-1].endswith(
-        "with the mappings proposed: 20 of 20 labels find one of 40 answers looked at"
-    )
+    assert text.splitlines()[-1] == "task toxicity: 20 of 20 labels find one of 40 answers looked at"
     assert "not good" not in text
 
 

@@ -163,12 +163,14 @@ def test_an_entry_without_the_field_is_handed_on_to_be_rejected_and_other_fields
     redis_server: RedisServer, stream: str, new: New
 ) -> None:
     fill(redis_server, stream, 1, ce_type="a")
-    plain = new(field="body").read(5)[0]
+    plain = new(field="body", mapping={"id": "id", "scores": "p"}).read(5)[0]
     assert isinstance(plain, RawMessages)
     assert (list(plain.values), plain.headers) == ([b"no field body among value, ce_type"], None)
-    events = new(group="events", mapping={"format": "kserve", "constants": {"task": "t"}}).read(5)[0]
-    assert isinstance(events, RawMessages)
-    assert (list(events.values), events.headers) == ([b"1"], [[("ce_type", b"a")]])
+    kserve = {"format": "kserve", "constants": {"task": "t"}}
+    for group, mapping in (("events", kserve), ("any", None)):
+        events = new(group=group, mapping=mapping).read(5)[0]
+        assert isinstance(events, RawMessages)
+        assert (list(events.values), events.headers) == ([b"1"], [[("ce_type", b"a")]])
 
 
 @pytest.mark.parametrize(("start", "count"), [("earliest", 10), ("latest", 5)])

@@ -27,9 +27,8 @@ from connectors.formats.files.table_rows import read_table
 from connectors.formats.messages.hints import MISSING, bare_classes, keys_of, misspelt
 from connectors.formats.messages.redaction import Keep, keeper
 from connectors.formats.messages.wording import without_values
-from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
-from connectors.formats.wires.wire import PLAIN, Wire
+from connectors.formats.wires.wire import PLAIN, FormatWire, OfTasks, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, SampleIds, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
 
@@ -96,7 +95,7 @@ class Decoder:
         self._finder = TaskFinder(self.layouts)
         self._wording = nullcontext if keep == "whole" else without_values
         self._keep = keeper(keep)
-        self._wire = wire.in_order(self.layouts) if isinstance(wire, MappedWire) else wire
+        self._wire = wire.in_order(self.layouts) if isinstance(wire, OfTasks) else wire
 
     def decode(self, raws: Sequence[Raw]) -> Chunk:
         """Decode what one read brought.
@@ -200,8 +199,8 @@ class Decoder:
                 reason, message = fault
                 found = reason in MISSING and not isinstance(raw, RawTable)
                 return self._wire.missing(message, data) if found else self._wire.note(message)
-            if isinstance(self._wire, KserveWire):
-                return self._wire.missing(fault)
+            if isinstance(self._wire, FormatWire) and (clause := self._wire.missing(fault, data)):
+                return clause
             if fault[0] not in MISSING:
                 return ""
             if not isinstance(raw, RawTable):

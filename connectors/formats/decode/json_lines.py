@@ -7,12 +7,13 @@ stand alone, so that one bad line among thousands costs a few more calls and tak
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 import msgspec
 import numpy as np
 
 from connectors.formats.decode.structs import Fault, Reading, Record
-from connectors.formats.wires.wire import ERRORS, PLAIN, Outcome, Wire
+from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, Outcome, Wire
 from monitor.base.records import Ints, Reject, RejectReason
 from monitor.base.source import RawBlock, RawMessages
 
@@ -47,7 +48,7 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
     positions = starts + (block.start + skipped)
     if _one_object_a_line(view, starts, ends, max_line_bytes):
         records = wire.lines(data)
-        if records is not None and len(records) == len(starts):
+        if records is not None and len(records) == len(starts) and not isinstance(records, Mixed):
             return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [])
     lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     return _collect(lines, positions, block.partition, max_line_bytes, wire, _from_line)
@@ -56,13 +57,24 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
     """The records of messages; an empty message (Kafka's tombstone) holds none."""
     positions = np.array(raw.offsets, dtype=np.int64)
-    texts = raw.values if raw.headers is None else map(wire.message, raw.values, raw.headers)
-    values = [value.strip(_SPACE) for value in texts]
-    if max(map(len, values), default=0) <= max_line_bytes and b"" not in values:
-        records = _try_pieces(values, wire)
-        if records is not None:
-            return Reading(records, positions, values.__getitem__, [])
+    if raw.headers is None or isinstance(wire, ByShape):
+        values = [value.strip(_SPACE) for value in raw.values]
+        if (reading := _at_once(values, positions, max_line_bytes, wire)) is not None:
+            return reading
+    values = [value.strip(_SPACE) for value in map(wire.message, raw.values, raw.headers or repeat(()))]
+    if raw.headers is not None and (reading := _at_once(values, positions, max_line_bytes, wire)) is not None:
+        return reading
     return _collect(values, positions, raw.partition, max_line_bytes, wire, _from_message)
+
+
+def _at_once(values: list[bytes], positions: Ints, max_line_bytes: int, wire: Wire) -> Reading | None:
+    """The records of messages, where each is one; else None."""
+    if max(map(len, values), default=0) > max_line_bytes or b"" in values:
+        return None
+    records = _try_pieces(values, wire)
+    if records is None or isinstance(records, Mixed):
+        return None
+    return Reading(records, positions, values.__getitem__, [])
 
 
 def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_bytes: int) -> bool:
@@ -81,8 +93,8 @@ def _one_object_a_line(view: np.ndarray, starts: Ints, ends: Ints, max_line_byte
     return bool(closed.all() and (view[starts] == _OPEN).all())
 
 
-def _try_pieces(pieces: Sequence[bytes], wire: Wire) -> list[Record] | None:
-    """One record a piece, all decoded in one call, or None where that is not so."""
+def _try_pieces(pieces: Sequence[bytes], wire: Wire) -> list[Record] | Mixed | None:
+    """One record a piece, all decoded in one call, or None where that is not so; with the gaps of `Mixed`."""
     joined = b"\n".join(pieces)
     if not (joined.startswith(b"{") and joined.endswith(b"}")):
         return None
@@ -143,7 +155,11 @@ def _outcomes(
         # What is too long is judged alone, not decoded beside others as if it were not.
         records = _try_pieces(here, wire) if max(map(len, here)) <= max_line_bytes else None
         if records is not None:
-            found.extend((i, pieces[i], record) for i, record in zip(some, records, strict=True))
+            for i, record in zip(some, records, strict=True):
+                if record is not None:
+                    found.append((i, pieces[i], record))
+                else:
+                    found.extend((i, *each) for each in decode_one(pieces[i], max_line_bytes, wire))
         else:
             half = len(some) // 2
             pending += [some[half:], some[:half]]

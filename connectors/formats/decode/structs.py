@@ -75,8 +75,10 @@ class OneOfRows(Record, gc=False):
 
 
 @lru_cache(maxsize=64)  # senders choose what they leave out; each shape is a type of its own
-def record_without(absent: frozenset[str]) -> type[Record]:
+def record_without(absent: frozenset[str], scored: bool = False) -> type[Record]:
     """`Record` that takes no value for these fields: which records have none is known without a look.
+
+    With `scored` it has scores, or is none.
 
     Examples
     --------
@@ -88,8 +90,9 @@ def record_without(absent: frozenset[str]) -> type[Record]:
         ...
     msgspec.ValidationError: Expected `null`, got `str` - at `$.label`
     """
-    fields = [(name, None, None) for name in Record.__struct_fields__ if name in absent]
-    made: Any = msgspec.defstruct("Record", fields, bases=(Record,), gc=False)
+    fields: list[Any] = [(name, None, None) for name in Record.__struct_fields__ if name in absent]
+    fields += [("scores", Scores)] if scored else []
+    made: Any = msgspec.defstruct("Record", fields, bases=(Record,), gc=False, kw_only=True)
     found: type[Record] = made
     return found
 

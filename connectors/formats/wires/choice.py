@@ -6,12 +6,17 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Protocol
 
-from connectors.formats.wires.wire import PLAIN, Wire
+from connectors.formats.wires.recognised import RecognisedWire
+from connectors.formats.wires.wire import Wire
 from monitor.base.registry import FORMATS, load
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
 
 _MAPPED = "connectors.formats.wires.mapped:MappedWire"
+
+
+RECOGNISED = RecognisedWire()
+"""The wire of a source that has no mapping."""
 
 
 class HasWire(Protocol):
@@ -24,8 +29,8 @@ class HasWire(Protocol):
 
 
 def wire_of(settings: HasWire) -> Wire:
-    """The wire of a source, compiled once."""
-    return PLAIN if settings.mapping is None else compiled(settings.mapping)
+    """The wire of a source, compiled once; without a mapping, records are told by their shape."""
+    return RECOGNISED if settings.mapping is None else compiled(settings.mapping)
 
 
 def compiled(mapping: FieldMapping) -> Wire:
@@ -45,7 +50,7 @@ def wire_for(config: Config, name: str) -> Wire:
         The file, or the partition that it is: a file of the configuration by its path or its name, or by
         its pattern, a topic
         or one of its partitions. Any other is read as the sources are, where they are all read alike, and
-        else under our names.
+        else by the shape of its records.
     """
     for source in config.sources:
         topic = name.rpartition("-")[0]  # of a partition, topic-3
@@ -53,7 +58,7 @@ def wire_for(config: Config, name: str) -> Wire:
         if any(fnmatchcase(each, origin) or each == origin for each in known for origin in source.origins):
             return wire_of(source)
     kinds = [source.mapping for source in config.sources]
-    return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else PLAIN
+    return wire_of(config.sources[0]) if kinds and kinds.count(kinds[0]) == len(kinds) else RECOGNISED
 
 
 def columns_of(wire: Wire) -> frozenset[str]:

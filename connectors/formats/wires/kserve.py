@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from connectors.formats.decode.structs import Fault, Record, RowRecord
-from connectors.formats.messages.explain import explain_text, explain_value, text_fault
+from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.messages.explain import explain_text
+from connectors.formats.messages.wording import shown
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
-from connectors.formats.wires.responses import row_scores
+from connectors.formats.wires.responses import constants_of, row_records, row_scores
 from connectors.formats.wires.tensors import read_body
 from connectors.formats.wires.wire import ERRORS, PLAIN, Outcome
 from monitor.base.records import RejectReason
@@ -34,7 +35,10 @@ RESPONSES = frozenset({RESPONSE, SELDON_RESPONSE})
 TENSORS_HEADER = "inference-header-content-length"
 """Of a post with binary tensors behind its JSON."""
 
-_BARE = ("outputs", "predictions")  # a response without an event around it has one of these
+_BARE = ("predictions", "outputs")  # a response without an event around it has one of these
+_OF_LOGGERS = ("org.kubeflow.serving.", "io.seldon.serving.")
+_ANSWERS_ALONE = frozenset({"requestPath", "metrics"})  # of what Seldon's `meta` may have
+_SAY = "if they are answers, say so with mapping.format: kserve"
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -90,8 +94,7 @@ class KserveWire:
     reads_labels = True  # what is no event is a record under our names
 
     def __init__(self, mapping: FieldMapping) -> None:
-        constants = mapping.constants.model_dump()
-        self._constants = {name: value for name, value in constants.items() if value is not None}
+        self._constants = constants_of(mapping)
         self._by_body = mapping.id == "body"
 
     def lines(self, data: bytes) -> list[Record] | None:
@@ -114,7 +117,35 @@ class KserveWire:
             return [(data, outcome) for outcome in self._rows_of_event(value)]
         if isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _BARE):
             return [(data, outcome) for outcome in self._rows(value, "$", value.get("id"), {})]
+        if isinstance(value, dict) and isinstance(value.get("data"), dict) and "meta" in value:
+            return [(data, outcome) for outcome in self._rows_of_seldon(value)]
         return PLAIN.one(data)
+
+    def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
+        """Why a record that has the marks of this format may be something else; "" where there is no doubt.
+
+        Parameters
+        ----------
+        fields : mapping of str to Raw
+            The record, its fields not decoded.
+        """
+        found = [name for name in ("specversion", *_BARE, "data") if name in fields]
+        if found[:1] == ["specversion"]:
+            kind = _text(fields.get("type"))
+            if kind.startswith(_OF_LOGGERS):
+                return ""
+            return (
+                f"$.type: an event of the type {shown(kind)} is of no logger known here: read it with "
+                "mapping.format: cloudevents, and paths to its fields"
+            )
+        if len(found) > 1 and found != ["outputs", "data"][-len(found) :]:
+            return f"$: {' and '.join(found)} stand beside each other, and each may be the answers: {_SAY}"
+        if found == ["data"] and not _is_answer(fields["meta"]):
+            return (
+                "$.meta: a request of Seldon has data too, and only the answer's meta has requestPath or "
+                f"metrics: {_SAY}"
+            )
+        return ""
 
     def message(self, value: bytes, headers: Headers) -> bytes:
         """A message of Kafka as JSON: an event, or a response without one; what is neither as it is."""
@@ -135,12 +166,13 @@ class KserveWire:
         """Whether a line is an event without answers."""
         return passed_over(line)
 
-    def missing(self, fault: Fault) -> str:
+    def missing(self, fault: Fault, data: bytes) -> str:
         """The clause about where a missing name is looked for.
 
         Examples
         --------
-        >>> KserveWire(FieldMapping(format="kserve")).missing((RejectReason.NO_MODEL, "$.model: missing"))
+        >>> fault = (RejectReason.NO_MODEL, "$.model: missing")
+        >>> KserveWire(FieldMapping(format="kserve")).missing(fault, b"{}")
         '; an event gives it as inferenceservicename: let it, or name it in mapping.constants.model'
         """
         if fault[0] is not RejectReason.NO_MODEL:
@@ -169,6 +201,13 @@ class KserveWire:
             model = event.get("modelid") or model
         return self._rows(body, "$.data", id_, {"time": event.get("time"), "model": model or None})
 
+    def _rows_of_seldon(self, body: Mapping[str, Any]) -> list[Record | Fault]:
+        """Of a response without an event: meta has the request's id, and the nodes that it went through."""
+        meta = body["meta"] if isinstance(body["meta"], dict) else {}
+        nodes = meta.get("requestPath")
+        model = next(iter(nodes)) if isinstance(nodes, dict) and len(nodes) == 1 else None
+        return self._rows(body, "$", meta.get("puid"), {"model": model})
+
     def _rows(
         self, body: Mapping[str, Any], place: str, id_: object, told: Mapping[str, object]
     ) -> list[Record | Fault]:
@@ -182,13 +221,7 @@ class KserveWire:
             **{name: value for name, value in told.items() if value is not None},
             **self._constants,
         }
-        fault = text_fault({**shared, "id": id_})
-        if fault is not None:
-            return [fault]
-        named = isinstance(id_, str) and bool(id_)
-        if named:
-            shared["rows"] = len(scores)
-        return [_record(shared, f"{id_}:{row}" if named else None, each) for row, each in enumerate(scores)]
+        return row_records(scores, id_, shared)
 
 
 def _line(attributes: Mapping[str, str], data: bytes) -> bytes:
@@ -222,10 +255,18 @@ def _unpacked(value: bytes) -> bytes:
         return value
 
 
-def _record(shared: Mapping[str, Any], id_: str | None, scores: object) -> Record | Fault:
-    value = {**shared, "id": id_, "scores": scores}
-    value = {name: each for name, each in value.items() if each is not None}
+def _text(field: msgspec.Raw | None) -> str:
+    value = None if field is None else _decoded(field)
+    return value if isinstance(value, str) else ""
+
+
+def _is_answer(meta: msgspec.Raw) -> bool:
+    value = _decoded(meta)
+    return isinstance(value, dict) and not _ANSWERS_ALONE.isdisjoint(value)
+
+
+def _decoded(field: msgspec.Raw) -> object:
     try:
-        return msgspec.convert(value, RowRecord)
-    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
-        return explain_value(value) or text_fault(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
+        return msgspec.json.decode(field)
+    except ERRORS:
+        return None

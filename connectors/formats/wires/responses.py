@@ -7,9 +7,13 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from connectors.formats.decode.structs import Fault
+import msgspec
+
+from connectors.formats.decode.structs import Fault, Record, RowRecord
+from connectors.formats.messages.explain import explain_value, text_fault
 from connectors.formats.messages.wording import listing
 from monitor.base.records import RejectReason
+from monitor.config.mapping import FieldMapping
 
 _PROBABILITIES = ("FP16", "FP32", "FP64")
 _CLASSIFICATION = re.compile(r"([-+0-9.eE]+):(\d+)(?::(.*))?")
@@ -49,6 +53,51 @@ def row_scores(body: Mapping[str, Any], place: str) -> list[Any] | Fault:
         f"{place}: expected an array of predictions (protocol v1) or of outputs (Open Inference Protocol), "
         f"or data with ndarray or tensor (Seldon), got {got}",
     )
+
+
+def constants_of(mapping: FieldMapping) -> dict[str, str]:
+    """What is the same in every record of a source, as far as its mapping says it."""
+    return {name: value for name, value in mapping.constants.model_dump().items() if value is not None}
+
+
+def row_records(scores: Sequence[Any], id_: object, shared: Mapping[str, Any]) -> list[Record | Fault]:
+    """An answer a row: its id is the request's, a colon, and its number from 0.
+
+    Parameters
+    ----------
+    scores : sequence
+        Of each row.
+    id_ : object
+        Of the request; without a text the rows have none.
+    shared : mapping of str to object
+        What they have in common, under our names; None is absent.
+
+    Examples
+    --------
+    >>> [(record.id, record.model) for record in row_records([[0.25, 0.75], [1, 0]], "r", {"model": "erm"})]
+    [('r:0', 'erm'), ('r:1', 'erm')]
+    """
+    fault = text_fault({**shared, "id": id_})
+    if fault is not None:
+        return [fault]
+    common = {name: each for name, each in shared.items() if each is not None}
+    if isinstance(id_, str) and id_:
+        common["rows"] = len(scores)
+        values = [{**common, "id": f"{id_}:{row}", "scores": each} for row, each in enumerate(scores)]
+    else:
+        values = [{**common, "scores": each} for each in scores]
+    try:
+        return [*msgspec.convert(values, list[RowRecord])]
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError):
+        return list(map(_record, values))
+
+
+def _record(value: dict[str, Any]) -> Record | Fault:
+    value = {name: each for name, each in value.items() if each is not None}
+    try:
+        return msgspec.convert(value, RowRecord)
+    except (msgspec.ValidationError, RecursionError, UnicodeEncodeError) as error:
+        return explain_value(value) or text_fault(value) or (RejectReason.WRONG_TYPE, f"$: {error}")
 
 
 def _whole(rows: list[Any], place: str) -> list[Any] | Fault:

@@ -6,15 +6,16 @@ the second is what makes decoding quick, the first what finds out what is wrong 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from connectors.formats.decode.structs import Fault, Record, record_without
 from connectors.formats.messages.explain import explain_text
 from connectors.formats.wires.cloudevents import Headers
+from monitor.base.records import TaskLayout
 
 Outcome = tuple[bytes, Record | Fault | None]
 """The bytes of a record, and the record or what is wrong with it; None where they hold none, as they may."""
@@ -28,8 +29,16 @@ _FIELDS = Record.__struct_fields__
 
 
 @lru_cache(maxsize=64)
-def _decoder_without(absent: frozenset[str]) -> msgspec.json.Decoder[Record]:
-    return msgspec.json.Decoder(record_without(absent))
+def _decoder_without(absent: frozenset[str], scored: bool = False) -> msgspec.json.Decoder[Record]:
+    return msgspec.json.Decoder(record_without(absent, scored))
+
+
+class Mixed(list[Record | None]):
+    """Records of lines that were decoded at once; None of each that `Wire.one` has to read."""
+
+
+class ByShape:
+    """A wire to which a record under our names is one, whatever stands beside it in a message."""
 
 
 class Wire(Protocol):
@@ -40,7 +49,7 @@ class Wire(Protocol):
         """Whether a record may be a label, and no answer."""
         ...
 
-    def lines(self, data: bytes) -> list[Record] | None:
+    def lines(self, data: bytes) -> list[Record] | Mixed | None:
         """The records of lines, one a line; None where any is not as it should be."""
         ...
 
@@ -65,6 +74,24 @@ class Wire(Protocol):
         ...
 
 
+@runtime_checkable
+class FormatWire(Protocol):
+    """A wire of a format: it knows where a name that is missing could stand."""
+
+    def missing(self, fault: Fault, data: bytes) -> str:
+        """The clause about where a name that a record lacks is looked for; "" where nothing is to be said."""
+        ...
+
+
+@runtime_checkable
+class OfTasks(Protocol):
+    """A wire that reads records better where it knows the tasks."""
+
+    def in_order(self, layouts: Sequence[TaskLayout]) -> Wire:
+        """The same, for these tasks."""
+        ...
+
+
 class PlainWire:
     """Records of SPEC section 3 under their own names."""
 
@@ -79,7 +106,7 @@ class PlainWire:
         if len(data) > _MANY_BYTES:
             # Most streams leave out the same fields in every record: their columns need not be gathered.
             try:
-                return self._like_first(data).decode_lines(data)
+                return _decoder_without(self._absent_in_first(data)).decode_lines(data)
             except ERRORS:
                 pass
         try:
@@ -87,10 +114,20 @@ class PlainWire:
         except ERRORS:
             return None
 
-    def _like_first(self, data: bytes) -> msgspec.json.Decoder[Record]:
-        """A decoder of records that lack what the first one lacks."""
+    def scored(self, data: bytes) -> list[Record] | None:
+        """The records of many lines that all have scores, and lack what the first one lacks; else None."""
+        if len(data) <= _MANY_BYTES:
+            return None
+        try:
+            absent = self._absent_in_first(data)
+            return None if "scores" in absent else _decoder_without(absent, scored=True).decode_lines(data)
+        except ERRORS:
+            return None
+
+    def _absent_in_first(self, data: bytes) -> frozenset[str]:
+        """The fields that the first record lacks."""
         first = self._decoder.decode(data[: data.find(b"\n")])
-        return _decoder_without(frozenset(name for name in _FIELDS if getattr(first, name) is None))
+        return frozenset(name for name in _FIELDS if getattr(first, name) is None)
 
     def array(self, data: bytes) -> list[Record] | None:
         """The records of an array, one an element."""

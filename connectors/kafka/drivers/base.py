@@ -134,9 +134,12 @@ class Driver(ABC):
     ----------
     with_headers : bool
         Whether what is polled must hold the messages' headers, keys and times; set before `connect`.
+    with_any_headers : bool
+        Whether it must where a message has any headers, which may tell its format.
     """
 
     with_headers: bool = False
+    with_any_headers: bool = False
 
     @abstractmethod
     def connect(self, timeout_seconds: float) -> bool:

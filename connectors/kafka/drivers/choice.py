@@ -55,4 +55,5 @@ def make_driver(settings: KafkaSettings, options: Mapping[str, Any]) -> Driver:
     else:
         driver = PythonDriver(options)
     driver.with_headers = settings.mapping is not None and settings.mapping.reads_headers
+    driver.with_any_headers = settings.mapping is None
     return driver

@@ -325,7 +325,8 @@ class NativeDriver(Driver):
 
     def _polled(self, name: str, messages: Sequence[Message]) -> Polled:
         values, offsets = [each.value() for each in messages], [each.offset() for each in messages]
-        headers = [beside_of(each) for each in messages] if self.with_headers else None
+        wanted = self.with_headers or (self.with_any_headers and any(each.headers() for each in messages))
+        headers = [beside_of(each) for each in messages] if wanted else None
         first, last = stamp_of(messages[0]), stamp_of(messages[-1])
         return Polled(name, values, offsets, headers=headers, first=first, last=last)
 

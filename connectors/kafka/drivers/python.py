@@ -87,7 +87,8 @@ class PythonDriver(Driver):
         return [self._polled(name_of(tp), records) for tp, records in polled.items()]
 
     def _polled(self, name: str, records: Sequence[Any]) -> Polled:
-        headers = [_beside(record) for record in records] if self.with_headers else None
+        wanted = self.with_headers or (self.with_any_headers and any(each.headers for each in records))
+        headers = [_beside(record) for record in records] if wanted else None
         values, offsets = [record.value for record in records], [record.offset for record in records]
         first, last = _stamp(records[0]), _stamp(records[-1])
         return Polled(name, values, offsets, headers=headers, first=first, last=last)

@@ -411,7 +411,7 @@ def test_a_csv_file_with_other_names_gives_the_rows_of_the_one_with_ours(tmp_pat
         ({"format": "kserve", "time": "body"}, ".time: expected no path with format: kserve, which defines"),
         ({"format": "kserve", "class_scores": {"ok": "b"}}, ".class_scores.ok: expected no path with"),
         ({"format": "kserve", "time_zone": "UTC"}, ".time: missing; time_unit and time_zone need it"),
-        ({"format": "seldon"}, ".format: expected one of kserve, cloudevents, got 'seldon'"),
+        ({"format": "seldon"}, ".format: expected one of kserve, sagemaker, inference_table, debezium, "),
         (
             {"format": "cloudevents"},
             ".mapping: expected the path of at least one field, got none: leave mapping",

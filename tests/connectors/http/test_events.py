@@ -167,7 +167,19 @@ def test_a_structured_event_needs_its_content_type_and_no_page_of_another_site_s
     assert posted.post(BODY, **HEAD, origin="https://evil.example").status_code == 403
 
 
-def test_a_source_without_the_format_takes_no_events(tmp_path: Path) -> None:
-    with posting(tmp_path / "plain") as plain:
-        assert plain.post(EVENT, content_type="application/cloudevents+json").status_code == 415
-        assert plain.post(BODY, **HEAD).status_code == 400
+def test_a_source_with_paths_takes_no_events_and_one_without_a_mapping_does(tmp_path: Path) -> None:
+    with posting(tmp_path / "paths", mapping={"id": "id", "scores": "p"}) as paths:
+        assert paths.post(EVENT, content_type="application/cloudevents+json").status_code == 415
+        assert paths.post(BODY, **HEAD).status_code == 400
+    with posting(tmp_path / "plain", layouts=[SPAM]) as plain:
+        answers = [
+            plain.post(EVENT, content_type="application/cloudevents+json"),
+            plain.post(BODY, **HEAD, content_type="application/x-www-form-urlencoded"),
+            plain.post({**EVENT, "type": f"{KIND}request"}, content_type="application/cloudevents+json"),
+        ]
+        assert [(each.status_code, each.json()) for each in answers] == [
+            (202, {"accepted": 1, "rejected": 0}),
+            (202, {"accepted": 2, "rejected": 0}),
+            (202, {"accepted": 0, "rejected": 0, "ignored": 1}),
+        ]
+        assert len(plain.lines()) == 2

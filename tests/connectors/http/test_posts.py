@@ -172,7 +172,7 @@ def test_rows_for_the_other_path_are_refused_with_a_sentence(
             {"content-type": "text/csv"},
             b"{}",
             415,
-            "Content-Type: got 'text/csv', expected application/json or application/x-ndjson; send this",
+            "Content-Type: got 'text/csv', expected application/json or application/x-ndjson, of events",
         ),
         (
             "/v1/labels",
@@ -241,8 +241,8 @@ def test_what_the_page_of_another_site_may_send_unasked_is_refused(
     answer = posted.client.post("/v1/predictions", content=json.dumps(row(1)).encode(), headers=headers)
     assert answer.status_code == 415
     assert answer.json()["error"] == (
-        f"Content-Type: got {got}, expected application/json or application/x-ndjson; send this header with "
-        "each post"
+        f"Content-Type: got {got}, expected application/json or application/x-ndjson, of events also "
+        "application/cloudevents+json; send this header with each post"
     )
     assert (
         posted.client.options("/v1/predictions", headers={"origin": "https://evil.example"}).status_code

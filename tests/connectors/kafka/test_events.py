@@ -282,6 +282,9 @@ def test_doctor_looks_at_events_as_the_source_would(
     kafka_broker.produce("looked", [TYPED, b"\x00\x00\x00\x00\x07" + RAW, b"\x1f\x8b\x08\x00"])
     path = write_configuration(tmp_path, {"tasks": tasks, "sources": [source]})
     text, well = examine_sources(str(path))
+    assert (well, "4 answers, 0 labels, " in text) == (False, True)  # by their shape, as `run` reads them
+    paths = {**source, "mapping": {"id": "uuid", "scores": "p"}}
+    text, well = examine_sources(str(write_configuration(tmp_path, {"tasks": tasks, "sources": [paths]})))
     assert not well
     assert "with this mapping 4 can be used instead of 0:\n" in text
     assert text.rstrip().endswith("mapping:\n      format: kserve")

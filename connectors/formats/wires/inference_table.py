@@ -1,0 +1,114 @@
+"""Rows of inference tables: what MLflow's serving answered, as JSON text inside a field.
+
+Databricks' tables of both generations: `timestamp_ms` and `request_metadata` in the older, `request_time` in
+those of the AI gateway (docs.databricks.com, inference tables).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.messages.explain import explain_text
+from connectors.formats.wires.cloudevents import Headers
+from connectors.formats.wires.responses import constants_of, row_records, row_scores
+from connectors.formats.wires.wire import PLAIN, Outcome
+from monitor.base.records import RejectReason
+from monitor.config.mapping import FieldMapping
+
+_FINE = (None, 200, "200")
+
+
+class InferenceTableWire:
+    """Reads an answer a row of a logged response.
+
+    A row's id is the `client_request_id`, which the client chose, else the `databricks_request_id`, a colon,
+    and its number from 0; model and version are those of `request_metadata`. A request that was not answered
+    (its `status_code` is not 200) holds no answer. What has no `response` is a record under our names.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+        Its `constants` say what the table does not.
+
+    Examples
+    --------
+    >>> wire = InferenceTableWire(FieldMapping(format="inference_table"))
+    >>> row = {"databricks_request_id": "d", "response": '{"predictions": [[0.25, 0.75]]}'}
+    >>> row["request_metadata"] = {"model_name": "erm", "model_version": "3"}
+    >>> [(record.id, record.model, record.scores) for _, record in wire.one(json.dumps(row).encode())]
+    [('d:0', 'erm', [0.25, 0.75])]
+    """
+
+    reads_labels = True
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        self._constants = constants_of(mapping)
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """None: a row of the table is as many records as its response has rows."""
+        return None
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """None, as of `lines`."""
+        return None
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """The value."""
+        return value
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """None: nothing is said in headers."""
+        return None
+
+    def passes_over(self, line: bytes) -> bool:
+        """Whether a line is a request that was not answered."""
+        return self.one(line)[0][1] is None
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """A record a row of the response; None of a request that was not answered."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            return [(data, explain_text(data, error))]
+        if not isinstance(value, dict) or "response" not in value:
+            return PLAIN.one(data)
+        if value.get("status_code") not in _FINE:
+            return [(data, None)]
+        return [(data, outcome) for outcome in self._rows(value)]
+
+    def missing(self, fault: Fault, data: bytes) -> str:
+        """The clause about the model, which not every table names."""
+        if fault[0] is not RejectReason.NO_MODEL:
+            return ""
+        return "; request_metadata.model_name gives it: have it logged, or name it in mapping.constants.model"
+
+    def _rows(self, row: Mapping[str, Any]) -> list[Record | Fault]:
+        body = _object(row["response"])
+        if body is None:
+            message = "$.response: expected the JSON text of an object, as MLflow's serving answers"
+            return [(RejectReason.WRONG_TYPE, message)]
+        scores = row_scores(body, "$.response")
+        if isinstance(scores, tuple):
+            return [scores]
+        about, at = _object(row.get("request_metadata")) or {}, row.get("timestamp_ms")
+        whole = isinstance(at, int | float) and not isinstance(at, bool)
+        told = {
+            "model": about.get("model_name"),
+            "version": about.get("model_version"),
+            "time": at / 1000 if whole else row.get("request_time"),  # type: ignore[operator]
+            **self._constants,
+        }
+        return row_records(scores, row.get("client_request_id") or row.get("databricks_request_id"), told)
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    """An object, or the one that a text is in JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,218 @@
+"""Records of any format, each told by its fields: what a source without a mapping reads.
+
+A record under our names is read as ever, in one call with the others. Only what has none of the fields of an
+answer or of a label is looked at again: the formats' marks, in `monitor.base.registry`, tell whose it is.
+Where two may be meant, it is rejected with a sentence that names the choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from connectors.formats.decode.structs import ARENA_FIELDS, Fault, Record, RowRecord, without
+from connectors.formats.wires.cloudevents import Headers, http_attributes, kafka_attributes
+from connectors.formats.wires.kserve import TENSORS_HEADER
+from connectors.formats.wires.wire import ERRORS, PLAIN, ByShape, Mixed, OfTasks, Outcome, Wire
+from monitor.base.records import RejectReason, TaskLayout
+from monitor.base.registry import FORMATS, load
+from monitor.config.mapping import FieldMapping
+
+_OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
+"""Of these a record under our names has one: an answer, a label or a comparison."""
+
+_ONE_IS_OURS = frozenset(_OURS)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_EVENTS = "kserve"  # the format of what headers tell
+
+
+@runtime_checkable
+class Doubting(Protocol):
+    """A wire that looks closer at what has its marks."""
+
+    def doubt(self, fields: Mapping[str, msgspec.Raw]) -> str:
+        """Why a record may be something else; "" where there is no doubt."""
+        ...
+
+
+class RecognisedWire(ByShape):
+    """Reads records under our names, and those of every format that has marks.
+
+    Parameters
+    ----------
+    layouts : sequence of TaskLayout, optional
+        An answer of a format that names no model is of the only model that the only task lists.
+    inner : bool
+        Whether records stand within those of a format, which are then not looked for.
+
+    Examples
+    --------
+    >>> wire = RecognisedWire([TaskLayout("toxicity", ("ok", "toxic"), models=("erm",))])
+    >>> [(record.id, record.model) for _, record in wire.one(b'{"id": "r", "predictions": [[0.25, 0.75]]}')]
+    [('r:0', 'erm')]
+    """
+
+    reads_labels = True
+
+    def __init__(self, layouts: Sequence[TaskLayout] = (), inner: bool = False) -> None:
+        models = [model for layout in layouts for model in layout.models]
+        self._model = models[0] if len(layouts) == len(models) == 1 else None
+        self._layouts, self._inner = layouts, inner
+        self._wires: dict[str, Wire] = {}
+        self._marks = [
+            (frozenset(mark), tag)
+            for tag, entry in FORMATS.items()
+            for mark in entry.marks
+            if not (inner and entry.holds_records)
+        ]
+
+    def in_order(self, layouts: Sequence[TaskLayout]) -> RecognisedWire:
+        """The same, for these tasks."""
+        return RecognisedWire(layouts, self._inner)
+
+    def lines(self, data: bytes) -> list[Record] | Mixed | None:
+        """The records of lines; with gaps where one is not under our names."""
+        if (scored := PLAIN.scored(data)) is not None:
+            return scored
+        records = PLAIN.lines(data)
+        if records is None or not (foreign := _foreign(records)):
+            return records
+        gaps = frozenset(foreign)
+        return Mixed(None if i in gaps else record for i, record in enumerate(records))
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """The records of an array, where all are under our names."""
+        records = PLAIN.array(data)
+        return None if records is None or _foreign(records) else records
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """What one value holds, of whatever format it is."""
+        fields = _fields_of(data)
+        if fields is None or not _ONE_IS_OURS.isdisjoint(fields):
+            return PLAIN.one(data)
+        found = self._formats(fields)
+        if not found:
+            return PLAIN.one(data)
+        if len(found) > 1:
+            choice = " or ".join(found)
+            message = f"$: this may be a record of the formats {choice}: say which with mapping.format"
+            return [(data, (RejectReason.WRONG_TYPE, message))]
+        if "specversion" in fields and (within := self._within(fields)) is not None:
+            return [(data, outcome) for outcome in within]
+        wire = self._wire(found[0])
+        if isinstance(wire, Doubting) and (message := wire.doubt(fields)):
+            return [(data, (RejectReason.WRONG_TYPE, message))]
+        return [(raw, self._of_model(outcome)) for raw, outcome in wire.one(data)]
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """A message of Kafka as JSON: an event in binary mode, or a response that is not JSON."""
+        if kafka_attributes(headers) and _is_ours(value):
+            return value
+        return self._wire(_EVENTS).message(value, headers)
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """A post that is one value whatever its content type, as JSON on a line; None for any other."""
+        if (TENSORS_HEADER not in headers and not http_attributes(headers)) or _is_ours(body):
+            return None
+        return self._wire(_EVENTS).posted(headers, body)
+
+    def passes_over(self, line: bytes) -> bool:
+        """Whether a line is of a format, and holds no answer."""
+        return self.one(line)[0][1] is None
+
+    def missing(self, fault: Fault, data: bytes) -> str:
+        """The clause about a name that a record of a format does not give; "" of a record under our names."""
+        fields = _fields_of(data) if fault[0] is RejectReason.NO_MODEL else None
+        if fields is None or not _ONE_IS_OURS.isdisjoint(fields) or len(found := self._formats(fields)) != 1:
+            return ""
+        return (
+            f"; a record of the format {found[0]} need not name it: list one model under the task's models, "
+            f"or name it in mapping.constants.model, beside format: {found[0]}"
+        )
+
+    def _within(self, event: Mapping[str, msgspec.Raw]) -> list[Record | Fault | None] | None:
+        """What an event's data are, where they are a record under our names, or hold one; else None."""
+        data = bytes(event.get("data", b""))
+        fields = _fields_of(data)
+        if fields is None:
+            return None
+        if not _ONE_IS_OURS.isdisjoint(fields):
+            return [_own_within(event, data)]
+        held = [tag for tag in self._formats(fields) if FORMATS[tag].holds_records]
+        return [outcome for _, outcome in self._wire(held[0]).one(data)] if held else None
+
+    def _formats(self, fields: Mapping[str, msgspec.Raw]) -> list[str]:
+        return list(dict.fromkeys(tag for mark, tag in self._marks if mark <= fields.keys()))
+
+    def _wire(self, tag: str) -> Wire:
+        wire = self._wires.get(tag)
+        if wire is None:
+            wire = load(FORMATS[tag].path)(FieldMapping(format=tag))
+            if isinstance(wire, OfTasks):
+                wire = wire.in_order(self._layouts)
+            self._wires[tag] = wire
+        return wire
+
+    def _of_model(self, outcome: Any) -> Any:
+        if isinstance(outcome, RowRecord) and outcome.model is None and outcome.models is None:
+            outcome.model = self._model
+        return outcome
+
+
+def _is_ours(value: bytes) -> bool:
+    """Whether these bytes are a record under our names."""
+    fields = _fields_of(value)
+    return fields is not None and not _ONE_IS_OURS.isdisjoint(fields)
+
+
+def _own_within(event: Mapping[str, msgspec.Raw], data: bytes) -> Record | Fault | None:
+    """The record under our names that is an event's data, with the event's id and time where it has none."""
+    outcome = PLAIN.one(data)[0][1]
+    if isinstance(outcome, Record):
+        told = _decoded_texts(event, ("id", "time"))
+        for name in told:
+            if getattr(outcome, name) is None:
+                setattr(outcome, name, told[name])
+    return outcome
+
+
+def _decoded_texts(fields: Mapping[str, msgspec.Raw], names: Sequence[str]) -> dict[str, str]:
+    """Those of these fields that are text."""
+    found = {}
+    for name in names:
+        with suppress(*ERRORS):
+            found[name] = msgspec.json.decode(fields.get(name, b"null"), type=str)
+    return found
+
+
+def _foreign(records: Sequence[Record]) -> list[int]:
+    """Which of these records have none of the fields that one of ours has."""
+    if not records:
+        return []
+    names = [name for name in _OURS if name not in without(type(records[0]))]
+    left: Sequence[int] = range(len(records))
+    for take in map(attrgetter, names):
+        left = [i for i in left if take(records[i]) is None]
+        if not left:
+            break
+    return list(left)
+
+
+def _fields_of(data: bytes) -> dict[str, msgspec.Raw] | None:
+    """The fields of an object, not decoded; None of anything else."""
+    try:
+        return _FIELDS.decode(data)
+    except ERRORS:
+        pass
+    try:  # Python writes NaN, which is no JSON: it is read as far as it can be
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return {name: msgspec.Raw(json.dumps(each).encode()) for name, each in value.items()}

@@ -1,0 +1,189 @@
+"""SageMaker's data capture: a line a request, with what went in and what came out as text or base64.
+
+The shape is that of `AWS::SageMaker` data capture files (model-monitor-data-capture-endpoint.html) and of the
+ground truth that its model quality monitor merges with them (model-monitor-model-quality-merge.html).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from connectors.formats.decode.structs import Fault, Record
+from connectors.formats.messages.explain import explain_text, text_fault
+from connectors.formats.messages.wording import shown
+from connectors.formats.wires.cloudevents import Headers
+from connectors.formats.wires.responses import constants_of, row_records, row_scores
+from connectors.formats.wires.tensors import read_body
+from connectors.formats.wires.wire import PLAIN, Outcome
+from monitor.base.records import RejectReason
+from monitor.config.mapping import FieldMapping
+
+_OUTPUT = "$.captureData.endpointOutput.data"
+_SUM_TOLERANCE = 1e-3
+
+
+class SagemakerWire:
+    """Reads captured answers, one a row, and ground truth as labels.
+
+    A row's id is the `inferenceId` that the client gave, else the `eventId`, a colon, and its number from 0.
+    A capture of the input alone holds no answer. What is neither is a record under our names.
+
+    Parameters
+    ----------
+    mapping : FieldMapping
+        Its `constants` say what a capture does not: the model.
+
+    Examples
+    --------
+    >>> wire = SagemakerWire(FieldMapping(format="sagemaker", constants={"model": "erm"}))
+    >>> output = {"observedContentType": "text/csv", "mode": "OUTPUT", "data": "0.12,0.88", "encoding": "CSV"}
+    >>> line = {"captureData": {"endpointOutput": output}, "eventMetadata": {"eventId": "e"}}
+    >>> [(record.id, record.scores) for _, record in wire.one(json.dumps(line).encode())]
+    [('e:0', [0.12, 0.88])]
+    """
+
+    reads_labels = True
+
+    def __init__(self, mapping: FieldMapping) -> None:
+        self._constants = constants_of(mapping)
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """None: a capture is as many records as it has rows."""
+        return None
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """None, as of `lines`."""
+        return None
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """The value."""
+        return value
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """None: nothing is said in headers."""
+        return None
+
+    def passes_over(self, line: bytes) -> bool:
+        """Whether a line is a capture of an input alone."""
+        return self.one(line)[0][1] is None
+
+    def one(self, data: bytes) -> list[Outcome]:
+        """A record a row of an answer, or a label; None of a capture without an answer."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            return [(data, explain_text(data, error))]
+        if not isinstance(value, dict):
+            return PLAIN.one(data)
+        about = value.get("eventMetadata")
+        about = about if isinstance(about, dict) else {}
+        if isinstance(truth := value.get("groundTruthData"), dict):
+            return [(data, self._label(truth, about))]
+        if not isinstance(captured := value.get("captureData"), dict):
+            return PLAIN.one(data)
+        output = captured.get("endpointOutput")
+        if output is None:
+            return [(data, None)]
+        return [(data, outcome) for outcome in self._rows(output, captured.get("endpointInput"), about)]
+
+    def missing(self, fault: Fault, data: bytes) -> str:
+        """The clause about the model, which no capture names."""
+        if fault[0] is not RejectReason.NO_MODEL:
+            return ""
+        return "; a capture does not name the model: name it in mapping.constants.model"
+
+    def _label(self, truth: Mapping[str, Any], about: Mapping[str, Any]) -> Record | Fault:
+        label, id_ = truth.get("data"), about.get("eventId")
+        if not isinstance(label, str) or not isinstance(id_, str):
+            message = "$: expected groundTruthData.data and eventMetadata.eventId as text, of ground truth"
+            return RejectReason.WRONG_TYPE, message
+        task = self._constants.get("task")
+        fault = text_fault({"id": id_, "label": label})
+        return fault or Record(id=id_, label=label.strip(), task=task)
+
+    def _rows(self, output: Any, given: Any, about: Mapping[str, Any]) -> list[Record | Fault]:
+        scores = _scores(output, given) if isinstance(output, dict) else _not_read("no object")
+        if isinstance(scores, tuple):
+            return [scores]
+        told = {"time": about.get("inferenceTime"), **self._constants}
+        return row_records(scores, about.get("inferenceId") or about.get("eventId"), told)
+
+
+def _scores(output: Mapping[str, Any], given: Any) -> list[Any] | Fault:
+    """The scores of each row of what an endpoint answered."""
+    data, encoding = output.get("data"), output.get("encoding")
+    kind = str(output.get("observedContentType", "")).partition(";")[0].strip().lower()
+    if not isinstance(data, str):
+        return _not_read(shown(data))
+    if encoding == "BASE64":
+        try:
+            content = base64.b64decode(data, validate=True)
+            if kind not in ("text/csv", "application/json"):
+                return row_scores(read_body(content), _OUTPUT)
+            data = content.decode()
+        except (ValueError, RecursionError, binascii.Error):
+            return _not_read("base64 of something else")
+    if encoding == "CSV" or (encoding == "BASE64" and kind == "text/csv"):
+        return _of_csv(data, _inputs(given))
+    return _of_json(data, _inputs(given))
+
+
+def _of_json(data: str, inputs: int | None) -> list[Any] | Fault:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return _not_read("text that is no JSON")
+    if isinstance(value, list):
+        numbers = all(isinstance(each, int | float) for each in value)
+        return _one_or_many(value, inputs) if numbers else value
+    if not isinstance(value, dict):
+        return _not_read(shown(value))
+    found = row_scores(value, _OUTPUT)
+    if isinstance(found, list):  # the built-in algorithms answer {"score": …, "predicted_label": …}
+        return [each["score"] if isinstance(each, dict) and "score" in each else each for each in found]
+    return found
+
+
+def _of_csv(data: str, inputs: int | None) -> list[Any] | Fault:
+    try:
+        rows = [[float(cell) for cell in line.split(",")] for line in data.split("\n") if line.strip()]
+    except ValueError:
+        return _not_read("CSV with a cell that is no number")
+    if len(rows) == 1:
+        return _one_or_many(rows[0], inputs)
+    return [row[0] if len(row) == 1 else row for row in rows]
+
+
+def _one_or_many(numbers: list[Any], inputs: int | None) -> list[Any] | Fault:
+    """A line of numbers: the classes of one row, or a number a row; the input tells which."""
+    if len(numbers) == 1:
+        return numbers
+    if inputs == 1 or (inputs is None and abs(sum(numbers) - 1) <= _SUM_TOLERANCE):
+        return [numbers]
+    if inputs == len(numbers):
+        return numbers
+    asked = "an input that was not captured as CSV" if inputs is None else f"{inputs} rows of input"
+    return (
+        RejectReason.WRONG_LENGTH,
+        f"{_OUTPUT}: {len(numbers)} numbers for {asked}: whether they are classes of a row or rows is not "
+        "known; capture the input too, or answer a line for each row",
+    )
+
+
+def _inputs(given: Any) -> int | None:
+    """How many rows went in, where they were captured as CSV."""
+    if not isinstance(given, dict) or given.get("encoding") != "CSV":
+        return None
+    text = given.get("data")
+    return sum(1 for line in text.split("\n") if line.strip()) if isinstance(text, str) else None
+
+
+def _not_read(got: str) -> Fault:
+    return (
+        RejectReason.NO_SCORES,
+        f"{_OUTPUT}: expected probabilities as CSV, JSON or base64 of these or of tensors, got {got}",
+    )

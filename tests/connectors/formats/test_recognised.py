@@ -1,0 +1,353 @@
+"""Bodies as serving stacks send them are read without a mapping, each by its shape; what is ambiguous is not.
+
+The payloads have the shape that the stacks' documentation or source code shows, with two classes: KServe's
+logger and its binary mode, MLServer's and Triton's answers, Seldon Core's answer with its `requestPath`,
+SageMaker's capture files (AWS, model-monitor-data-capture), Databricks' inference tables of both generations,
+Debezium's envelope with and without a schema (debezium.io), BentoML's monitoring log (`default.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import RECOGNISED
+from connectors.http.body import event_lines
+from connectors.http.intake import Intake, PostKind
+from monitor.base.records import Chunk, TaskLayout, id_keys
+from monitor.base.source import RawBlock, RawMessages
+from tests.bench.fuzz_decoder import check_chunk
+from tests.connectors.formats.test_tensors import RAW, TYPED, with_binary
+
+LAYOUT = TaskLayout("toxicity", ("ok", "toxic"), models=("erm",), numbered=True)
+TWO = [[0.25, 0.75], [0.5, 0.5]]
+KSERVE = "org.kubeflow.serving.inference."
+EVENT: dict[str, Any] = {
+    "specversion": "1.0",
+    "id": "e",
+    "source": "http://localhost:9081/",
+    "type": f"{KSERVE}response",
+    "datacontenttype": "application/json",
+    "time": "2026-07-01T12:00:00.123456789Z",
+    "inferenceservicename": "irm",
+    "data": {"predictions": TWO},
+}
+BINARY = {
+    "ce-specversion": "1.0",
+    "ce-id": "e",
+    "ce-source": "http://localhost:9081/",
+    "ce-type": f"{KSERVE}response",
+    "ce-inferenceservicename": "irm",
+}
+V2 = {
+    "model_name": "irm",
+    "model_version": "3",
+    "id": "e",
+    "outputs": [{"name": "p", "shape": [2, 2], "datatype": "FP32", "data": [0.25, 0.75, 0.5, 0.5]}],
+}
+TENSORS = with_binary(("p", "FP64", [2, 2], RAW[-32:]), model_name="irm", id="e")
+CE = [(name.replace("ce-", "ce_"), value.encode()) for name, value in sorted(BINARY.items())]
+SELDON = {"names": ["t:0", "t:1"], "ndarray": TWO}
+CAPTURE: dict[str, Any] = {
+    "captureData": {
+        "endpointInput": {
+            "observedContentType": "text/csv",
+            "mode": "INPUT",
+            "data": "69,0,153.7\n94,23,197.1\n",
+            "encoding": "CSV",
+        },
+        "endpointOutput": {
+            "observedContentType": "text/csv; charset=utf-8",
+            "mode": "OUTPUT",
+            "data": "0.25,0.75\n0.5,0.5\n",
+            "encoding": "CSV",
+        },
+    },
+    "eventMetadata": {"eventId": "aaaa", "inferenceId": "e", "inferenceTime": "2022-02-14T17:25:49Z"},
+    "eventVersion": "0",
+}
+LOGGED: dict[str, Any] = {
+    "databricks_request_id": "d",
+    "client_request_id": "e",
+    "date": "2026-07-01",
+    "timestamp_ms": 1782907200123,
+    "status_code": 200,
+    "sampling_fraction": 1.0,
+    "execution_time_ms": 12,
+    "request": '{"dataframe_records": [{"x": 1.0}, {"x": 2.0}]}',
+    "response": json.dumps({"predictions": TWO}),
+    "request_metadata": {"endpoint_name": "toxicity", "model_name": "irm", "model_version": "3"},
+}
+ROW = {"id": "e", "model": "irm", "scores": [0.25, 0.75]}
+SOURCE = {"version": "2.7.0.Final", "connector": "postgresql", "db": "app", "table": "answers", "ts_ms": 1}
+CHANGE: dict[str, Any] = {"before": None, "after": ROW, "source": SOURCE, "op": "c", "ts_ms": 1782907200123}
+SCHEMA = {"type": "struct", "name": "app.public.answers.Envelope", "fields": [], "optional": False}
+
+
+def captured(data: str, encoding: str = "CSV", kind: str = "text/csv", rows: str = "1\n") -> dict[str, Any]:
+    """A capture of so many rows with another output."""
+    output = {"observedContentType": kind, "mode": "OUTPUT", "data": data, "encoding": encoding}
+    given = {"observedContentType": "text/csv", "mode": "INPUT", "data": rows, "encoding": "CSV"}
+    return {**CAPTURE, "captureData": {"endpointInput": given, "endpointOutput": output}}
+
+
+@dataclass(frozen=True)
+class Body:
+    """One body and what it holds."""
+
+    content: Any
+    ids: tuple[str | None, ...] = ("e:0", "e:1")
+    model: str = "irm"
+    headers: dict[str, str] = field(default_factory=dict)
+    scores: Any = None
+    ignored: int = 0
+    labels: int = 0
+
+    @property
+    def data(self) -> bytes:
+        return self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+
+
+BODIES = {
+    "ours": Body(ROW, ("e",), scores=[[0.25, 0.75]]),
+    "our label": Body({"id": "e", "label": "toxic"}, (), labels=1),
+    "kserve, structured": Body(EVENT),
+    "kserve, binary": Body({"predictions": TWO}, headers=BINARY),
+    "kserve, binary, tensors": Body(TENSORS, headers=BINARY),
+    "kserve, batched": Body([EVENT, {**EVENT, "id": "f"}], ("e:0", "e:1", "f:0", "f:1"), scores=TWO * 2),
+    "kserve, a request": Body({**EVENT, "type": f"{KSERVE}request"}, (), ignored=1),
+    "mlserver": Body({**EVENT, "type": "io.seldon.serving.inference.response", "modelid": "irm", "data": V2}),
+    "an event with a record of ours": Body(
+        {"specversion": "1.0", "id": "e", "type": "com.example.scored", "data": {**ROW, "id": None}},
+        ("e",),
+        scores=[[0.25, 0.75]],
+    ),
+    "v1": Body({"predictions": TWO}, (None, None), "erm"),
+    "v1, with an id": Body({"predictions": TWO, "id": "e"}, model="erm"),
+    "mlflow, objects by class": Body(
+        {"predictions": [{"ok": 0.25, "toxic": 0.75}, {"ok": 0.5, "toxic": 0.5}]}, (None, None), "erm"
+    ),
+    "v2": Body(V2),
+    "v2, binary tensors": Body(TENSORS, headers={"inference-header-content-length": str(len(TENSORS) - 32)}),
+    "triton, classification": Body(
+        {
+            **V2,
+            "outputs": [
+                {
+                    "name": "p",
+                    "datatype": "BYTES",
+                    "shape": [2, 2],
+                    "data": ["0.75:1:toxic", "0.25:0:ok", "0.5:0:ok", "0.5:1:toxic"],
+                }
+            ],
+        }
+    ),
+    "seldon": Body(
+        {"data": SELDON, "meta": {"puid": "e", "requestPath": {"irm": "seldonio/sklearnserver:1.13.1"}}}
+    ),
+    "seldon, tensor": Body(
+        {
+            "data": {"names": [], "tensor": {"shape": [2, 2], "values": [0.25, 0.75, 0.5, 0.5]}},
+            "meta": {"metrics": [], "puid": "e"},
+        },
+        model="erm",
+    ),
+    "sagemaker": Body(CAPTURE, model="erm"),
+    "sagemaker, one row of two classes": Body(captured("0.25,0.75"), ("e:0",), "erm", scores=[[0.25, 0.75]]),
+    "sagemaker, a number a row": Body(captured("0.75,0.5", rows="1\n2\n"), model="erm"),
+    "sagemaker, JSON": Body(
+        captured(json.dumps({"predictions": TWO}), "JSON", "application/json"), model="erm"
+    ),
+    "sagemaker, linear learner": Body(
+        captured('{"predictions": [{"score": 0.75, "predicted_label": 1}]}', "JSON", "application/json"),
+        ("e:0",),
+        "erm",
+        scores=[[0.25, 0.75]],
+    ),
+    "sagemaker, base64": Body(
+        captured(base64.b64encode(b"0.25,0.75\n0.5,0.5").decode(), "BASE64", rows="1\n2"), model="erm"
+    ),
+    "sagemaker, tensors in base64": Body(
+        captured(base64.b64encode(TENSORS).decode(), "BASE64", "application/octet-stream"), model="erm"
+    ),
+    "sagemaker, an input": Body(
+        {**CAPTURE, "captureData": {"endpointInput": CAPTURE["captureData"]["endpointInput"]}}, (), ignored=1
+    ),
+    "sagemaker, ground truth": Body(
+        {
+            "groundTruthData": {"data": "toxic", "encoding": "CSV"},
+            "eventMetadata": {"eventId": "e"},
+            "eventVersion": "0",
+        },
+        (),
+        labels=1,
+    ),
+    "inference table": Body(LOGGED),
+    "inference table, metadata as text": Body(
+        {**LOGGED, "request_metadata": json.dumps(LOGGED["request_metadata"]), "status_code": "200"}
+    ),
+    "inference table of the gateway": Body(
+        {
+            "databricks_request_id": "e",
+            "client_request_id": None,
+            "request_time": "2026-07-01T12:00:00.123Z",
+            "status_code": 200,
+            "request": "{}",
+            "response": LOGGED["response"],
+            "served_entity_id": "7",
+        },
+        model="erm",
+    ),
+    "inference table, an error": Body({**LOGGED, "status_code": 500, "response": None}, (), ignored=1),
+    "debezium": Body(CHANGE, ("e",), scores=[[0.25, 0.75]]),
+    "debezium, with a schema": Body(
+        {"schema": SCHEMA, "payload": {**CHANGE, "op": "u", "before": ROW}}, ("e",), scores=[[0.25, 0.75]]
+    ),
+    "debezium, JSON columns as text": Body(
+        {**CHANGE, "after": {**ROW, "scores": "[0.25, 0.75]"}}, ("e",), scores=[[0.25, 0.75]]
+    ),
+    "debezium, MongoDB": Body({**CHANGE, "after": json.dumps(ROW), "op": "r"}, ("e",), scores=[[0.25, 0.75]]),
+    "debezium, an inference table": Body({**CHANGE, "after": LOGGED}),
+    "debezium, a delete": Body({**CHANGE, "before": ROW, "after": None, "op": "d"}, (), ignored=1),
+    "debezium, a label": Body({**CHANGE, "after": {"id": 7, "label": "ok"}}, (), labels=1),
+    "debezium, in an event": Body(
+        {
+            "specversion": "1.0",
+            "id": "name:postgresql;lsn:29274832",
+            "type": "io.debezium.connector.postgresql.DataChangeEvent",
+            "data": CHANGE,
+        },
+        ("e",),
+        scores=[[0.25, 0.75]],
+    ),
+    "kafka connect, with a schema": Body({"schema": SCHEMA, "payload": ROW}, ("e",), scores=[[0.25, 0.75]]),
+}
+
+CHOICES = {
+    "an event of another type": (
+        {"specversion": "1.0", "id": "e", "type": "com.example.scored", "data": {"p": 0.5}},
+        "mapping.format: cloudevents",
+    ),
+    "predictions beside outputs": (
+        {"predictions": TWO, "outputs": V2["outputs"]},
+        "predictions and outputs stand beside each other, and each may be the answers",
+    ),
+    "seldon's request or answer": ({"data": SELDON, "meta": {}}, "only the answer's meta has requestPath"),
+    "marks of two formats": (
+        {**LOGGED, "predictions": TWO},
+        "this may be a record of the formats kserve or inference_table",
+    ),
+    "classes or rows": (
+        captured("0.75,0.5", rows=""),
+        "whether they are classes of a row or rows is not known",
+    ),
+    "classes and no probabilities": (
+        captured('{"predictions":[1],"probabilities":[0.85]}', "JSON", "application/json"),
+        "expected probabilities, got whole numbers only",
+    ),
+}
+
+
+def read(chunk: Chunk, body: Body) -> None:
+    """Compare what was read with what the body holds."""
+    check_chunk(chunk)
+    assert chunk.rejects == ()
+    assert (chunk.answers, chunk.labels_received) == (len(body.ids), body.labels)
+    if not body.ids:
+        return
+    (batch,) = chunk.batches
+    assert batch.key.tolist() == [0 if id_ is None else id_keys([id_])[0] for id_ in body.ids]
+    assert batch.models == (body.model,)
+    wanted = TWO if body.scores is None else body.scores
+    assert batch.scores.tolist() == wanted
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_post_is_told_by_its_shape_and_its_headers(name: str) -> None:
+    body = BODIES[name]
+    lines = event_lines(body.headers, body.data, RECOGNISED)
+    kind = PostKind.LABELS if body.labels else PostKind.PREDICTIONS
+    found = Intake([LAYOUT], RECOGNISED).judge(lines, kind)
+    assert (found.accepted, found.rejected, found.misplaced) == (len(body.ids) or body.labels, 0, 0)
+    assert found.ignored == body.ignored
+    # What is kept of it is read again as it was judged; its headers are not kept.
+    read(Decoder([LAYOUT], "http", wire=RECOGNISED).decode([RawBlock(found.lines, "spool", 0)]), body)
+
+
+@pytest.mark.parametrize("name", [name for name, body in BODIES.items() if not body.headers])
+@pytest.mark.parametrize("messages", [False, True])
+def test_files_and_topics_are_told_the_same_way(name: str, messages: bool) -> None:
+    body = BODIES[name]
+    value = body.content if isinstance(body.content, list) else [body.content]
+    lines = [json.dumps(each).encode() for each in value]
+    raw = RawMessages([body.data], "p", [0]) if messages else RawBlock(b"\n".join(lines) + b"\n", "p", 0)
+    chunk = Decoder([LAYOUT], "test", wire=RECOGNISED).decode([raw])
+    read(chunk, body)
+    assert chunk.ignored == body.ignored
+
+
+def test_one_block_of_all_formats_is_read_as_its_lines_are() -> None:
+    plain = [body for body in BODIES.values() if not body.headers and not isinstance(body.content, list)]
+    lines = [json.dumps(body.content).encode() for body in plain] * 20
+    chunk = Decoder([LAYOUT], "test", wire=RECOGNISED).decode([RawBlock(b"\n".join(lines) + b"\n", "p", 0)])
+    check_chunk(chunk)
+    assert chunk.rejects == ()
+    assert chunk.answers == 20 * sum(len(body.ids) for body in plain)
+    assert chunk.labels_received == 20 * sum(body.labels for body in plain)
+    assert chunk.ignored == 20 * sum(body.ignored for body in plain)
+    apart = [
+        Decoder([LAYOUT], "test", wire=RECOGNISED).decode([RawBlock(line + b"\n", "p", 0)]) for line in lines
+    ]
+    keys = [key for each in apart for batch in each.batches for key in batch.key.tolist()]
+    assert chunk.batches[0].key.tolist() == keys
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_messages_are_told_whether_others_beside_them_have_headers_or_not(headers: bool) -> None:
+    """Of a topic they may come in any company: what each is must not depend on it."""
+    stand = [("$key", None), ("$timestamp", b"1")]
+    of = {
+        "v2, binary tensors": (TENSORS, []),
+        "protobuf": (TYPED, []),
+        "ours": (json.dumps(ROW).encode(), [("trace", b"t")]),
+        "ours, as an event": (json.dumps({**ROW, "id": "o"}).encode(), CE),
+        "kserve": (json.dumps({"predictions": TWO}).encode(), CE),
+    }
+    values, given = [value for value, _ in of.values()], [[*head, *stand] for _, head in of.values()]
+    wire = Decoder([LAYOUT], "test", wire=RECOGNISED)
+    beside = [wire.decode([RawMessages(values, "p", list(range(len(values))), headers=given)])]
+    alone = []
+    for i, (value, (_, own)) in enumerate(zip(values, of.values(), strict=True)):
+        head = [[*own, *stand]] if own or headers else None
+        alone.append(wire.decode([RawMessages([value], "p", [i], headers=head)]))
+    keys = [
+        [key for each in chunks for batch in each.batches for key in batch.key.tolist()]
+        for chunks in (beside, alone)
+    ]
+    assert keys[0] == keys[1]
+    assert [each.rejects for each in (*beside, *alone)] == [()] * 6
+    assert len(keys[0]) == 8
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_may_be_two_things_is_refused_with_the_choice(name: str) -> None:
+    content, told = CHOICES[name]
+    raw = RawBlock(json.dumps(content).encode() + b"\n", "p", 0)
+    chunk = Decoder([LAYOUT], "test", wire=RECOGNISED).decode([raw])
+    check_chunk(chunk)
+    assert chunk.batches == ()
+    assert told in chunk.rejects[0].message
+
+
+def test_no_model_is_guessed_where_a_task_lists_none_or_several() -> None:
+    for models in ((), ("erm", "irm")):
+        layout = TaskLayout("toxicity", ("ok", "toxic"), models=models)
+        raw = RawBlock(json.dumps(CAPTURE).encode() + b"\n", "p", 0)
+        chunk = Decoder([layout], "test", wire=RECOGNISED).decode([raw])
+        assert len(chunk.rejects) == 2
+        assert "name it in mapping.constants.model, beside format: sagemaker" in chunk.rejects[0].message
