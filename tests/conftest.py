@@ -38,6 +38,7 @@ with warnings.catch_warnings():
     from tests.services.kafka_reading import DRIVERS, Driver, make_source
 from monitor.agent.refit_process import RefitWorker
 from tests.daemon import DaemonProcess, command
+from tests.services import fork_server
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.authority import Authority
 from tests.services.browser import Browser
@@ -106,9 +107,14 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling small fits takes longer than they do
+    fork_server.enabled = hasattr(os, "pidfd_open")  # Linux
     # kafka-python 3.0 leaves sockets that could not connect, or shake hands, to the garbage collector.
     for unclosed in (r"<socket.socket .*laddr=\('0.0.0.0'", "<ssl.SSLSocket "):
         config.addinivalue_line("filterwarnings", f"ignore:unclosed {unclosed}:ResourceWarning")
+
+
+def pytest_unconfigure() -> None:
+    fork_server.end_server()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

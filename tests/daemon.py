@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -23,6 +24,8 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.cli import main
+from tests.services import fork_server
+from tests.services.fork_server import ForkedProcess
 from tests.services.process import PATIENCE_SECONDS, stop, wait_until
 from tests.streams import CLASSES, Record
 
@@ -36,6 +39,8 @@ def command(
     seconds: float = PATIENCE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `blindsight` with these arguments to its end."""
+    if fork_server.enabled:
+        return _forked(arguments, stdin, cwd, seconds)
     return subprocess.run(
         _words(arguments),
         stdin=stdin,
@@ -46,6 +51,20 @@ def command(
         env=_environment(),
         cwd=cwd,
     )
+
+
+def _forked(
+    arguments: Sequence[str | Path], stdin: Any, cwd: Path | None, seconds: float
+) -> subprocess.CompletedProcess[str]:
+    words = list(map(str, arguments))
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = ForkedProcess(words, stdin=stdin, stdout=out, stderr=err, env=_environment(), cwd=cwd)
+        try:
+            code = process.wait(seconds)
+        finally:
+            stop(process, kill=True)
+        told = [file.seek(0) or file.read().decode() for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *told)
 
 
 def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -159,6 +178,10 @@ class DaemonProcess:
         As YAML where it is text.
     stdin : optional
         What its standard input is.
+    program : sequence of str, optional
+        In place of the command.
+    fresh : bool
+        Start a Python of its own in tests too, where its start or its memory is measured.
     """
 
     def __init__(
@@ -167,18 +190,19 @@ class DaemonProcess:
         config: Mapping[str, Any] | str,
         stdin: Any = subprocess.DEVNULL,
         program: Sequence[str] | None = None,
+        fresh: bool = False,
     ) -> None:
         self.folder = folder
         self.config = write_configuration(folder, config)
         self._log = folder / "daemon.log"
+        words = ["run", str(self.config)]
+        self.process: subprocess.Popen[bytes] | ForkedProcess
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(
-                program or _words(["run", self.config]),
-                stdin=stdin,
-                stdout=log,
-                stderr=log,
-                env=_environment(),
-            )
+            given: Any = {"stdin": stdin, "stdout": log, "stderr": log, "env": _environment()}
+            if fork_server.enabled and program is None and not fresh:
+                self.process = ForkedProcess(words, **given)
+            else:
+                self.process = subprocess.Popen(program or _words(words), **given)
 
     def __enter__(self) -> DaemonProcess:
         return self

@@ -93,7 +93,7 @@ def measure(models: int, rate: int, seconds: float, fill: int = FILL) -> Need:
         folder = Path(name)
         reference = lines(-REFERENCE_ROWS * models, REFERENCE_ROWS * models, models, score, labelled=True)
         (folder / "reference.ndjson").write_bytes(reference)
-        with DaemonProcess(folder, _config(models), stdin=PIPE) as daemon:
+        with DaemonProcess(folder, _config(models), stdin=PIPE, fresh=True) as daemon:
             pipe = daemon.process.stdin
             assert pipe is not None
             for block in _blocks(fill, models, score):

@@ -15,6 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.services.fork_server import ForkedProcess
 
 _PORTS = Path(tempfile.gettempdir(), f"blindsight-test-ports-{os.getuid()}")
 _handed_out: set[int] = set()
@@ -127,7 +131,7 @@ def answers(port: int) -> bool:
         return False
 
 
-def stop(process: subprocess.Popen[bytes] | None, *, kill: bool = False) -> None:
+def stop(process: subprocess.Popen[bytes] | ForkedProcess | None, *, kill: bool = False) -> None:
     """End one process that we started: SIGTERM, and SIGKILL if it stays; or SIGKILL at once."""
     if process is None or process.poll() is not None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -51,40 +52,58 @@ def promtool_check_metrics(text: str) -> list[str]:
 
 def promtool_check_rules(text: str) -> list[str]:
     """What ``promtool check rules`` finds wrong with a rule file, lint included; empty if nothing."""
-    return _promtool(["check", "rules", "--lint=all", "--lint-fatal"], {"rules.yaml": text}, "rules.yaml")
+    code, lines = _promtool(
+        ["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"], {"rules.yaml": text}
+    )
+    return lines if code else []
 
 
-def promtool_test_rules(rules: str, tests: str) -> list[str]:
-    """What ``promtool test rules`` finds wrong; empty if nothing.
+def promtool_test_rules(asked: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """What one ``promtool test rules`` finds wrong with each of many tests; empty if nothing.
 
     Parameters
     ----------
-    rules : str
-        A rule file's text.
-    tests : str
-        The test file's, without `rule_files`.
+    asked : sequence of pairs
+        A rule file's text, and the test file's in JSON, without `rule_files`.
     """
-    files = {"rules.yaml": rules, "tests.yaml": 'rule_files: ["rules.yaml"]\n' + tests}
-    return _promtool(["test", "rules"], files, "tests.yaml")
+    files: dict[str, str] = {}
+    rules: dict[str, str] = {}
+    for number, (text, tests) in enumerate(asked):
+        name = rules.setdefault(text, f"rules_{len(rules)}.yaml")
+        files[f"tests_{number}.yaml"] = json.dumps({"rule_files": [name], **json.loads(tests)})
+    words = ["test", "rules", *files]
+    _, lines = _promtool(words, files | {name: text for text, name in rules.items()})
+    found: list[list[str]] = [[] for _ in asked]
+    at: int | None = None
+    for line in lines:
+        if heading := re.fullmatch(r"Unit Testing:\s+tests_(\d+)\.yaml", line.strip()):
+            at = int(heading[1])
+        else:
+            assert at is not None, line
+            found[at].append(line)
+    return [
+        [] if [line.strip() for line in of_test] == ["SUCCESS"] else of_test or ["no verdict"]
+        for of_test in found
+    ]
 
 
-def _promtool(words: list[str], files: Mapping[str, str], last: str) -> list[str]:
+def _promtool(words: list[str], files: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Its exit code, and what it prints without empty lines."""
     with tempfile.TemporaryDirectory(prefix="blindsight-promtool-") as folder:
         for name, text in files.items():
             Path(folder, name).write_text(text, encoding="utf-8")
         done = subprocess.run(
-            [binary("promtool"), *words, last],
+            [binary("promtool"), *words],
             cwd=folder,
             # It works for a tenth of a second in little memory: one thread, and less looking for garbage.
             env={**os.environ, "GOMAXPROCS": "1", "GOGC": "400"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=PATIENCE_SECONDS,
             check=False,
         )
-    if done.returncode == 0:
-        return []
-    return [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return done.returncode, [line for line in done.stdout.splitlines() if line.strip()]
 
 
 class PrometheusServer:

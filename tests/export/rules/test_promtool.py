@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -13,24 +15,44 @@ from monitor.export.rules import Format, RuleSettings, rendered, rule_groups
 from tests.export.rules.alert_cases import ACCURACY, CASES, IN_CONTROL, MODEL, OBJECTIVE, WHO, balance
 from tests.export.rules.alert_timelines import (
     Case,
+    Question,
     Values,
     asked,
     begun_anew,
     firing,
     gauge,
-    judged,
+    question,
     samples,
     states,
 )
 from tests.services.process import ServiceUnavailable
-from tests.services.prometheus_server import binary, promtool_check_rules
+from tests.services.prometheus_server import binary, promtool_check_rules, promtool_test_rules
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "prometheus"
 SHIPPED = (DEPLOY / Format.PROMETHEUS.file).read_text(encoding="utf-8")
 HOUR = 60
 
 pytestmark = pytest.mark.prometheus
-each = pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+QUESTIONS: dict[str, Callable[[], Question]] = {}
+"""By the tests' names: one promtool answers all of them, as its start takes longer than most answers."""
+
+
+def _ask(name: str, question: Callable[[], Question]) -> None:
+    assert name not in QUESTIONS, name
+    QUESTIONS[name] = question
+
+
+def each(ask: Callable[[Case], Question], cases: Sequence[Case] = CASES) -> Callable[[Case], Question]:
+    """Ask it of every case."""
+    for number, case in enumerate(cases):
+        _ask(f"{ask.__name__}-{case.id}-{number}", partial(ask, case))
+    return ask
+
+
+def once(ask: Callable[[], Question]) -> Callable[[], Question]:
+    """Ask it."""
+    _ask(ask.__name__, ask)
+    return ask
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +78,8 @@ def silent(case: Case, minute: int) -> dict[str, object]:
     return asked(firing(case.alert, case.identity()), minute)
 
 
-def verdict(case: Case, timeline: str, *expected: dict[str, object]) -> list[str]:
-    return judged(alone(case.alert), samples(case, timeline), {"promql_expr_test": list(expected)})
+def verdict(case: Case, timeline: str, *expected: dict[str, object]) -> Question:
+    return question(alone(case.alert), samples(case, timeline), {"promql_expr_test": list(expected)})
 
 
 @cache
@@ -69,7 +91,7 @@ def alone(alert: str) -> str:
 
 
 @each
-def test_it_fires_in_time_and_says_what_is_wrong(case: Case) -> None:
+def it_fires_in_time_and_says_what_is_wrong(case: Case) -> Question:
     at = case.healthy + case.fires - 1
     timeline = "H" * case.healthy + "S" * case.fires
     said = {
@@ -87,8 +109,7 @@ def test_it_fires_in_time_and_says_what_is_wrong(case: Case) -> None:
         expected += _other_severity(case)
     told = {"eval_time": f"{at}m", "alertname": case.alert, "exp_alerts": expected}
     checks = {"promql_expr_test": [never(case, at - 1), fires(case, at)], "alert_rule_test": [told]}
-    found = judged(alone(case.alert), samples(case, timeline), checks)
-    assert found == [], "\n".join(found)
+    return question(alone(case.alert), samples(case, timeline), checks)
 
 
 def _other_severity(case: Case) -> list[dict[str, object]]:
@@ -104,25 +125,25 @@ def _other_severity(case: Case) -> list[dict[str, object]]:
 
 
 @each
-def test_it_does_not_fire_in_health(case: Case) -> None:
-    assert verdict(case, "H" * (case.healthy + 3 * HOUR), never(case, case.healthy + 3 * HOUR - 1)) == []
+def it_does_not_fire_in_health(case: Case) -> Question:
+    return verdict(case, "H" * (case.healthy + 3 * HOUR), never(case, case.healthy + 3 * HOUR - 1))
 
 
 @each
-def test_it_does_not_fire_on_a_blip(case: Case) -> None:
+def it_does_not_fire_on_a_blip(case: Case) -> Question:
     timeline = "H" * case.healthy + "S" * case.blip + "H" * 3 * HOUR
-    assert verdict(case, timeline, never(case, len(timeline) - 1)) == []
+    return verdict(case, timeline, never(case, len(timeline) - 1))
 
 
 @each
-def test_blips_that_come_and_go_do_not_add_up(case: Case) -> None:
+def blips_that_come_and_go_do_not_add_up(case: Case) -> Question:
     healthy = max(case.healthy, 2 * HOUR)
     timeline = ("H" * healthy + "S" * case.blip) * 3 + "H" * HOUR
-    assert verdict(case, timeline, never(case, len(timeline) - 1)) == []
+    return verdict(case, timeline, never(case, len(timeline) - 1))
 
 
 @each
-def test_a_missed_scrape_neither_delays_nor_ends_it(case: Case) -> None:
+def a_missed_scrape_neither_delays_nor_ends_it(case: Case) -> Question:
     sick = list("S" * (case.fires + 30))
     missed = "x" if case.scrapes else "."
     # One scrape in seven fails, but for the newest: a target that has just come back is all there is to see.
@@ -131,42 +152,39 @@ def test_a_missed_scrape_neither_delays_nor_ends_it(case: Case) -> None:
     timeline = "H" * case.healthy + "".join(sick)
     start = case.healthy + case.fires
     checks = [fires(case, minute) for minute in range(start, start + 30)]
-    assert verdict(case, timeline, never(case, case.healthy + case.fires - 2), *checks) == []
+    return verdict(case, timeline, never(case, case.healthy + case.fires - 2), *checks)
 
 
 @each
-def test_missing_data_does_not_resolve_it(case: Case) -> None:
+def missing_data_does_not_resolve_it(case: Case) -> Question:
     end = case.healthy + case.fires + 5
     timeline = "H" * case.healthy + "S" * (case.fires + 5) + "x" + "." * (case.lives_on + 1)
     checks = [fires(case, end + minute) for minute in range(case.lives_on + 1)]
-    assert verdict(case, timeline, *checks) == []
+    return verdict(case, timeline, *checks)
 
 
 @each
-def test_a_stale_series_ends_it_in_the_end(case: Case) -> None:
+def a_stale_series_ends_it_in_the_end(case: Case) -> Question:
     """A model that was taken away must not fire for ever; but an agent that was taken away must."""
     end = case.healthy + case.fires + 5
     lasts = case.ends or 5 * HOUR
     timeline = "H" * case.healthy + "S" * (case.fires + 5) + "x" + "." * (lasts + 1)
     last = fires(case, end + lasts) if case.ends is None else silent(case, end + lasts)
-    assert verdict(case, timeline, fires(case, end), last) == []
+    return verdict(case, timeline, fires(case, end), last)
 
 
 @each
-def test_recovery_ends_it_and_it_does_not_come_back(case: Case) -> None:
+def recovery_ends_it_and_it_does_not_come_back(case: Case) -> Question:
     assert case.recovers is not None
     end = case.healthy + case.fires + 5
     timeline = "H" * case.healthy + "S" * (case.fires + 5) + "H" * (case.recovers + HOUR)
     checks = [silent(case, end + case.recovers + minute) for minute in range(0, HOUR, 7)]
-    assert verdict(case, timeline, fires(case, end), *checks) == []
+    return verdict(case, timeline, fires(case, end), *checks)
 
 
-counting = pytest.mark.parametrize(
-    # The accounts begin anew together with what is pending, which is no counter: they agree as before.
-    "case",
-    [case for case in CASES if case.alert != "BlindsightAccountingBroken"],
-    ids=lambda case: case.id,
-)
+def counting(ask: Callable[[Case], Question]) -> Callable[[Case], Question]:
+    """The accounts begin anew together with what is pending, which is no counter: they agree as before."""
+    return each(ask, [case for case in CASES if case.alert != "BlindsightAccountingBroken"])
 
 
 def begun_at(case: Case, minute: int) -> Case:
@@ -179,16 +197,16 @@ def begun_at(case: Case, minute: int) -> Case:
 
 
 @counting
-def test_counters_that_begin_anew_raise_nothing(case: Case) -> None:
+def counters_that_begin_anew_raise_nothing(case: Case) -> Question:
     timeline = "H" * (case.healthy + 3 * HOUR)
-    assert verdict(begun_at(case, case.healthy), timeline, never(case, len(timeline) - 1)) == []
+    return verdict(begun_at(case, case.healthy), timeline, never(case, len(timeline) - 1))
 
 
 @counting
-def test_counters_that_begin_anew_do_not_end_it(case: Case) -> None:
+def counters_that_begin_anew_do_not_end_it(case: Case) -> Question:
     anew = case.healthy + case.fires + 5
     checks = [fires(case, minute) for minute in range(anew - 1, anew + 30)]
-    assert verdict(begun_at(case, anew), "H" * case.healthy + "S" * (case.fires + 35), *checks) == []
+    return verdict(begun_at(case, anew), "H" * case.healthy + "S" * (case.fires + 35), *checks)
 
 
 def test_every_alert_has_a_case() -> None:
@@ -218,34 +236,39 @@ def objective(who: str = ACCURACY) -> dict[str, Values]:
     return states("blindsight_objective_state", who, "met", "breached", "at_risk")
 
 
-def test_a_model_that_is_warming_up_never_fires() -> None:
+@once
+def a_model_that_is_warming_up_never_fires() -> Question:
     warming = states("blindsight_state", MODEL, "warming_up", "warming_up", "in_control", "silent")
     case = of_model(objective() | warming | OBJECTIVE)
-    assert verdict(case, "S" * 3 * HOUR, never(case, 3 * HOUR - 1)) == []
+    return verdict(case, "S" * 3 * HOUR, never(case, 3 * HOUR - 1))
 
 
-def test_a_model_that_fell_silent_while_warming_up_never_fires() -> None:
+@once
+def a_model_that_fell_silent_while_warming_up_never_fires() -> Question:
     silent_now = states("blindsight_state", MODEL, "warming_up", "silent", "in_control")
     case = of_model(objective() | silent_now | OBJECTIVE)
-    assert verdict(case, "H" * HOUR + "S" * 3 * HOUR, never(case, 4 * HOUR - 1)) == []
+    return verdict(case, "H" * HOUR + "S" * 3 * HOUR, never(case, 4 * HOUR - 1))
 
 
-def test_a_model_that_fell_silent_later_goes_on_firing() -> None:
+@once
+def a_model_that_fell_silent_later_goes_on_firing() -> Question:
     silent_now = states("blindsight_state", MODEL, "silent", "silent", "in_control", "warming_up")
     charted: dict[str, Values] = {f"blindsight_out_of_control{{{ACCURACY}}}": gauge(1, 1)}
     case = of_model(objective() | silent_now | charted | OBJECTIVE)
-    assert verdict(case, "H" * HOUR + "S" * 3 * HOUR, fires(case, HOUR + 30), fires(case, 4 * HOUR - 1)) == []
+    return verdict(case, "H" * HOUR + "S" * 3 * HOUR, fires(case, HOUR + 30), fires(case, 4 * HOUR - 1))
 
 
-def test_a_replica_that_is_warming_up_does_not_silence_the_others() -> None:
+@once
+def a_replica_that_is_warming_up_does_not_silence_the_others() -> Question:
     fresh = MODEL.replace("agent", "fresh")
     warming = states("blindsight_state", fresh, "warming_up", "warming_up", "in_control", "silent")
     met = states("blindsight_objective_state", f'{fresh},metric="accuracy"', "met", "met", "breached")
     case = of_model(objective() | IN_CONTROL | warming | met | OBJECTIVE)
-    assert verdict(case, "H" * HOUR + "S" * HOUR, fires(case, 2 * HOUR - 1)) == []
+    return verdict(case, "H" * HOUR + "S" * HOUR, fires(case, 2 * HOUR - 1))
 
 
-def test_a_rolled_over_pod_is_the_same_alert() -> None:
+@once
+def a_rolled_over_pod_is_the_same_alert() -> Question:
     """The first pod ends at the 100th minute and another one takes its place: one alert, never resolved."""
 
     def only(first: int, last: int, values: Values) -> Values:
@@ -261,18 +284,20 @@ def test_a_rolled_over_pod_is_the_same_alert() -> None:
     }
     case = of_model(series)
     checks = [fires(case, minute) for minute in range(HOUR + 30, 4 * HOUR, 5)]
-    assert verdict(case, "H" * HOUR + "S" * 3 * HOUR, *checks) == []
+    return verdict(case, "H" * HOUR + "S" * 3 * HOUR, *checks)
 
 
-def test_accounts_do_not_count_where_series_were_cut() -> None:
+@once
+def accounts_do_not_count_where_series_were_cut() -> Question:
     broken = next(case for case in CASES if case.alert == "BlindsightAccountingBroken")
     cut = {name: gauge(1, 1) if "series_dropped" in name else v for name, v in broken.series.items()}
     case = Case(**{n: getattr(broken, n) for n in broken.__dataclass_fields__} | {"series": cut})
-    assert verdict(case, "H" * HOUR + "S" * HOUR, never(case, 2 * HOUR - 1)) == []
     assert set(balance(1000, gauge(1000, 999))) == set(cut)
+    return verdict(case, "H" * HOUR + "S" * HOUR, never(case, 2 * HOUR - 1))
 
 
-def test_rules_of_one_task_leave_the_others_alone() -> None:
+@once
+def rules_of_one_task_leave_the_others_alone() -> Question:
     from monitor.export.rules import Pace
 
     settings = RuleSettings(paces=(Pace("toxicity", 300.0), Pace("spam", 3600.0, 3600.0)))
@@ -286,4 +311,26 @@ def test_rules_of_one_task_leave_the_others_alone() -> None:
     label = [each.removeprefix("ALERTS") for each in (mine, other)]
     checks = [asked(found, HOUR + 11, label[0]), asked(found, HOUR + 121, label[0], label[1])]
     timeline = "H" * HOUR + "S" * 3 * HOUR
-    assert judged(rules, samples(both, timeline), {"promql_expr_test": checks}) == []
+    return question(rules, samples(both, timeline), {"promql_expr_test": checks})
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, list[str]]:
+    """What promtool finds wrong, by question."""
+    return dict(zip(QUESTIONS, promtool_test_rules([ask() for ask in QUESTIONS.values()]), strict=True))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_promtool_agrees_that(name: str, verdicts: dict[str, list[str]]) -> None:
+    assert verdicts[name] == [], "\n".join(verdicts[name])
+
+
+def test_what_is_wrong_is_told_of_the_question_that_it_belongs_to() -> None:
+    healthy, sick = ("H" * (BREACHED.healthy + HOUR), "S" * HOUR)
+    last = BREACHED.healthy + HOUR - 1
+    right = verdict(BREACHED, healthy, never(BREACHED, last))
+    wrong = verdict(BREACHED, healthy + sick, never(BREACHED, last + HOUR))
+    no_question = right[0], json.dumps({"unknown": 1})
+    found = promtool_test_rules([right, wrong, no_question, right])
+    assert [bool(each) for each in found] == [False, True, True, False]
+    assert "BlindsightObjectiveBreached" in "".join(found[1])
