@@ -181,7 +181,8 @@ class DaemonProcess:
     program : sequence of str, optional
         In place of the command.
     fresh : bool
-        Start a Python of its own in tests too, where its start or its memory is measured.
+        Start a Python of its own in tests too: where its start or its memory is measured, or the
+        environment says how numpy computes.
     """
 
     def __init__(

@@ -64,9 +64,9 @@ def config(folder: Path, sources: list[dict[str, Any]] | None = None, **task: An
     )
 
 
-def run(folder: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
+def run(folder: Path, settings: dict[str, Any], fresh: bool = False) -> list[dict[str, Any]]:
     """Run the daemon to the end of its file; the windows that it reported."""
-    with DaemonProcess(folder, settings) as daemon:
+    with DaemonProcess(folder, settings, fresh=fresh) as daemon:
         assert daemon.process.wait(PATIENCE_SECONDS) == 0, daemon.log
     return read_windows(folder / "windows.ndjson")
 
@@ -248,7 +248,7 @@ def test_a_store_written_on_another_kind_of_processor_is_not_accused(
     with monkeypatch.context() as elsewhere:
         for name, value in OLDER_PROCESSOR.items():
             elsewhere.setenv(name, value)
-        there = run(tmp_path, settings)
+        there = run(tmp_path, settings, fresh=True)
     assert [w["estimates"] for w in here] != [w["estimates"] for w in there], "both computed the same bits"
     for store in ("state", "state.here"):
         assert counts(verify(tmp_path, "in.ndjson", store=store)) == clean(300)
