@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from connectors.http.access import Quota, SiteCheck
 from connectors.http.body import TYPES as EVENT_TYPES
@@ -90,6 +91,7 @@ class Posts:
         self._site = SiteCheck(settings.allowed_hosts, settings.is_loopback)
         self._events = settings.reads_events
         self._in_memory = 0
+        self._proposing = False
         self._sayings = _Sayings(settings.label)
         self.shed = self.ignored = 0
         # Complete from the start: another thread copies them, and must not meet them growing.
@@ -136,7 +138,8 @@ class Posts:
         with ExitStack() as held:
             body = await self._body(request, gzipped, held)
             found = await self._judge(request.headers, body, kind)
-            return await self._take(found, kind, holder)
+            answer = await self._take(found, kind, holder)
+            return await self._with_proposal(answer, found) if answer.status == 400 else answer
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -218,6 +221,18 @@ class Posts:
         if holder.name:
             self.labels_by_token[holder.name] += found.labels_accepted
         return _verdict(found)
+
+    async def _with_proposal(self, answer: Answer, found: Judgement) -> Answer:
+        """An answer with a mapping that would read the rows, if one is found; one is looked for at a time."""
+        if found.misplaced or self._proposing:
+            return answer
+        self._proposing = True
+        try:
+            loop = asyncio.get_running_loop()
+            proposal = await loop.run_in_executor(self._workers, self._intake.proposal, found.lines)
+        finally:
+            self._proposing = False
+        return replace(answer, content={**answer.content, **({"proposal": proposal} if proposal else {})})
 
     def _over_quota(self, found: Judgement, holder: str) -> Answer | None:
         """Take room for the rows of a post and for its labels; the answer to one for which there is none."""

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.messages.proposal import NAME_OF_MODEL, propose, written
+from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.formats.wires.wire import PLAIN, Wire
 from monitor.base.records import Chunk, Reject, TaskLayout
 from monitor.base.source import RawBlock
+from monitor.config.mapping import FieldMapping
 
 MOST_ERRORS = 100
 """Rows that an answer names; the rest is counted."""
+
+
+_MOST_TRIED, _MOST_TRIED_BYTES = 4, 4096  # rows that a proposal is made of, and bytes of each
+_MOST_PROPOSED_BYTES = 1000
 
 
 class PostKind(StrEnum):
@@ -89,6 +98,7 @@ class Intake:
     """
 
     def __init__(self, layouts: Sequence[TaskLayout], wire: Wire = PLAIN) -> None:
+        self._layouts = layouts
         self._decoder = Decoder(layouts, "http", wire=wire, clock=time.time)
         self.wire = wire
 
@@ -124,6 +134,50 @@ class Intake:
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
         )
+
+    def proposal(self, lines: bytes) -> Mapping[str, object] | None:
+        """A mapping that reads some of these rows: what `blindsight doctor` would propose, with less care.
+
+        It looks at the first few, if they are small, and has names of fields, and nothing of what they hold.
+
+        Examples
+        --------
+        >>> intake = Intake([TaskLayout("spam", ("no", "yes"))])
+        >>> intake.proposal(b'{"uuid": "a", "probs": [0.25, 0.75]}\\n')
+        {'id': 'uuid', 'scores': 'probs', 'constants': {'model': '<name of the model>'}}
+        """
+        first = lines.split(b"\n", _MOST_TRIED)[:_MOST_TRIED]
+        few = [line for line in first if line and len(line) <= _MOST_TRIED_BYTES]
+        block = RawBlock(b"".join(line + b"\n" for line in few), "http", 1)
+        for mapping in self._candidates(few):
+            tried = Decoder(self._layouts, "http", wire=compiled(mapping), clock=time.time).decode([block])
+            if tried.batches or any(len(batch) for batch in tried.labels):
+                found = written(mapping)
+                return found if len(json.dumps(found)) <= _MOST_PROPOSED_BYTES else None
+        return None
+
+    def _candidates(self, lines: Sequence[bytes]) -> Iterator[FieldMapping]:
+        tags = dict.fromkeys(tag for line in lines if (tag := RECOGNISED.format_of(line)) is not None)
+        values = [value for line in lines if isinstance(value := _decoded(line), dict)]
+        for layout in self._layouts[:_MOST_TRIED]:
+            task = {"task": layout.name} if len(self._layouts) > 1 else {}
+            for tag in tags:
+                yield FieldMapping.model_validate(
+                    {"format": tag, "constants": {"model": NAME_OF_MODEL, **task}}
+                )
+            found = propose(values, layout, {"model": NAME_OF_MODEL}) if values else None
+            if found is not None and (task and found.task is None):
+                constants = found.constants.model_dump(exclude_defaults=True) | task
+                found = FieldMapping.model_validate({**found.model_dump(), "constants": constants})
+            if found is not None:
+                yield found
+
+
+def _decoded(line: bytes) -> object:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _errors(rejects: Sequence[Reject], lines: Sequence[bytes]) -> Iterator[Mapping[str, object]]:

@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.messages.proposal import NAME_OF_MODEL, propose, vectors, written
 from connectors.formats.wires.choice import compiled
 from connectors.formats.wires.kserve import KserveWire
 from connectors.formats.wires.mapped import MappedWire
@@ -21,13 +22,11 @@ from connectors.formats.wires.payloads import odd_payloads
 from connectors.formats.wires.wire import Wire
 from monitor.base.records import NO_ID, Chunk, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages, RawTable, records_in
-from monitor.cli.proposal import propose, vectors
-from monitor.config.mapping import PLACEHOLDERS, FieldMapping
+from monitor.config.mapping import FieldMapping
 from monitor.engine.reference import Reference, refuse_reversed_classes
 
 _FEWEST = 5  # vectors that are no probabilities, before it is said of all of them
 _NOTHING = "no mapping is known that reads them: see docs/records.md for what a record needs"
-_NAME_OF_MODEL = "blindsight: not known"  # stands for one while a mapping is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +88,11 @@ class Proposal:
         lost = "; ".join((*self.losses(), *losses))
         begin = "not good yet, as it loses some: with" if lost else "with"
         end = f", but {lost}" if lost else ""
-        text = yaml.safe_dump({"mapping": self._written()}, sort_keys=False, width=100)
+        text = yaml.safe_dump({"mapping": written(self.mapping)}, sort_keys=False, width=100)
         indented = "\n".join(f"    {line}" for line in text.splitlines())
         yield (
             f"{begin} this mapping {self.used} can be used instead of {_used(self.before)}{end}:\n{indented}"
         )
-
-    def _written(self) -> dict[str, Any]:
-        """As it is written down, with placeholders for what the records do not tell."""
-        found = self.mapping.model_dump(mode="json", exclude_defaults=True)
-        if self.mapping.constants.model == _NAME_OF_MODEL:
-            found["constants"]["model"] = PLACEHOLDERS["model"]
-        if self.mapping.time_zone is not None:
-            found["time_zone"] = PLACEHOLDERS["time_zone"]
-        return found
 
 
 def _times(count: int, what: str) -> str:
@@ -313,7 +303,7 @@ def _candidates(
     """
     for layout in layouts:
         task = {"task": layout.name} if len(layouts) > 1 else {}
-        constants = {"model": layout.models[0] if len(layout.models) == 1 else _NAME_OF_MODEL}
+        constants = {"model": layout.models[0] if len(layout.models) == 1 else NAME_OF_MODEL}
         for told in (task, {**constants, **task}):
             yield FieldMapping.model_validate({"format": "kserve", "constants": told})
             yield FieldMapping.model_validate({"format": "kserve", "id": "body", "constants": told})

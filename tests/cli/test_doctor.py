@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import yaml
 
+from connectors.formats.messages.proposal import propose
 from monitor.base.errors import ConfigError
 from monitor.base.records import TaskLayout
 from monitor.cli.doctor import RECORDS, examine_sample, examine_sources
-from monitor.cli.proposal import propose
 from tests.connectors.formats.test_tensors import with_binary
 from tests.daemon import command_here, write_configuration
 from tests.services.kafka_broker import KafkaBroker

@@ -127,13 +127,21 @@ class RecognisedWire(ByShape):
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """The clause about a name that a record of a format does not give; "" of a record under our names."""
-        fields = _fields_of(data) if fault[0] is RejectReason.NO_MODEL else None
-        if fields is None or not _ONE_IS_OURS.isdisjoint(fields) or len(found := self._formats(fields)) != 1:
+        tag = self.format_of(data) if fault[0] is RejectReason.NO_MODEL else None
+        if tag is None:
             return ""
         return (
-            f"; a record of the format {found[0]} need not name it: list one model under the task's models, "
-            f"or name it in mapping.constants.model, beside format: {found[0]}"
+            f"; a record of the format {tag} need not name it: list one model under the task's models, or "
+            f"name it in mapping.constants.model, beside format: {tag}"
         )
+
+    def format_of(self, data: bytes) -> str | None:
+        """The only format whose marks a record has; None of one under our names, and of all else."""
+        fields = _fields_of(data)
+        if fields is None or not _ONE_IS_OURS.isdisjoint(fields):
+            return None
+        found = self._formats(fields)
+        return found[0] if len(found) == 1 else None
 
     def _within(self, event: Mapping[str, msgspec.Raw]) -> list[Record | Fault | None] | None:
         """What an event's data are, where they are a record under our names, or hold one; else None."""

@@ -399,3 +399,56 @@ def test_who_leaves_in_the_middle_of_a_body_leaves_nothing(posted: Posted) -> No
         connection.sendall(head(content_length="1000") + b'{"id": "1"')
     assert posted.post(row(2)).status_code == 202
     assert posted.taken() == [row(2)]
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "proposal"),
+    [
+        (
+            {"uuid": "a-secret", "net": "m", "probs": [0.25, 0.75]},
+            "/v1/predictions",
+            {"id": "uuid", "model": "net", "scores": "probs"},
+        ),
+        (
+            [{"uuid": i, "out": {"p_no": 0.25, "p_yes": 0.75}, "at": 1782907200500} for i in range(9)],
+            "/v1/predictions",
+            {
+                "id": "uuid",
+                "time": "at",
+                "time_unit": "milliseconds",
+                "class_scores": {"no": "out.p_no", "yes": "out.p_yes"},
+                "constants": {"model": "<name of the model>"},
+            },
+        ),
+        ({"uuid": "a", "truth": "yes"}, "/v1/labels", {"id": "uuid", "label": "truth"}),
+        (
+            {"predictions": [[0.25, 0.75]]},
+            "/v1/predictions",
+            {"format": "kserve", "constants": {"model": "<name of the model>"}},
+        ),
+        ({"uuid": "a", "x": [3, 4]}, "/v1/predictions", None),
+        ({"uuid": "a", "probs": [0.25, 0.75], "more": "x" * 4096}, "/v1/predictions", None),
+        ({"p" * 490 + str(i): {"q" * 490: 0.5} for i in range(3)}, "/v1/predictions", None),
+    ],
+)
+def test_a_400_proposes_a_mapping_and_quotes_no_value(
+    tmp_path: Path, body: Any, path: str, proposal: Any
+) -> None:
+    with posting(tmp_path / "one", layouts=[SPAM]) as one:
+        answer = one.post(body, path)
+        assert answer.status_code == 400
+        assert answer.json().get("proposal") == proposal
+        assert "a-secret" not in json.dumps(answer.json().get("proposal"))
+        if proposal is not None and "constants" not in proposal:
+            with posting(tmp_path / "two", layouts=[SPAM], mapping=proposal) as two:
+                assert two.post(body, path).status_code == 202
+
+
+def test_a_400_of_several_tasks_proposes_one_of_them(posted: Posted) -> None:
+    answer = posted.post({"uuid": "a", "net": "m", "probs": [0.25, 0.75]})
+    assert answer.json()["proposal"] == {
+        "id": "uuid",
+        "model": "net",
+        "scores": "probs",
+        "constants": {"task": "spam"},
+    }

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from monitor.base.records import TaskLayout
-from monitor.config.mapping import FieldMapping, TimeUnit, parse_field_path
+from monitor.config.mapping import PLACEHOLDERS, FieldMapping, TimeUnit, parse_field_path
+
+NAME_OF_MODEL = "blindsight: not known"
+"""Stands for the name of a model while a mapping is tried."""
 
 _MOST_DEPTH = 6
 _MOST_ELEMENTS = 20
@@ -72,6 +75,22 @@ def propose(records: Sequence[Any], layout: TaskLayout, constants: Mapping[str, 
         return FieldMapping(**found)
     except ValueError:
         return None
+
+
+def written(mapping: FieldMapping) -> dict[str, Any]:
+    """A mapping as it is written down, with placeholders for what the records do not tell.
+
+    Examples
+    --------
+    >>> written(FieldMapping(scores="p", constants={"model": NAME_OF_MODEL}))
+    {'scores': 'p', 'constants': {'model': '<name of the model>'}}
+    """
+    found = mapping.model_dump(mode="json", exclude_defaults=True)
+    if mapping.constants.model == NAME_OF_MODEL:
+        found["constants"]["model"] = PLACEHOLDERS["model"]
+    if mapping.time_zone is not None:
+        found["time_zone"] = PLACEHOLDERS["time_zone"]
+    return found
 
 
 def vectors(records: Sequence[Any], layout: TaskLayout) -> dict[str, list[Any]]:
