@@ -1,0 +1,141 @@
+"""Kills a real daemon that reads a table of a real PostgreSQL, at random moments, and counts what came of it.
+
+    python -m tests.faults.sql_kills [--kills 200] [--records 100000] [--seed 0]
+
+The stream is that of `tests.faults.kills`, a row a record; every hundred rows have one value of the rising
+column. The reports must equal, byte for byte, those of a daemon that was left alone, and every answer must be
+in exactly one window.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.daemon import configuration
+from tests.faults.kafka_kills import (
+    CHECKPOINTS,
+    TASK,
+    Result,
+    answer_of,
+    decoded,
+    exact,
+    finish,
+    kill_until_enough,
+    killed,
+    parser_of_kills,
+    saved_positions,
+)
+from tests.faults.kills import stream
+from tests.faults.ranges import Answer
+from tests.services.postgres_server import PostgresServer
+
+TIES = 100
+"""Rows of one value of the rising column."""
+_COLUMNS = (
+    "number bigint, place bigint, id text, time float8, model text, scores json, label text, region text"
+)
+_QUERY = 'SELECT number, place, id, time, model, scores, label, region AS "groups.region" FROM {}'
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFeed:
+    """A table that was filled, and what each of its rows holds.
+
+    Parameters
+    ----------
+    server : PostgresServer
+    name : str
+        The table.
+    rows : sequence
+        In the order of the rising column.
+    """
+
+    server: PostgresServer
+    name: str
+    rows: list[Answer | None]
+
+    @property
+    def sent(self) -> dict[str, Sequence[Answer | None]]:
+        return {self.name: self.rows}
+
+    @property
+    def messages(self) -> int:
+        return len(self.rows)
+
+    def config(self, name: str, every_seconds: float, **more: Any) -> dict[str, Any]:
+        """The configuration of a daemon with its own store and reports file."""
+        source = {
+            "kind": "sql",
+            "dsn": self.server.dsn,
+            "query": _QUERY.format(self.name),
+            "cursor": "place",
+            "id": "number",
+            "name": self.name,
+            "poll_seconds": 0.05,
+            "overlap_seconds": 20,
+            "batch_rows": 130,
+        }
+        return configuration(
+            sources=[source | more],
+            reports={"path": f"{name}.ndjson"},
+            store={"path": name, "every_seconds": every_seconds},
+            task=TASK,
+        )
+
+    def used_up(self, store: Path) -> bool:
+        """Whether the last checkpoint holds the last row."""
+        position = saved_positions(store).get(self.name, {})
+        return bool(position.get("place") == len(self.rows))
+
+
+def fill(server: PostgresServer, name: str, lines: Iterable[str]) -> SqlFeed:
+    """Make a table of these records; of what is none, a row without an id."""
+    feed = SqlFeed(server, name, [])
+    with server.connection() as connection:
+        connection.execute(f"CREATE TABLE {name} ({_COLUMNS})".encode())
+        with connection.cursor().copy(f"COPY {name} FROM STDIN".encode()) as copy:
+            for line in lines:
+                record, number = decoded(line), len(feed.rows)
+                fields = [record.get(key) for key in ("id", "time", "model", "scores", "label")]
+                scores = None if fields[3] is None else json.dumps(fields[3])
+                region = record.get("groups", {}).get("region")
+                copy.write_row((number, number // TIES, *fields[:3], scores, fields[4], region))
+                feed.rows.append(answer_of(record))
+        connection.execute(f"CREATE INDEX ON {name} (place, number)".encode())
+    return feed
+
+
+def compare(server: PostgresServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
+    """Kills over one table; the reports are compared with those of a daemon that was left alone.
+
+    Raises
+    ------
+    AssertionError
+        They differ, or an answer is not in exactly one window.
+    """
+    feed = fill(server, name, stream(records, seed))
+    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
+    finish(folder, feed.config("alone", every), feed)
+    count, counted = killed(folder, feed.config("killed", every), feed, kills, random.Random(seed))
+    expected, found = ((folder / f"{group}.ndjson").read_bytes() for group in ("alone", "killed"))
+    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    return Result(count, exact(folder, feed), counted)
+
+
+def main() -> None:
+    options = parser_of_kills(__doc__).parse_args()
+    with PostgresServer() as server:
+        kill_until_enough(
+            options,
+            lambda folder, name, kills, seed: compare(server, folder, name, options.records, kills, seed),
+            "PostgreSQL, reports equal byte for byte",
+        )
+
+
+if __name__ == "__main__":
+    main()
