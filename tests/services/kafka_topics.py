@@ -17,6 +17,7 @@ class Written:
     key: bytes | None
     value: bytes
     headers: dict[str, bytes]
+    milliseconds: int
 
 
 def read_topic(broker: KafkaBroker, topic: str) -> list[Written]:
@@ -35,7 +36,7 @@ def read_topic(broker: KafkaBroker, topic: str) -> list[Written]:
         found: list[Written] = []
         while any(consumer.position(place) < ends[place] for place in places):
             for records in consumer.poll(timeout_ms=500).values():
-                found += [Written(r.partition, r.key, r.value, dict(r.headers)) for r in records]
+                found += [Written(r.partition, r.key, r.value, dict(r.headers), r.timestamp) for r in records]
         return sorted(found, key=lambda each: each.partition)
     finally:
         consumer.close(autocommit=False)

@@ -1,4 +1,4 @@
-"""Payloads of serving stacks are read by the mappings that the page shows beside them."""
+"""Payloads of serving stacks are read by the mappings that their pages show beside them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from monitor.config.root import StdinSourceConfig
 from tests.posting import posting
 from tests.services.process import PATIENCE_SECONDS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "serving" / "stacks.md").read_text(encoding="utf-8")
-SAMPLES = dict(re.findall(r"```json (\w+)\n(.*?)\n```", PAGE, flags=re.DOTALL))
-MAPPINGS = dict(re.findall(r"```yaml (\w+)\n(.*?)```", PAGE, flags=re.DOTALL))
+SERVING = Path(__file__).parents[3] / "docs" / "serving"
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in sorted(SERVING.glob("*.md")))
+SAMPLES = dict(re.findall(r"^```json (\w+)\n(.*?)\n```", PAGES, flags=re.DOTALL | re.MULTILINE))
+MAPPINGS = dict(re.findall(r"^```yaml (\w+)\n(.*?)```", PAGES, flags=re.DOTALL | re.MULTILINE))
 
 
 def test_each_sample_has_a_mapping() -> None:
@@ -34,7 +35,7 @@ def test_each_sample_has_a_mapping() -> None:
 
 
 def test_the_lines_of_a_python_service_post_an_answer(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    (code,) = re.findall(r"^```python\n(.*?)```", PAGES, flags=re.DOTALL | re.MULTILINE)
     with posting(tmp_path / "spool") as posted:
         assert "127.0.0.1:9108" in code
         here = code.replace("127.0.0.1:9108", f"127.0.0.1:{posted.source.port}")

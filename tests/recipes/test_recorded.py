@@ -1,0 +1,104 @@
+"""What the stacks have sent is read by the configurations of their pages, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connectors.build import build_inputs
+from connectors.http import HttpSource
+from monitor.agent.agent import Agent
+from monitor.base.source import Input, Raw, RawMessages
+from monitor.cli.settings import engine_settings
+from monitor.config.file import load_config
+from monitor.testing import ListSinks, ListSource
+from tests.accounting import Accounts, accounts, scraped
+from tests.recipes.page import SERVING, Page
+from tests.recipes.recorded import REQUESTS, Payloads, recorded
+from tests.recipes.stacks import OUTPUT, STACKS, table
+from tests.services.process import PATIENCE_SECONDS, wait_until
+
+
+class Messages(ListSource):
+    """Recorded messages of Kafka, with what stood beside them."""
+
+    def __init__(self, name: str, messages: Sequence[dict[str, Any]]) -> None:
+        super().__init__([each["value"].encode() for each in messages], name=name)
+        self._beside = [
+            [
+                ("$key", each["key"].encode()),
+                ("$timestamp", str(each["milliseconds"]).encode()),
+                *((name, value.encode()) for name, value in each["headers"].items()),
+            ]
+            for each in messages
+        ]
+
+    def read(self, timeout_seconds: float) -> list[Raw]:
+        return [
+            replace(raw, headers=[self._beside[i] for i in raw.offsets])
+            for raw in super().read(timeout_seconds)
+            if isinstance(raw, RawMessages)
+        ]
+
+
+def posted(source: HttpSource, posts: Sequence[dict[str, Any]]) -> None:
+    """Post what a stack posted."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{source.port}", timeout=PATIENCE_SECONDS) as client:
+        for post in posts:
+            answer = client.post(post["path"], content=post["body"].encode(), headers=post["headers"])
+            assert answer.status_code == 202, answer.text
+
+
+def read_by(folder: Path, page: str, came: Payloads) -> Accounts:
+    """What an agent in this process counts of these payloads."""
+    (folder / "agent.yaml").write_text(page.replace(":9108", ":0"), encoding="utf-8")
+    config = load_config(folder / "agent.yaml")
+    inputs: list[Input] = []
+    for settings, made in zip(config.sources, build_inputs(config), strict=True):
+        if settings.kind == "file":
+            path = Path(str(settings.path).replace("*", "1"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"{line}\n" for line in came["file"]), encoding="utf-8")
+        elif settings.kind == "kafka":
+            messages = [each for each in came["kafka"] if each["topic"] in settings.topics]
+            made = replace(made, feed=Messages(made.feed.name, messages))
+        inputs.append(made)
+    agent = Agent(engine_settings(config).build(), inputs, ListSinks())
+    agent.start()
+    try:
+        for source in (each.feed for each in inputs if isinstance(each.feed, HttpSource)):
+            wait_until(lambda source=source: source.up, "it listens")
+            posted(source, came["http"])
+        wait_until(lambda: _all(accounts(scraped(agent.view()))), "all came")
+    finally:
+        agent.stop()
+        agent.wait(PATIENCE_SECONDS)
+    return accounts(scraped(agent.view()))
+
+
+def _all(found: Accounts) -> bool:
+    return found.answers.received >= REQUESTS and found.labels.received >= REQUESTS
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_a_stack_has_sent_is_used_and_its_labels_join(stack: str, tmp_path: Path) -> None:
+    found = read_by(tmp_path, Page(stack).blocks["agent.yaml"], recorded(stack))
+    found.answers.assert_adds_up()
+    used = found.answers.parts["used"] + found.answers.parts["pending"]
+    assert (used, found.answers.received, found.labels.parts["matched"]) == (REQUESTS, REQUESTS, REQUESTS)
+
+
+def test_the_page_of_stacks_shows_what_the_recipes_printed() -> None:
+    page = (SERVING / "stacks.md").read_text(encoding="utf-8")
+    assert table() in page, "put in what `python -m tests.recipes table` prints"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_kept_output_names_its_command(stack: str) -> None:
+    first = (OUTPUT / f"{stack}.txt").read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"python -m tests.recipes {stack}"
