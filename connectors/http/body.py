@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from connectors.formats.wires.kserve import TENSORS_HEADER
+from connectors.formats.wires.observed import ObservedWire, observed_line
 from connectors.formats.wires.wire import Wire
 
 MOST_ROWS = 50_000
@@ -147,7 +148,7 @@ TYPES = frozenset({"application/cloudevents+json", "application/cloudevents-batc
 """Content types of events in structured mode, beside those of records."""
 
 
-def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> list[bytes]:
+def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire, name: str | None = None) -> list[bytes]:
     """The events and records of a post, a line each.
 
     Parameters
@@ -158,6 +159,8 @@ def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> list[byt
     body : bytes
     wire : Wire
         How they are written.
+    name : str, optional
+        What they were posted to, among those that the wire observes.
 
     Raises
     ------
@@ -174,5 +177,7 @@ def event_lines(headers: Mapping[str, str], body: bytes, wire: Wire) -> list[byt
     >>> event_lines(head | {"ce-type": kind + "response"}, b'{"predictions":\\n[0.5]}', wire)[0][-31:]
     b',"data":{"predictions": [0.5]}}'
     """
+    if name is not None and isinstance(wire, ObservedWire):
+        return [observed_line(name, line) for line in event_lines(headers, body, wire.sources[name])]
     whole = wire.posted(headers, body)
     return lines_of(body) if whole is None else [whole]

@@ -29,12 +29,14 @@ from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from connectors.formats.wires.observed import unknown_source
 from connectors.http.access import Quota, SiteCheck
 from connectors.http.body import TYPES as EVENT_TYPES
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker, event_lines, is_binary
 from connectors.http.intake import Intake, Judgement, PostKind
 from connectors.http.messages import Answer, refusal
 from connectors.http.spool import Spool, SpoolFullError, SpoolWriteError
+from monitor.base.registry import FORMATS
 from monitor.config.http import HttpSourceConfig, token_names
 from monitor.export.http.gate import Gate, Holder
 from monitor.export.http.messages import BodyError, HttpRequest, Response
@@ -42,6 +44,7 @@ from monitor.export.http.messages import BodyError, HttpRequest, Response
 log = logging.getLogger("blindsight")
 
 PATHS: Mapping[str, PostKind] = {"/v1/predictions": PostKind.PREDICTIONS, "/v1/labels": PostKind.LABELS}
+_OBSERVE = "/v1/observe/"
 _TYPES = frozenset({"application/json", "application/x-ndjson", "application/ndjson", "application/jsonl"})
 STATUSES = (400, 401, 403, 404, 405, 408, 413, 415, 429, 500, 503)
 """Of the answers that take nothing: what `Posts.refused` counts."""
@@ -89,7 +92,10 @@ class Posts:
         self._gate, self._quota, self._intake, self._spool = gate, quota, intake, spool
         self._workers = workers
         self._site = SiteCheck(settings.allowed_hosts, settings.is_loopback)
-        self._events = settings.reads_events
+        # What may be posted to, and whether events are read there; None is our own two paths.
+        self._events: dict[str | None, bool] = {None: settings.reads_events}
+        self._events.update((tag, True) for tag, entry in FORMATS.items() if entry.needs_no_mapping)
+        self._events.update((name, each.format is not None) for name, each in settings.observe.items())
         self._in_memory = 0
         self._proposing = False
         self._sayings = _Sayings(settings.label)
@@ -124,7 +130,7 @@ class Posts:
         return refusal(status, sentence).response
 
     async def _answer(self, request: HttpRequest) -> Answer:
-        kind = _kind_of(request)
+        kind, name = self._place_of(request)
         if fault := self._site.fault(request.headers):
             return refusal(403, fault)
         holder = self._gate.admits(request.headers.get("authorization"))
@@ -132,14 +138,28 @@ class Posts:
             return refusal(
                 401, "Give a token that may write here: Authorization: Bearer …", www_authenticate="Bearer"
             )
-        gzipped = _check_headers(request, self._settings.max_body_bytes, self._events)
+        gzipped = _check_headers(request, self._settings.max_body_bytes, self._events[name])
         with self._counted():
             pass  # whether there is room, before anything is read
         with ExitStack() as held:
             body = await self._body(request, gzipped, held)
-            found = await self._judge(request.headers, body, kind)
+            found = await self._judge(request.headers, body, kind, name)
             answer = await self._take(found, kind, holder)
             return await self._with_proposal(answer, found) if answer.status == 400 else answer
+
+    def _place_of(self, request: HttpRequest) -> tuple[PostKind, str | None]:
+        """What the path takes, and the name of what is observed."""
+        name = request.path.removeprefix(_OBSERVE) if request.path.startswith(_OBSERVE) else None
+        kind = PATHS.get(request.path) if name is None else PostKind.OBSERVED
+        if kind is None:
+            places = " or ".join((*PATHS, f"{_OBSERVE}<source>"))
+            raise _RefusedError(refusal(404, f"There is nothing here; post to {places}"))
+        if name not in self._events:
+            known = [each for each in self._events if each is not None]
+            raise _RefusedError(refusal(404, unknown_source(name or "", known)))
+        if request.method != "POST":
+            raise _RefusedError(refusal(405, "Send it as a POST", allow="POST"))
+        return kind, name
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -173,19 +193,23 @@ class Posts:
             sentence = f"{str(error).capitalize()}; send it as it is, or packed whole"
             raise _RefusedError(refusal(400, sentence)) from None
 
-    async def _judge(self, headers: Mapping[str, str], body: bytes, kind: PostKind) -> Judgement:
+    async def _judge(
+        self, headers: Mapping[str, str], body: bytes, kind: PostKind, name: str | None
+    ) -> Judgement:
         if len(body) <= _INLINE_BYTES:
-            found = self._read(headers, body, kind)
+            found = self._read(headers, body, kind, name)
         else:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._workers, self._read, headers, body, kind)
+            found = await loop.run_in_executor(self._workers, self._read, headers, body, kind, name)
         if isinstance(found, Answer):
             raise _RefusedError(found)
         return found
 
-    def _read(self, headers: Mapping[str, str], body: bytes, kind: PostKind) -> Judgement | Answer:
+    def _read(
+        self, headers: Mapping[str, str], body: bytes, kind: PostKind, name: str | None
+    ) -> Judgement | Answer:
         try:
-            lines = event_lines(headers, body, self._intake.wire)
+            lines = event_lines(headers, body, self._intake.wire, name)
         except TooLargeError as error:
             return _too_large(error)
         if not lines:
@@ -260,15 +284,6 @@ class Posts:
         self.shed += found.answers
         for task, labels in found.labels.items():
             self.labels_shed[task] += labels
-
-
-def _kind_of(request: HttpRequest) -> PostKind:
-    kind = PATHS.get(request.path)
-    if kind is None:
-        raise _RefusedError(refusal(404, f"There is nothing here; post to {' or '.join(PATHS)}"))
-    if request.method != "POST":
-        raise _RefusedError(refusal(405, "Send it as a POST", allow="POST"))
-    return kind
 
 
 def _check_headers(request: HttpRequest, most_bytes: int, events: bool) -> bool:

@@ -33,6 +33,8 @@ class PostKind(StrEnum):
 
     PREDICTIONS = "predictions"
     LABELS = "labels"
+    OBSERVED = "observed"
+    """Both, as the wire of what is observed tells them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +123,18 @@ class Intake:
             return replace(self.judge(kept, kind), ignored=len(lines) - len(kept))
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)
+        of_kind = {PostKind.LABELS: (labels, answers), PostKind.PREDICTIONS: (answers, chunk.labels_received)}
+        accepted, misplaced = of_kind.get(kind, (answers + labels, 0))
         return Judgement(
             lines=block,
             rows=len(lines),
-            accepted=labels if is_labels else answers,
+            accepted=accepted,
             rejected=sum(max(reject.answers, 1) for reject in chunk.rejects),
             answers=chunk.answers,
             tasks=_rows_by_task(chunk),
             labels=_labels_by_task(chunk),
             labels_accepted=labels + sum(int((batch.label >= 0).sum()) for batch in chunk.batches),
-            misplaced=answers if is_labels else chunk.labels_received,
+            misplaced=misplaced,
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
         )

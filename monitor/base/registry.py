@@ -245,6 +245,11 @@ class FormatEntry(Entry):
     marks: tuple[tuple[str, ...], ...] = ()
     holds_records: bool = False
 
+    @property
+    def needs_no_mapping(self) -> bool:
+        """Whether records are read by the name of the format alone."""
+        return not self.paths or self.holds_records
+
 
 _STATS = "monitor.stats"
 _JOINT = ("ensemble", "labelled", "realised_cohort")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from connectors.build import source_class
-from connectors.formats.wires.choice import wire_of
-from connectors.formats.wires.wire import PLAIN, Wire
+from connectors.formats.wires.choice import RECOGNISED, own_wire
+from connectors.formats.wires.wire import Wire
 from connectors.http.body import BadBodyError, TooLargeError, Unpacker
 from monitor.base.errors import BlindsightError, ConfigError
 from monitor.base.records import Chunk, id_look, id_shape
@@ -92,7 +92,7 @@ def examine_sample(path: str, sample: Path) -> tuple[str, bool]:
     config = load_config(path)
     headers, body = _captured(sample)
     posted = [source for source in config.sources if source.kind == "http"]
-    wire = wire_of(posted[0]) if len(posted) == 1 else PLAIN
+    wire = own_wire(posted[0]) if len(posted) == 1 else RECOGNISED
 
     def read(wire: Wire) -> list[Raw]:
         value = wire.posted(headers, body)
@@ -274,7 +274,7 @@ def _examined(config: Config, source: SourceConfig) -> Examination:
         return _nothing(source, found)
     if not found:
         return _nothing(source, "nothing is there yet")
-    return examine(found, layouts(config.tasks, numbered=True), source.label, wire_of(source))
+    return examine(found, layouts(config.tasks, numbered=True), source.label, own_wire(source))
 
 
 def _nothing(source: SourceConfig, why: str, wrong: bool = False) -> Examination:

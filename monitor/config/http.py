@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Literal, Self
 
@@ -18,6 +18,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The characters of a bearer token by RFC 6750, section 2.1."""
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")  # of what is observed
 _BODIES_IN_SPOOL = 4  # below this, one body in a spool that is being read could be refused for ever
 
 
@@ -186,6 +187,11 @@ class HttpSourceConfig(SourceSection):
         description="Name of the source in metrics; http if absent.",
     )
     mapping: FieldMapping | None = MAPPING
+    observe: dict[str, FieldMapping] = Field(
+        default={},
+        description="Mappings by a name: POST /v1/observe/<name> is read by its own. The names of formats "
+        "that need no paths are known without one.",
+    )
 
     @field_validator("listen", mode="after")
     @classmethod
@@ -205,6 +211,7 @@ class HttpSourceConfig(SourceSection):
 
     def _problems(self) -> Iterable[Problem | None]:
         yield unique("allowed_hosts", self.allowed_hosts)
+        yield from _observed_problems(self.observe)
         yield unique("tokens", token_names(self.tokens))
         for host in self.allowed_hosts:
             if not _HOST.fullmatch(host):
@@ -232,6 +239,19 @@ class HttpSourceConfig(SourceSection):
                 f"expected an address of this machine only, such as 127.0.0.1, where anyone may write, got "
                 f"{self.listen!r}: give tokens, or tls with client_ca",
             )
+
+
+def _observed_problems(observe: Mapping[str, FieldMapping]) -> Iterable[Problem]:
+    for name, mapping in observe.items():
+        if not _NAME.fullmatch(name):
+            yield (
+                f"observe.{name}",
+                "expected a name of at most 100 letters, digits, dots, hyphens and underscores, as it stands "
+                "in the path of a post",
+            )
+        for field, path in mapping.beside.items():
+            told = f"expected a path into the records, got {path}: only messages of kind: kafka have it"
+            yield f"observe.{name}.{field}", told
 
 
 def _is_loopback(listen: str) -> bool:

@@ -204,7 +204,8 @@ class Config(Section):
     @property
     def numbers_rows(self) -> bool:
         """Whether a source numbers the rows of its requests: see `TaskLayout.numbered`."""
-        if any(source.mapping is None for source in self.sources):
+        # An http source takes formats by their names too, in the path of a post.
+        if any(source.mapping is None or source.kind == "http" for source in self.sources):
             return True
         formats = [source.mapping.format for source in self.sources if source.mapping is not None]
         return any(FORMATS[name].numbers_rows for name in formats if name is not None)

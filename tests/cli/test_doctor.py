@@ -528,10 +528,13 @@ BINARY = with_binary(("probabilities", "FP32", [2, 2], TENSOR), model_name="erm"
         (("Content-Encoding: gzip",), gzip.compress(json.dumps(MLSERVER).encode()), KSERVE),
     ],
 )
-def test_a_captured_body_gets_a_proposal(
+def test_a_captured_body_is_read_by_its_shape_or_gets_a_proposal(
     sample: Sample, headers: tuple[str, ...], body: bytes, expected: dict[str, Any]
 ) -> None:
     text, well = sample(body, *headers)
+    assert (well, "mapping:\n" in text) == (expected == KSERVE, expected != KSERVE)
+    posted = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}}
+    text, well = sample(body, *headers, sources=[{**posted, "mapping": {"id": "uuid", "scores": "p"}}])
     assert not well
     named = len([line for line in headers if ": " in line])
     assert text.startswith(f"body.txt (a body{f' with {named} headers' if named else ''}):\n")
@@ -541,8 +544,7 @@ def test_a_captured_body_gets_a_proposal(
     ids = 0 if expected == NAMED else 2
     assert f"2 answers, {ids} with an id, 0 labels, 0 records that cannot be used" in text
     if expected == KSERVE:
-        sources = [{"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "spool"}, **expected}]
-        text, well = sample(body, *headers, sources=sources)
+        text, well = sample(body, *headers, sources=[{**posted, **expected}])
         assert (well, "2 answers" in text) == (True, True)
 
 

@@ -69,6 +69,7 @@ BASE = {
             "tls": {"cert": "c", "key": "k", "client_ca": "a"},
             "allowed_hosts": ["intake.example"],
             "mapping": mapping(),
+            "observe": {"scorer": mapping()},
         },
     ],
     "reports": {
@@ -102,7 +103,7 @@ BASE = {
 }
 NAMES = {"tasks": "t", "models": "m", "options": "client_id", "labels": "job", "headers": "X-Scope-OrgID"}
 TASKS = {"classification": "t", "arena": "chat"}
-NAMES |= {"class_scores": "ok", "groups": "region", "resource": "team"}
+NAMES |= {"class_scores": "ok", "groups": "region", "resource": "team", "observe": "scorer"}
 
 
 def resolve(node):
@@ -174,7 +175,7 @@ def lines_of(message: str) -> list[str]:
 
 def test_the_base_of_these_tests_is_valid_and_the_schema_is_walked_whole():
     assert config_from(BASE).tasks["t"].positive == "toxic"
-    assert len(SECTIONS) == 51
+    assert len(SECTIONS) == 53
     assert {path[-1] for path, _ in LEAVES} >= {"size", "rules", "max_waiting", "follow", "brokers", "listen"}
 
 

@@ -28,6 +28,7 @@ from connectors.formats.messages.hints import MISSING, bare_classes, keys_of, mi
 from connectors.formats.messages.redaction import Keep, keeper
 from connectors.formats.messages.wording import without_values
 from connectors.formats.wires.mapped import MappedWire
+from connectors.formats.wires.observed import ObservedWire
 from connectors.formats.wires.wire import PLAIN, FormatWire, OfTasks, Wire
 from monitor.base.records import Chunk, Ints, Reject, RejectReason, SampleIds, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawDamaged, RawMessages, RawPosition, RawSkipped, RawTable
@@ -161,11 +162,12 @@ class Decoder:
 
     def _rows_left(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> dict[str, int]:
         """What the mapping did not read of records with several rows, by the path of the row that it read."""
-        if not isinstance(self._wire, MappedWire) or not self._wire.one_row:
+        if not isinstance(self._wire, MappedWire | ObservedWire) or not self._wire.one_row:
             return {}
         records = (record for reading in readings for record in reading.records)
         left = sum(record.left for record in records if isinstance(record, OneOfRows))
-        left += sum(self._wire.rows_left(raw) for raw in raws if isinstance(raw, RawTable))
+        if isinstance(self._wire, MappedWire):
+            left += sum(self._wire.rows_left(raw) for raw in raws if isinstance(raw, RawTable))
         return {self._wire.one_row: left} if left else {}
 
     def _columns(self, raws: Sequence[Raw], readings: Sequence[Reading]) -> Columns:

@@ -6,9 +6,11 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Protocol
 
+from connectors.formats.wires.observed import ObservedWire
 from connectors.formats.wires.recognised import RecognisedWire
 from connectors.formats.wires.wire import Wire
 from monitor.base.registry import FORMATS, load
+from monitor.config.http import HttpSourceConfig
 from monitor.config.mapping import FieldMapping
 from monitor.config.root import Config
 
@@ -28,9 +30,18 @@ class HasWire(Protocol):
         ...
 
 
-def wire_of(settings: HasWire) -> Wire:
-    """The wire of a source, compiled once; without a mapping, records are told by their shape."""
+def own_wire(settings: HasWire) -> Wire:
+    """The wire of a source's own mapping; without one, records are told by their shape."""
     return RECOGNISED if settings.mapping is None else compiled(settings.mapping)
+
+
+def wire_of(settings: HasWire) -> Wire:
+    """The wire of a source, compiled once: its own, and of `http` those that are posted to by their names."""
+    base = own_wire(settings)
+    if not isinstance(settings, HttpSourceConfig):
+        return base
+    told = {tag: FieldMapping(format=tag) for tag, entry in FORMATS.items() if entry.needs_no_mapping}
+    return ObservedWire(base, {name: compiled(each) for name, each in {**told, **settings.observe}.items()})
 
 
 def compiled(mapping: FieldMapping) -> Wire:

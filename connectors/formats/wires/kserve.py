@@ -38,7 +38,7 @@ TENSORS_HEADER = "inference-header-content-length"
 _BARE = ("predictions", "outputs")  # a response without an event around it has one of these
 _OF_LOGGERS = ("org.kubeflow.serving.", "io.seldon.serving.")
 _ANSWERS_ALONE = frozenset({"requestPath", "metrics"})  # of what Seldon's `meta` may have
-_SAY = "if they are answers, say so with mapping.format: kserve"
+_SAY = "if they are answers, say so with mapping.format: kserve, or post them to /v1/observe/kserve"
 
 
 class _Head(msgspec.Struct, gc=False):

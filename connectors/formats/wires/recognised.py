@@ -60,8 +60,6 @@ class RecognisedWire(ByShape):
     reads_labels = True
 
     def __init__(self, layouts: Sequence[TaskLayout] = (), inner: bool = False) -> None:
-        models = [model for layout in layouts for model in layout.models]
-        self._model = models[0] if len(layouts) == len(models) == 1 else None
         self._layouts, self._inner = layouts, inner
         self._wires: dict[str, Wire] = {}
         self._marks = [
@@ -107,7 +105,7 @@ class RecognisedWire(ByShape):
         wire = self._wire(found[0])
         if isinstance(wire, Doubting) and (message := wire.doubt(fields)):
             return [(data, (RejectReason.WRONG_TYPE, message))]
-        return [(raw, self._of_model(outcome)) for raw, outcome in wire.one(data)]
+        return [(raw, with_model(outcome, self._layouts)) for raw, outcome in wire.one(data)]
 
     def message(self, value: bytes, headers: Headers) -> bytes:
         """A message of Kafka as JSON: an event in binary mode, or a response that is not JSON."""
@@ -166,10 +164,13 @@ class RecognisedWire(ByShape):
             self._wires[tag] = wire
         return wire
 
-    def _of_model(self, outcome: Any) -> Any:
-        if isinstance(outcome, RowRecord) and outcome.model is None and outcome.models is None:
-            outcome.model = self._model
-        return outcome
+
+def with_model(outcome: Any, layouts: Sequence[TaskLayout]) -> Any:
+    """An answer of a format that names no model, as one of the only model that the only task lists."""
+    if isinstance(outcome, RowRecord) and outcome.model is None and len(layouts) == 1:
+        models = layouts[0].models
+        outcome.model = models[0] if len(models) == 1 else None
+    return outcome
 
 
 def _is_ours(value: bytes) -> bool:

@@ -11,8 +11,11 @@ import pytest
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.wires.choice import wire_of
-from monitor.base.records import Chunk, id_keys
+from monitor.base.errors import ConfigError
+from monitor.base.records import Chunk, TaskLayout, id_keys
 from monitor.base.source import RawBlock
+from monitor.config.file import config_from
+from monitor.config.root import HttpSourceConfig as HttpSettings
 from tests.connectors.formats.test_tensors import RAW, with_binary
 from tests.posting import SPAM, Posted, posting
 
@@ -183,3 +186,94 @@ def test_a_source_with_paths_takes_no_events_and_one_without_a_mapping_does(tmp_
             (202, {"accepted": 0, "rejected": 0, "ignored": 1}),
         ]
         assert len(plain.lines()) == 2
+
+
+OBSERVED = {
+    "scorer": {"id": "uuid", "model": "net", "scores": "p", "label": "truth"},
+    "rows": {"scores": "p[0]", "constants": {"model": "erm"}},
+    "seldon": {"format": "kserve", "constants": {"model": "irm"}},
+}
+
+
+@pytest.fixture
+def observing(tmp_path: Path) -> Iterator[Posted]:
+    layout = TaskLayout("spam", ("no", "yes"), models=("erm",))
+    with posting(tmp_path / "observing", layouts=[layout], observe=OBSERVED) as made:
+        yield made
+
+
+def test_a_post_to_a_source_is_read_by_its_mapping_beside_all_others(observing: Posted) -> None:
+    theirs = {"uuid": "a", "net": "m", "p": [0.25, 0.75]}
+    seldon = {"data": {"names": ["t:0", "t:1"], "ndarray": [[0.25, 0.75]]}, "meta": {}}
+    answers = [
+        observing.post([theirs, {"uuid": "a", "truth": "yes"}], "/v1/observe/scorer"),
+        observing.post(seldon, "/v1/observe/seldon"),
+        observing.post(seldon, "/v1/observe/kserve"),
+        observing.post({"id": "b", "model": "m", "scores": [0.25, 0.75]}),
+        observing.post({"predictions": [[0.5, 0.5]], "id": "c"}),
+        observing.post(BODY, "/v1/observe/kserve", **HEAD, content_type="application/x-www-form-urlencoded"),
+        observing.post({**theirs, "p": [0.5, 0.75]}, "/v1/observe/scorer"),
+    ]
+    assert [(each.status_code, each.json()["accepted"]) for each in answers] == [
+        *((202, 2), (202, 1), (202, 1), (202, 1), (202, 1), (202, 2), (400, 0))
+    ]
+    assert "the mapping reads scores at p" in answers[-1].json()["errors"][0]["message"]
+    layout = TaskLayout("spam", ("no", "yes"), models=("erm",))
+    blocks = [RawBlock(line + b"\n", "spool", 0) for line in observing.lines()]
+    whole = RawBlock(b"".join(block.data for block in blocks), "spool", 0)
+    for raws in ([whole], blocks):  # however the spool is cut
+        chunk = Decoder([layout], "http", wire=wire_of(observing.settings)).decode(raws)
+        (batch,) = chunk.batches
+        assert [batch.models[i] for i in batch.model] == ["m", "irm", "erm", "m", "erm", "erm ü", "erm ü"]
+        ids = ["a", None, None, "b", "c:0", "2d30169c:0", "2d30169c:1"]
+        assert batch.key.tolist() == [0 if each is None else id_keys([each])[0] for each in ids]
+        assert (len(chunk.labels[0]), chunk.answers, len(chunk.rejects)) == (1, 8, 1)
+
+
+def test_rows_that_a_path_leaves_are_counted_of_what_is_observed_too(observing: Posted) -> None:
+    answer = observing.post({"p": [[0.25, 0.75], [0.5, 0.5]]}, "/v1/observe/rows")
+    assert answer.json() == {"accepted": 1, "rejected": 0}
+    block = RawBlock(b"".join(line + b"\n" for line in observing.lines()), "spool", 0)
+    chunk = Decoder([SPAM], "http", wire=wire_of(observing.settings)).decode([block])
+    assert chunk.rows_left == {"p[0]": 1}
+
+
+def test_what_is_no_json_is_rejected_as_it_came(observing: Posted) -> None:
+    answer = observing.post(b"\xff{no JSON", "/v1/observe/scorer")
+    assert (answer.status_code, answer.json()["rejected"]) == (400, 1)
+
+
+def test_only_what_is_configured_or_a_format_is_observed(observing: Posted) -> None:
+    answer = observing.post({}, "/v1/observe/scorr")
+    assert (answer.status_code, answer.json()["error"]) == (
+        404,
+        'No source "scorr" is observed here; known are kserve, sagemaker, inference_table, debezium, scorer, '
+        "rows, seldon; did you mean scorer?",
+    )
+    assert observing.client.get("/v1/observe/scorer").status_code == 405
+    answer = observing.post(EVENT, "/v1/observe/scorer", content_type="application/cloudevents+json")
+    assert answer.status_code == 415
+
+
+def test_a_source_that_was_observed_before_is_rejected_and_counted() -> None:
+    settings = HttpSettings(kind="http", listen="127.0.0.1:0", spool={"path": "x"})
+    line = b'{"$observe":"gone","record":{"uuid": "a"}}\n'
+    chunk = Decoder([SPAM], "http", wire=wire_of(settings)).decode([RawBlock(line, "spool", 0)])
+    assert chunk.answers == 1
+    assert chunk.rejects[0].message == (
+        '$.$observe: no source "gone" is known any more; send the record again'
+    )
+
+
+@pytest.mark.parametrize(
+    ("observe", "told"),
+    [
+        ({"a/b": {"id": "id"}}, "observe.a/b: expected a name of at most 100 letters, digits, dots"),
+        ({"a": {"id": "$key"}}, "observe.a.id: expected a path into the records, got $key: only messages of"),
+    ],
+)
+def test_what_cannot_be_observed_is_refused_by_its_key(observe: Any, told: str) -> None:
+    source = {"kind": "http", "listen": "127.0.0.1:0", "spool": {"path": "x"}, "observe": observe}
+    with pytest.raises(ConfigError) as caught:
+        config_from({"tasks": {"t": {"classes": ["a", "b"]}}, "sources": [source]})
+    assert told in str(caught.value)
