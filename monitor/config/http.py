@@ -245,9 +245,9 @@ def _observed_problems(observe: Mapping[str, FieldMapping]) -> Iterable[Problem]
     for name, mapping in observe.items():
         if not _NAME.fullmatch(name):
             yield (
-                f"observe.{name}",
-                "expected a name of at most 100 letters, digits, dots, hyphens and underscores, as it stands "
-                "in the path of a post",
+                "observe",
+                "expected names of at most 100 letters, digits, dots, hyphens and underscores, as they stand "
+                f"in the path of a post, got {name[:60]!r}",
             )
         for field, path in mapping.beside.items():
             told = f"expected a path into the records, got {path}: only messages of kind: kafka have it"

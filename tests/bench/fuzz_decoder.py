@@ -1,6 +1,7 @@
 """Feeds wrong input to the decoder: ``python -m tests.bench.fuzz_decoder --inputs 1000000``.
 
-A seeded mutator damages good records: bytes flipped, cut, doubled and spliced, values replaced by others
+A seeded mutator damages good records, our own and, in every other pair of reads, those of serving stacks,
+which are told by their shape: bytes flipped, cut, doubled and spliced, values replaced by others
 that JSON allows and by some that it does not. They arrive as blocks of a file and as messages. After
 each read the accounting identity must hold, no row may break the promises of `Batch`, and, now and
 then, the same bytes cut elsewhere must give the same rows and rejects.
@@ -17,6 +18,7 @@ import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
 from connectors.formats.decode.scores import SUM_TOLERANCE
+from connectors.formats.wires.choice import RECOGNISED
 from monitor.base.records import FIRST_MILLISECOND, LAST_MILLISECOND, NO_ID, Chunk, Floats, TaskLayout
 from monitor.base.source import Raw, RawBlock, RawMessages
 from tests.harness import run
@@ -37,6 +39,27 @@ GOOD = (
     b'{"id": "req-81", "task": "toxicity", "label": "toxic", "probability": 0.05}',
     '{"id": "ü-1", "model": "eta", "correct": false, "time": "2026-11-20T11:00:00+01:00"}'.encode(),
 )
+
+STACKS = (
+    b'{"specversion": "1.0", "id": "e", "type": "org.kubeflow.serving.inference.response", '
+    b'"inferenceservicename": "erm", "data": {"predictions": [[0.25, 0.75], [0.5, 0.5]]}}',
+    b'{"specversion": "1.0", "id": "e", "type": "org.kubeflow.serving.inference.request", "data": {}}',
+    b'{"predictions": [[0.25, 0.75], [0.5, 0.5]], "id": "a", "model_name": "erm"}',
+    b'{"model_name": "erm", "id": "v2", "outputs": [{"name": "p", "shape": [1, 2], "datatype": "FP32", '
+    b'"data": [0.25, 0.75]}]}',
+    b'{"data": {"names": ["t:0"], "ndarray": [[0.25, 0.75]]}, "meta": {"requestPath": {"irm": "image:1"}}}',
+    b'{"captureData": {"endpointInput": {"data": "1,2", "encoding": "CSV"}, "endpointOutput": {"data": '
+    b'"0.25,0.75", "encoding": "CSV"}}, "eventMetadata": {"eventId": "s", "inferenceTime": '
+    b'"2026-02-14T17:25:49Z"}, "eventVersion": "0"}',
+    b'{"groundTruthData": {"data": "ok", "encoding": "CSV"}, "eventMetadata": {"eventId": "s:0"}}',
+    b'{"databricks_request_id": "d", "timestamp_ms": 1763632800123, "status_code": 200, "response": '
+    b'"{\\"predictions\\": [[0.25, 0.75]]}", "request_metadata": {"model_name": "erm"}}',
+    b'{"before": null, "after": {"id": "c", "model": "erm", "scores": "[0.25, 0.75]"}, "op": "c"}',
+    b'{"before": {"id": "c"}, "after": null, "op": "d"}',
+    b'{"schema": {}, "payload": {"after": {"id": 7, "task": "toxicity", "label": "ok"}, "op": "u"}}',
+    b'{"$observe":"scorer","record":{"id": "o", "model_name": "erm", "predictions": [[0.25, 0.75]]}}',
+)
+"""Good records of serving stacks, as they are told by their shape."""
 
 NASTY = (
     b"NaN", b"-Infinity", b"null", b"true", b"-1", b"1.7", b"1e999", b"1e-999", b"-0.0", b"9" * 400,
@@ -118,7 +141,8 @@ def check_times(times: Floats) -> None:
 def reads(rng: random.Random, inputs: int, each: int = 200) -> Iterator[list[bytes]]:
     """Mutated records, `each` of them a read; a few of them as whole as they were."""
     for start in range(0, inputs, each):
-        yield [mutate(rng) for _ in range(min(each, inputs - start))]
+        stacks = (GOOD, (*GOOD, *STACKS))[start // each % 4 // 2]
+        yield [mutate(rng, stacks) for _ in range(min(each, inputs - start))]
 
 
 def as_raw(number: int, values: list[bytes]) -> Raw:
@@ -152,13 +176,14 @@ def one_by_one(raw: Raw) -> list[Raw]:
 
 def table(inputs: int = 1_000_000, seed: int = 0) -> Iterator[str]:
     """What became of the inputs."""
-    decoder = Decoder(LAYOUTS, "fuzz")
+    decoders = Decoder(LAYOUTS, "fuzz"), Decoder(LAYOUTS, "fuzz", wire=RECOGNISED)
     rng = random.Random(seed)
     counts: Counter[str] = Counter()
     answers = labels = cut_elsewhere = 0
     begun = time.perf_counter()
     for number, values in enumerate(reads(rng, inputs)):
         raw = as_raw(number, values)
+        decoder = decoders[number % 4 // 2]
         chunk = decoder.decode([raw])
         check_chunk(chunk)
         counts += counts_of([chunk])

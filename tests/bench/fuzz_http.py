@@ -1,6 +1,7 @@
 """Posts wrong input: ``python -m tests.bench.fuzz_http [--bodies 100000] [--requests 4000]``.
 
-Bodies are made of the mutated records of `tests.bench.fuzz_decoder`: as NDJSON, arrays and mixtures; nested
+Bodies are made of the mutated records of `tests.bench.fuzz_decoder`, our own and those of serving stacks: as
+NDJSON, arrays and mixtures; nested
 deeply, with numbers of a thousand digits, in wrong UTF-8; packed by gzip and then cut, damaged, doubled or
 said to be what they are not. Most go to the real handler with its decoder and its spool. Some thousands go
 over a socket to a real agent, with wrong lengths, broken chunks, half requests and a trickle of bytes.
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.formats.decode.decoder import Decoder
+from connectors.formats.wires.choice import wire_of
 from connectors.http import HttpSource
 from connectors.http.access import Quota
 from connectors.http.handler import Posts
@@ -40,11 +42,12 @@ from monitor.export.http.gate import Gate
 from monitor.export.http.messages import HttpRequest, Response
 from monitor.testing import ListSinks
 from tests.accounting import assert_adds_up
-from tests.bench.fuzz_decoder import LAYOUTS, check_chunk, mutate
+from tests.bench.fuzz_decoder import GOOD, LAYOUTS, STACKS, check_chunk, mutate
 from tests.harness import run
 from tests.services.process import wait_until
 
-PATHS = ("/v1/predictions", "/v1/labels")
+PATHS = ("/v1/predictions", "/v1/labels", "/v1/observe/kserve", "/v1/observe/scorer")
+OBSERVED = {"scorer": {"id": "id", "model": "model_name", "scores": "predictions[0]", "label": "label"}}
 TYPES = (
     "application/json",
     "application/x-ndjson; charset=utf-8",
@@ -68,7 +71,7 @@ class Post:
 
 def body_of(rng: random.Random) -> bytes:
     """Something like a body."""
-    records = [mutate(rng) for _ in range(rng.randrange(1, 6))]
+    records = [mutate(rng, GOOD if rng.random() < 0.5 else STACKS) for _ in range(rng.randrange(1, 6))]
     shapes = (
         lambda: b"\n".join(records),
         lambda: b"[" + b",".join(records) + b"]",
@@ -112,7 +115,14 @@ def post_of(rng: random.Random) -> Post:
     if rng.random() < 0.2:
         headers["content-type"] = rng.choice(TYPES)
     headers["content-length"] = str(len(body))
-    return Post(rng.choices(PATHS, weights=(3, 1))[0], headers, body)
+    if rng.random() < 0.1:
+        kind = rng.choice(("response", "request", "", "\xff"))
+        headers |= {
+            "ce-specversion": "1.0",
+            "ce-id": "e",
+            "ce-type": f"org.kubeflow.serving.inference.{kind}",
+        }
+    return Post(rng.choices(PATHS, weights=(6, 2, 1, 1))[0], headers, body)
 
 
 class Tally:
@@ -127,7 +137,7 @@ class Tally:
         assert status in ALLOWED, f"{status} {content} to {post.path} {post.headers} {post.body[:300]!r}"
         self.statuses[status] += 1
         if status == 202:
-            assert content["accepted"], content
+            assert content["accepted"] or content["ignored"], content
             self.accepted[post.path] += int(str(content["accepted"]))
 
 
@@ -140,6 +150,7 @@ def settings_of(folder: Path) -> HttpSettings:
         max_body_bytes=MOST_BYTES,
         max_requests=2 * AT_ONCE,
         read_seconds=1.0,
+        observe=OBSERVED,
     )
 
 
@@ -150,19 +161,24 @@ def into_handler(folder: Path, bodies: int, seed: int) -> Tally:
     spool.open(None)
     with ThreadPoolExecutor(1) as workers:
         names = tuple(layout.name for layout in LAYOUTS)
-        posts = Posts(settings, Gate([]), Quota(None), Intake(LAYOUTS), spool, workers, names)
+        posts = Posts(
+            settings, Gate([]), Quota(None), Intake(LAYOUTS, wire_of(settings)), spool, workers, names
+        )
         # In a thread of its own: Playwright's loop runs in that of the tests once one has had a browser.
         with ThreadPoolExecutor(1) as own:
             own.submit(asyncio.run, _all(posts, bodies, rng, tally)).result()
     read: Counter[str] = Counter()
-    decoder = Decoder(LAYOUTS, "http", clock=time.time)  # as the intake: what is a day ahead is bad_time
+    decoder = Decoder(
+        LAYOUTS, "http", wire=wire_of(settings), clock=time.time
+    )  # as the intake: what is a day ahead is bad_time
     while found := spool.read(0.0):
         chunk = decoder.decode([RawBlock(each.lines, "spool", each.start, each.labels) for each in found])
         check_chunk(chunk)
-        read[PATHS[0]] += sum(map(len, chunk.batches))
-        read[PATHS[1]] += sum(map(len, chunk.labels))
+        assert not chunk.ignored  # what holds no answer is counted by the handler, and not kept
+        read["rows"] += sum(map(len, chunk.batches)) + sum(map(len, chunk.labels))
     spool.close()
-    assert read == tally.accepted, f"answered that {tally.accepted} were accepted, and kept {read}"
+    taken = sum(tally.accepted.values())
+    assert read["rows"] == taken, f"answered that {tally.accepted} were accepted, and kept {read}"
     assert sum(tally.statuses.values()) == bodies
     return tally
 
@@ -281,7 +297,11 @@ def table(bodies: int = 100_000, requests: int = 4_000, seed: int = 0) -> Iterat
         )
         yield f"{sum(tally.statuses.values()):,} bodies {name} (seed {seed}): {shown}"
         taken = tally.accepted
-        yield f"  accepted {taken[PATHS[0]]:,} answers and {taken[PATHS[1]]:,} labels, every one kept"
+        observed = taken[PATHS[2]] + taken[PATHS[3]]
+        yield (
+            f"  accepted {taken[PATHS[0]]:,} answers, {taken[PATHS[1]]:,} labels and {observed:,} of both at "
+            "/v1/observe, every one kept"
+        )
     yield "no 500, no crash, both accounting identities held"
 
 

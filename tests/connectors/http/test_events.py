@@ -268,7 +268,7 @@ def test_a_source_that_was_observed_before_is_rejected_and_counted() -> None:
 @pytest.mark.parametrize(
     ("observe", "told"),
     [
-        ({"a/b": {"id": "id"}}, "observe.a/b: expected a name of at most 100 letters, digits, dots"),
+        ({"a/b": {"id": "id"}}, "observe: expected names of at most 100 letters, digits, dots"),
         ({"a": {"id": "$key"}}, "observe.a.id: expected a path into the records, got $key: only messages of"),
     ],
 )
