@@ -18,6 +18,7 @@ from monitor.config.file import config_from
 from monitor.config.root import HttpSourceConfig as HttpSettings
 from tests.connectors.formats.test_tensors import RAW, with_binary
 from tests.posting import SPAM, Posted, posting
+from tests.services.process import wait_until
 
 KIND = "org.kubeflow.serving.inference."
 HEAD = {
@@ -219,6 +220,8 @@ def test_a_post_to_a_source_is_read_by_its_mapping_beside_all_others(observing: 
     ]
     assert "the mapping reads scores at p" in answers[-1].json()["errors"][0]["message"]
     layout = TaskLayout("spam", ("no", "yes"), models=("erm",))
+    # Rejected rows rest on the disk after their answer.
+    wait_until(lambda: observing.source.lag == 8, "all rows are kept")
     blocks = [RawBlock(line + b"\n", "spool", 0) for line in observing.lines()]
     whole = RawBlock(b"".join(block.data for block in blocks), "spool", 0)
     for raws in ([whole], blocks):  # however the spool is cut
