@@ -152,11 +152,10 @@ class Environment:
 
     def versions(self, stack: Stack) -> str:
         """What was installed of the stack itself."""
-        lines = self.shell(stack.version or "pip list --format=freeze", self._folder).splitlines()
         if stack.version:
-            return lines[0]
-        found = dict(line.split("==", 1) for line in lines if "==" in line)
-        return ", ".join(f"{name} {found[name]}" for name in stack.packages)
+            return self.shell(stack.version, self._folder).strip()
+        found = f"print(*(f'{{p}} {{version(p)}}' for p in {list(stack.packages)}), sep=', ')"
+        return self.python(f"from importlib.metadata import version\n{found}", self._folder).strip()
 
     def shell(self, script: str, cwd: Path) -> str:
         """What a script prints in it."""
@@ -253,7 +252,7 @@ class Recipe:
         self.failed = 0
 
     def ask(self, count: int) -> dict[bool, list[float]]:
-        """Send requests to both services in turns, to that without monitoring only while an agent runs.
+        """Send requests to both services in turns, which of them first by turns too.
 
         Returns
         -------
@@ -337,8 +336,8 @@ class Recipe:
 
 def _stop_all(process: subprocess.Popen[bytes]) -> None:
     """End a script and what it has started, which are a group of their own."""
-    os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGTERM)
         process.wait(_STOP_SECONDS)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -356,9 +355,7 @@ def told(stack: Stack, keeps_payloads: bool = False) -> Iterator[str]:
         recipe.start_agent()
         recipe.serve()
         times = recipe.ask(WINDOW)
-        recipe.daemon.until(
-            lambda: recipe.daemon.metrics().total("windows_closed_total") > 0, "a window closed"
-        )
+        recipe.until_window()
         minutes = (time.monotonic() - began) / 60
         yield f"minutes to the first window: {minutes:.1f}, {installed / 60:.1f} of them to install"
         own, marked = recipe.page.lines(stack.own)
@@ -399,7 +396,7 @@ def _counted(recipe: Recipe, away: int) -> Iterator[str]:
 
 def _added(times: dict[bool, list[float]]) -> str:
     if not times:
-        return "p50 of a response: none, as no service is asked"
+        return "p50 of a response: none"
     with_, without = (1000 * statistics.median(times[monitored]) for monitored in (True, False))
     return (
         f"p50 of a response, ms: {with_:.2f} with monitoring, {without:.2f} without: {with_ - without:+.2f}"

@@ -102,3 +102,13 @@ def test_the_page_of_stacks_shows_what_the_recipes_printed() -> None:
 def test_a_kept_output_names_its_command(stack: str) -> None:
     first = (OUTPUT / f"{stack}.txt").read_text(encoding="utf-8").splitlines()[0]
     assert first == f"python -m tests.recipes {stack}"
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_without_its_marked_lines_a_service_is_whole_and_knows_nothing_of_us(stack: str) -> None:
+    page = Page(stack)
+    for name in {*page.files, "serve"} & page.blocks.keys() - set(STACKS[stack].own):
+        text = page.text(name, monitored=False)
+        assert "blindsight" not in text, name
+        if name.endswith(".py"):
+            compile(text, name, "exec")

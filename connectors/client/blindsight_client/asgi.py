@@ -18,6 +18,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_ID_HEADERS = ("x-request-id", "x-bentoml-request-id")
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -48,7 +50,8 @@ Records = Callable[[Exchange], Iterable[Mapping[str, Any]]]
 def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
     """The answers of a response in JSON: each object with `scores`, alone, in a list or in `predictions`.
 
-    An answer without an `id` has that of the header ``x-request-id``, if it is the only one.
+    An answer without an `id` has that of the header ``x-request-id`` or ``x-bentoml-request-id``, if it is
+    the only one.
 
     Examples
     --------
@@ -64,7 +67,8 @@ def records_of(exchange: Exchange) -> Iterable[Mapping[str, Any]]:
     found = [
         {k: row[k] for k in fields if k in row} for row in rows if isinstance(row, dict) and "scores" in row
     ]
-    header = exchange.response_headers.get("x-request-id") or exchange.request_headers.get("x-request-id")
+    heads = (exchange.response_headers, exchange.request_headers)
+    header = next((head[name] for head in heads for name in _ID_HEADERS if head.get(name)), None)
     if len(found) == 1 and header is not None:
         found[0].setdefault("id", header)
     return [row for row in found if "id" in row]

@@ -77,6 +77,12 @@ def test_answers_in_json_are_logged(client: Client, body: bytes, records: list[A
     assert logged(client) == records
 
 
+def test_an_answer_takes_the_id_that_bentoml_gives_its_client(client: Client) -> None:
+    app = serving(b'{"scores": 0.5}', headers={"X-BentoML-Request-ID": "399dc88b74578785"})
+    asked(Middleware(app, client))
+    assert [record["id"] for record in logged(client)] == ["399dc88b74578785"]
+
+
 @pytest.mark.parametrize(
     ("changes", "settings", "path"),
     [
