@@ -112,7 +112,9 @@ class Spool:
         self._segment_bytes = min(max_bytes // _SEGMENTS, _LARGEST_SEGMENT)
         # Not more than one file's worth, or one group could fill what can only be given back file by file.
         self._group_bytes = min(_GROUP_BYTES, self._segment_bytes)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._to_write = threading.Condition(self._lock)  # the writer waits for posts, or for a used file
+        self._to_read = threading.Condition(self._lock)  # the reader waits for what rests on the disk
         self._segments: list[SpoolSegment] = []
         self._waiting: _Group = []
         self._bytes = 0  # in all files, and waiting to be written
@@ -167,16 +169,17 @@ class Spool:
             There is no room. Nothing was kept.
         """
         need = len(lines) + FRAME_BYTES
-        with self._changed:
+        with self._lock:
             if self._closing or self._thread is None:
                 raise SpoolFullError("The spool is closed")
             if self._bytes + need > self.max_bytes:
                 raise SpoolFullError(f"The spool holds its {self.max_bytes} bytes")
             future: Future[int] = Future()
             future.set_running_or_notify_cancel()  # who waits may leave; what is written cannot be taken back
+            if not self._waiting:
+                self._to_write.notify()
             self._waiting.append(_Post(lines, rows, labels, future))
             self._bytes += need
-            self._changed.notify_all()
         return future
 
     def read(self, timeout_seconds: float) -> list[SpoolLines]:
@@ -187,8 +190,8 @@ class Spool:
         SourceError
             A file is damaged.
         """
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._readable() or self._closing, timeout_seconds):
+        with self._lock:
+            if not self._to_read.wait_for(lambda: self._readable() or self._closing, timeout_seconds):
                 return []
             if not self._readable():
                 return []
@@ -199,7 +202,7 @@ class Spool:
 
     def absorbed(self, position: int) -> None:
         """Hear that all before this offset is used: files that end before it are deleted."""
-        with self._changed:
+        with self._lock:
             self._absorbed = max(self._absorbed, position)
             done = [segment for segment in self._segments[:-1] if segment.end <= self._absorbed]
             self._segments = self._segments[len(done) :]
@@ -207,16 +210,17 @@ class Spool:
             self._rows_deleted += sum(segment.rows for segment in done)
             self._worn_out = self._is_worn_out()
             if self._worn_out or self._is_used_up():
-                self._changed.notify_all()
+                self._to_write.notify()
         for segment in done:
             _delete(segment.path)
         self._mark.write(self._absorbed)
 
     def close(self) -> None:
         """Write what waits, and let go of the folder."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+            self._to_write.notify_all()
+            self._to_read.notify_all()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -230,14 +234,14 @@ class Spool:
     @property
     def lag(self) -> int:
         """Lines on the disk that were not read yet."""
-        with self._changed:
+        with self._lock:
             rows = sum(segment.rows for segment in self._segments) + self._rows_deleted
             return max(rows - self._reader.rows_before, 0)
 
     @property
     def size(self) -> int:
         """Bytes of all files, and of what waits to be written."""
-        with self._changed:
+        with self._lock:
             return self._bytes
 
     def _is_used_up(self) -> bool:
@@ -316,7 +320,7 @@ class Spool:
             raise
         self._close_file()
         self._file, self._began = file, time.monotonic()
-        with self._changed:
+        with self._lock:
             self._segments = [segment for segment in self._segments if segment.path != path]
             self._segments.append(SpoolSegment(path, start, start))
 
@@ -335,10 +339,10 @@ class Spool:
 
     def _next_group(self) -> _Group | None:
         """Some that wait; none where only the last file is to be replaced; None at the end."""
-        with self._changed:
+        with self._lock:
             while not (self._waiting or self._closing or self._worn_out):
                 # The last file grows old while nothing comes.
-                self._changed.wait(_SEGMENT_SECONDS if self._is_used_up() else None)
+                self._to_write.wait(_SEGMENT_SECONDS if self._is_used_up() else None)
                 self._worn_out = self._is_worn_out()
             if self._closing and not self._waiting:
                 return None
@@ -375,7 +379,7 @@ class Spool:
 
     def _commit(self, group: _Group, reserved: int) -> int:
         """Write and sync a frame for each stretch of one kind; only then are they there for the reader."""
-        with self._changed:
+        with self._lock:
             last = self._segments[-1]
         if self._file is None or (last.size and self._is_large_or_old()):
             self._begin_segment(last.end)
@@ -386,17 +390,17 @@ class Spool:
         while written < len(frames):
             written += os.write(self._file, frames[written:])
         _sync(self._file)
-        with self._changed:
+        with self._lock:
             last.end, last.size, last.rows = end, last.size + len(frames), last.rows + rows
             self._bytes += len(frames) - reserved
-            self._changed.notify_all()
+            self._to_read.notify_all()
             return last.end
 
     def _abandon(self, error: OSError, reserved: int) -> None:
         """After a failed write or sync nobody knows what the file holds: cut it back, begin another."""
         level = logging.WARNING if error.errno in (errno.ENOSPC, errno.EDQUOT) else logging.ERROR
         log.log(level, "The spool %s cannot be written: %s.", self.folder, error.strerror or error)
-        with self._changed:
+        with self._lock:
             last = self._segments[-1]
             self._bytes -= reserved
         self._close_file()
