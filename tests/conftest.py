@@ -121,7 +121,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Two more than there are cores: tests of services wait for most of their time; none for files named."""
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    return (os.cpu_count() or 1) + 2
+    cores = os.cpu_count() or 1
+    return cores if config.getoption("markexpr") == "unit" else cores + 2  # unit tests compute all the time
 
 
 @pytest.hookimpl(wrapper=True)
