@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from connectors.formats.decode.structs import MAX_LINE_BYTES
 from connectors.formats.files.compressed import DECOMPRESSORS, Compressed, DamagedFileError
+from connectors.formats.files.folder import Folder, LocalFiles, RemoteFiles, is_address, is_folder
 from connectors.formats.files.following import LATE_SECONDS, Following, FollowingPattern, matching
 from connectors.formats.files.line_cutter import LineCutter
 from connectors.formats.files.readers import FileReader, Piped, Plain, Table, open_pipe
@@ -26,9 +27,20 @@ from connectors.formats.wires.choice import columns_of, wire_of
 from connectors.stdin import PIPE_NOT_LOOKED_AT
 from monitor.base.errors import SourceError
 from monitor.base.records import TaskLayout
-from monitor.base.source import EndOfSource, Raw, RawBlock, RawDamaged, RawTable, Source, SourceCounts
+from monitor.base.source import (
+    EndOfSource,
+    Raw,
+    RawBlock,
+    RawDamaged,
+    RawPosition,
+    RawTable,
+    Source,
+    SourceCounts,
+)
 
 _SAMPLE_SECONDS = 1.0
+_COMPLETE_SECONDS = 5.0
+"""So long a file of a folder of tables must not have changed before it is read."""
 _FOLLOWED_NOT = frozenset({*DECOMPRESSORS, ".csv", ".parquet"})
 
 
@@ -104,6 +116,9 @@ class FileSource(Source[Any]):
     Of a pattern, new files are taken up within a second; one that has gone for `late_seconds` is let go,
     with its position. Names of rotated files are none of their own if the file that they were is known.
 
+    A pattern that ends in ``.csv`` or ``.parquet`` is a folder that fills: each file is read once it has not
+    changed for `complete_seconds`. It may be an address of fsspec, such as ``s3://bucket/labels/*.parquet``.
+
     A named pipe is read as plain NDJSON, from whoever writes first until the last writer has closed it.
     What went through it cannot be read again: positions mean nothing there.
 
@@ -126,6 +141,10 @@ class FileSource(Source[Any]):
         A file that was left is looked at for so long: its writer may not have noticed.
     mapped : collection of str
         The columns of a table that a mapping reads; those under our names where empty.
+    options : mapping of str to object, optional
+        Of fsspec's file system, for an address.
+    complete_seconds : float, default 5.0
+        A table of a pattern is read once it has not changed for so long.
 
     Examples
     --------
@@ -143,12 +162,20 @@ class FileSource(Source[Any]):
     def configured(cls, settings: Any, tasks: Sequence[TaskLayout]) -> Self:
         """The file of a section, which reads the columns that its mapping names."""
         mapped = columns_of(wire_of(settings))
-        return cls(settings.path, follow=settings.follow, name=settings.label, mapped=mapped)
+        return cls(
+            settings.path,
+            follow=settings.follow,
+            name=settings.label,
+            mapped=mapped,
+            options=settings.options,
+        )
 
     @classmethod
     def sample(cls, settings: Any, records: int) -> list[Raw] | str:
         """The first records of the file, read beside whoever follows it; nothing of a pipe."""
         path = Path(settings.path)
+        if is_folder(settings.path) or is_address(settings.path):
+            return cls._sample_of_folder(settings, records)
         if is_pipe(path):
             return PIPE_NOT_LOOKED_AT
         several = matching(str(path), _FOLLOWED_NOT) if settings.follow and is_pattern(path) else []
@@ -170,6 +197,19 @@ class FileSource(Source[Any]):
         finally:
             file.close()
 
+    @classmethod
+    def _sample_of_folder(cls, settings: Any, records: int) -> list[Raw]:
+        """The first rows of the first file."""
+        mapped = columns_of(wire_of(settings))
+        folder = cls(settings.path, True, mapped=mapped, options=settings.options, complete_seconds=0.0)
+        folder.missing_seconds = _SAMPLE_SECONDS * 10
+        folder.open({})
+        try:
+            found = [raw for raw in folder.read(_SAMPLE_SECONDS) if not isinstance(raw, RawPosition)]
+            return list(_first(found, records))
+        finally:
+            folder.close()
+
     def __init__(
         self,
         path: str | Path,
@@ -180,6 +220,8 @@ class FileSource(Source[Any]):
         missing_seconds: float = 3.0,
         late_seconds: float = LATE_SECONDS,
         mapped: Collection[str] = (),
+        options: Mapping[str, Any] | None = None,
+        complete_seconds: float = _COMPLETE_SECONDS,
     ) -> None:
         self.path = Path(path)
         self.partition = str(path)
@@ -190,6 +232,8 @@ class FileSource(Source[Any]):
         self.missing_seconds = missing_seconds
         self.late_seconds = late_seconds
         self.mapped = mapped
+        self.options = options or {}
+        self.complete_seconds = complete_seconds
         self._reader: FileReader | None = None
         self._damage: DamagedFileError | None = None
         self._gaps = 0
@@ -205,6 +249,9 @@ class FileSource(Source[Any]):
             The format needs an optional package.
         """
         self._damage = None
+        if is_address(self.partition) or (self.follow and is_folder(self.partition)):
+            self._reader = self._folder(positions)
+            return
         kind = self.path.suffix.lower()
         if self.follow and kind in _FOLLOWED_NOT:
             raise SourceError(f"{self.path}: only plain NDJSON can be followed; leave follow out")
@@ -213,6 +260,25 @@ class FileSource(Source[Any]):
             self._reader = self._followed(positions) if self.follow else self._reader_of(kind, positions)
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _folder(self, positions: Mapping[str, Any]) -> Folder:
+        pattern = self.partition
+        if not self.follow:
+            raise SourceError(f"{pattern}: files at an address are read as they come; set follow")
+        if not is_folder(pattern):
+            raise SourceError(
+                f"{pattern}: of an address only .parquet and .csv can be read, perhaps .csv.gz or .csv.zst; "
+                "write them so, or copy the file here"
+            )
+        files = RemoteFiles(pattern, self.options) if is_address(pattern) else LocalFiles(pattern)
+
+        def tables(path: Path, partition: str, start: int) -> Iterator[RawTable]:
+            if path.suffix.lower() == ".parquet":
+                return read_parquet(path, partition, start, self.mapped)
+            return read_csv(path, partition, start, self.max_line_bytes, self.mapped)
+
+        seconds = self.complete_seconds, self.missing_seconds, self.late_seconds
+        return Folder(pattern, files, tables, positions, *seconds)
 
     def _check_place(self, kind: str) -> None:
         problem, absent = _looked_at(self.path)
@@ -303,7 +369,7 @@ class FileSource(Source[Any]):
     def counts(self) -> SourceCounts | None:
         """The gaps of followed files; None where the file is not followed."""
         reader = self._reader
-        if isinstance(reader, Following | FollowingPattern):
+        if isinstance(reader, Following | FollowingPattern | Folder):
             self._gaps = reader.gaps
         return SourceCounts(gap_records=self._gaps) if self.follow else None
 

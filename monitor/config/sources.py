@@ -58,13 +58,20 @@ class FileSourceConfig(SourceSection):
     kind: Literal["file"] = Field(description="A file.")
     path: str = Field(
         min_length=1,
-        description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern such as data.*.log "
-        "may stand for several files.",
+        description="NDJSON (plain, .gz, .zst), CSV or Parquet. With follow, a pattern may stand for several "
+        "files: data.*.log that grow, or labels/*.parquet of a folder that fills, also at an address such as "
+        "s3://bucket/labels/*.parquet.",
     )
     follow: bool = Field(
         default=False,
         description="Wait for more records at the end, and go on through rotation, also if it happens while "
         "the agent is down.",
+    )
+    # Options may hold passwords, which must not reach a log through a printed configuration.
+    options: dict[str, OptionValue] = Field(
+        default={},
+        repr=False,
+        description="Options of fsspec's file system, where path is an address: endpoint_url, anon, …",
     )
     name: str | None = Field(
         default=None,
@@ -83,6 +90,10 @@ class FileSourceConfig(SourceSection):
     def origins(self) -> Sequence[str]:
         """Its name, and its path with and without folders."""
         return (self.label, self.path, PurePath(self.path).name)
+
+    def placed(self, folder: str) -> Self:
+        """The same section, its path resolved from a folder unless it is an address."""
+        return self if "://" in self.path else super().placed(folder)
 
 
 class StdinSourceConfig(SourceSection):

@@ -19,6 +19,8 @@ import httpx
 import pytest
 
 from connectors.build import build_source
+from connectors.files import FileSource
+from connectors.formats.files.folder import LocalFiles
 from connectors.stdin import StdinSource
 from monitor.base.codec import pack, unpack
 from monitor.base.records import TaskLayout
@@ -91,6 +93,26 @@ class FileCase(Case):
     def send(self, source: Any, numbers: Iterable[int]) -> None:
         with self.path.open("ab") as file:
             file.write(b"".join(line(number) + b"\n" for number in numbers))
+
+
+class FolderCase(FileCase):
+    """A folder that fills with tables."""
+
+    def prepare(self, request: pytest.FixtureRequest) -> None:
+        request.getfixturevalue("monkeypatch").setattr(LocalFiles, "look_seconds", 0.05)
+        self.path = self.folder / "*.csv"
+
+    def source(self) -> Source[Any]:
+        made = super().source()
+        assert isinstance(made, FileSource)
+        made.complete_seconds, made.missing_seconds = 0.0, PATIENCE_SECONDS
+        return made
+
+    def send(self, source: Any, numbers: Iterable[int]) -> None:
+        ids = [*numbers]
+        aside = self.folder / "aside"
+        aside.write_text("id,label\n" + "".join(f"{number},yes\n" for number in ids))
+        aside.rename(self.folder / f"{ids[0]:04}.csv")
 
 
 class StdinCase(Case):
@@ -208,6 +230,7 @@ class PostgresCase(SqlCase):
 
 CASES: tuple[type[Case], ...] = (
     FileCase,
+    FolderCase,
     StdinCase,
     HttpCase,
     KafkaCase,

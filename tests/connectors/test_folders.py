@@ -1,0 +1,306 @@
+"""Folders that fill with tables, here and at addresses: each file once, when it is complete."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import fsspec
+import pyarrow
+import pyarrow.parquet
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+from connectors.files import FileSource
+from connectors.formats.files import folder
+from connectors.formats.files.folder import LocalFiles, RemoteFiles
+from monitor.base.codec import pack, unpack
+from monitor.base.errors import MissingExtraError, SourceError
+from monitor.base.source import RawDamaged, RawPosition, RawTable
+from monitor.config.sources import FileSourceConfig
+from tests.services.process import wait_until
+
+New = Callable[..., FileSource]
+
+
+class Reader:
+    """Reads a source, and keeps what came with the newest positions, as a store would have them."""
+
+    def __init__(self, source: FileSource, at: dict[str, Any] | None = None) -> None:
+        self.source, self.positions = source, dict(at or {})
+        self.ids: list[str] = []
+        self.damaged: list[str] = []
+        source.open(self.positions)
+
+    def once(self, timeout_seconds: float = 0.0) -> None:
+        for raw in self.source.read(timeout_seconds):
+            if isinstance(raw, RawTable):
+                self.ids += map(str, raw.columns["id"])
+            else:
+                assert isinstance(raw, RawDamaged | RawPosition)
+                self.damaged += [raw.why] if isinstance(raw, RawDamaged) else []
+            self.positions = unpack(pack({**self.positions, raw.partition: raw.after}))
+
+    def until(self, *ids: str) -> None:
+        """Read until these came, in this order, and their files are done with."""
+
+        def all_done() -> bool:
+            self.once()
+            return self.ids == [*ids] and all(at is None or at["done"] for at in self.positions.values())
+
+        wait_until(all_done, f"{ids} came, and not {self.ids}")
+        for _ in range(5):
+            self.once(0.06)
+        assert self.ids == [*ids]
+
+
+def csv(path: Path, *ids: str) -> Path:
+    path.write_text("id,label\n" + "".join(f"{each},yes\n" for each in ids))
+    return path
+
+
+def parquet(path: Any, *ids: str) -> None:
+    table = pyarrow.table({"id": [*ids], "label": ["yes"] * len(ids)})
+    pyarrow.parquet.write_table(table, path)
+
+
+@pytest.fixture
+def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[New]:
+    """Makes sources that take a file as complete at once, and closes them in the end."""
+    monkeypatch.setattr(LocalFiles, "look_seconds", 0.05)
+    monkeypatch.setattr(RemoteFiles, "look_seconds", 0.05)
+    with ExitStack() as stack:
+
+        def make(path: str | Path, **more: Any) -> FileSource:
+            source = FileSource(path, **{"follow": True, "complete_seconds": 0.0, **more})
+            stack.callback(source.close)
+            return source
+
+        yield make
+
+
+def test_each_file_of_a_folder_is_read_once_as_it_fills_and_over_restarts(tmp_path: Path, new: New) -> None:
+    parquet(tmp_path / "b.parquet", "b1", "b2")
+    parquet(tmp_path / "a.parquet", "a1")
+    csv(tmp_path / "c.csv", "not of the pattern")
+    reader = Reader(new(tmp_path / "*.parquet"))
+    reader.until("a1", "b1", "b2")
+    assert (reader.source.up, reader.source.lag) == (True, None)
+    parquet(tmp_path / "0.parquet", "later")
+    reader.until("a1", "b1", "b2", "later")
+    again = Reader(new(tmp_path / "*.parquet"), reader.positions)
+    parquet(tmp_path / "d.parquet", "d1")
+    again.until("d1")
+
+
+def test_a_file_that_was_read_in_part_goes_on_behind_the_last_row(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.formats.files.tables.ROWS", 2)
+    ids = [str(number) for number in range(7)]
+    csv(tmp_path / "a.csv", *ids)
+    reader = Reader(new(tmp_path / "*.csv"))
+    wait_until(lambda: reader.once() is None and len(reader.ids) == 4, "two tables came")
+    Reader(new(tmp_path / "*.csv"), reader.positions).until(*ids[4:])
+
+
+def test_a_file_is_read_once_it_has_not_changed_for_a_while(tmp_path: Path, new: New) -> None:
+    path = csv(tmp_path / "a.csv", "1")
+    reader = Reader(new(tmp_path / "*.csv", complete_seconds=0.5))
+    began = time.monotonic()
+    for number in range(2, 8):  # as a slow writer does
+        reader.once()
+        with path.open("a") as file:
+            file.write(f"{number},yes\n")
+        if time.monotonic() < began + 0.4:
+            assert reader.ids == []
+    reader.until(*"1234567")
+
+
+def test_a_file_that_changes_later_is_read_on_and_that_is_said(
+    tmp_path: Path, new: New, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = csv(tmp_path / "a.csv", "1")
+    reader = Reader(new(tmp_path / "*.csv"))
+    reader.until("1")
+    csv(path, "1", "2")
+    reader.until("1", "2")
+    assert f"{path} has changed after it was read; it is read on after row 1: write each file" in caplog.text
+
+
+def test_a_damaged_file_is_tried_for_a_minute_then_counted_and_holds_up_no_other(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 half")
+    parquet(tmp_path / "b.parquet", "b1")
+    reader = Reader(new(tmp_path / "*.parquet"))
+    wait_until(lambda: reader.once() is None and reader.ids == ["b1"], "the other came")
+    assert reader.damaged == []
+    monkeypatch.setattr(folder, "DAMAGED_SECONDS", 0.0)
+    reader.until("b1")
+    [why] = reader.damaged
+    assert why.startswith(f"{tmp_path}/a.parquet cannot be read as Parquet: ")
+    parquet(tmp_path / "a.parquet", "a1")
+    reader.until("b1", "a1")
+    assert len(reader.damaged) == 1
+
+
+def test_a_file_without_known_columns_is_counted_and_not_asked_for_again(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "DAMAGED_SECONDS", 0.0)
+    (tmp_path / "a.csv").write_text("what;ever\n1;2\n")
+    csv(tmp_path / "b.csv", "b1")
+    reader = Reader(new(tmp_path / "*.csv"))
+    reader.until("b1")
+    assert len(reader.damaged) == 1
+    assert (
+        "the first line of a CSV file must name its columns, but none of them is known" in reader.damaged[0]
+    )
+
+
+def test_the_position_of_a_file_that_has_gone_is_let_go_but_not_where_all_have(
+    tmp_path: Path, new: New
+) -> None:
+    for name in "ab":
+        csv(tmp_path / f"{name}.csv", name)
+    reader = Reader(new(tmp_path / "*.csv", late_seconds=0.0, missing_seconds=60.0))
+    reader.until("a", "b")
+    (tmp_path / "a.csv").unlink()
+    wait_until(
+        lambda: reader.once() is None and reader.positions[f"{tmp_path}/a.csv"] is None, "it is let go"
+    )
+    os.rename(tmp_path / "b.csv", tmp_path / "aside")  # as where a folder is not mounted
+    for _ in range(5):
+        reader.once(0.06)
+    os.rename(tmp_path / "aside", tmp_path / "b.csv")
+    reader.until("a", "b")
+
+
+def test_what_spark_has_not_moved_yet_is_left_and_folders_are_no_files(tmp_path: Path, new: New) -> None:
+    (tmp_path / "day=1" / "_temporary" / "0").mkdir(parents=True)
+    (tmp_path / "x.csv").mkdir()
+    csv(tmp_path / "day=1" / "_temporary" / "0" / "p.csv", "not yet")
+    csv(tmp_path / "day=1" / "q.csv", "q")
+    Reader(new(f"{tmp_path}/**/*.csv")).until("q")
+
+
+def test_a_folder_without_files_is_an_error_until_there_is_one(tmp_path: Path, new: New) -> None:
+    reader = Reader(new(tmp_path / "*.csv", missing_seconds=0.0))
+    with pytest.raises(SourceError) as error:
+        reader.once()
+    assert str(error.value) == f"There is no file {tmp_path}/*.csv; it is waited for."
+    assert not reader.source.up
+    csv(tmp_path / "a.csv", "1")
+    wait_until(lambda: reader.source._reader is not None and _read(reader) == ["1"], "it came")
+
+
+def _read(reader: Reader) -> list[str]:
+    try:
+        reader.once()
+    except SourceError:
+        return []
+    return reader.ids
+
+
+# ── addresses ──
+
+
+def test_files_at_an_address_are_read_as_they_come(new: New) -> None:
+    place = f"memory://{token_hex(4)}"
+    files = fsspec.filesystem("memory")
+    for name in ("a", "b"):
+        with files.open(f"{place}/{name}.parquet", "wb") as file:
+            parquet(file, f"{name}1", f"{name}2")
+    reader = Reader(new(f"{place}/*.parquet"))
+    reader.until("a1", "a2", "b1", "b2")
+    again = Reader(new(f"{place}/*.parquet"), reader.positions)
+    with files.open(f"{place}/c.parquet", "wb") as file:
+        parquet(file, "c1")
+    again.until("c1")
+    assert set(again.positions) == {f"{place.replace('//', '///')}/{name}.parquet" for name in "abc"}
+
+
+def test_a_store_that_is_away_is_an_error_and_reading_goes_on(
+    new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"memory://{token_hex(4)}"
+    files = fsspec.filesystem("memory")
+    with files.open(f"{place}/a.parquet", "wb") as file:
+        parquet(file, "a1")
+
+    def fails(*given: Any, **named: Any) -> None:
+        raise ConnectionError("the line is cut.")
+
+    for step, told in (("glob", "cannot be listed"), ("get_file", "cannot be fetched")):
+        reader = Reader(new(f"{place}/*.parquet"))
+        with monkeypatch.context() as patched:
+            patched.setattr(type(files), step, fails)
+            with pytest.raises(SourceError, match=f"{told}: the line is cut$"):
+                reader.once(1.0)
+            assert not reader.source.up
+        reader.until("a1")
+        assert reader.damaged == []
+
+
+@pytest.mark.process
+def test_a_bucket_of_s3_is_read_as_it_fills(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        options = {"endpoint_url": f"http://{host}:{port}"}
+        files = s3fs.S3FileSystem(**options)
+        files.mkdir("labels")
+        with files.open("labels/a.parquet", "wb") as file:
+            parquet(file, "a1", "a2")
+        reader = Reader(new("s3://labels/*.parquet", options=options))
+        reader.until("a1", "a2")
+        with files.open("labels/b.parquet", "wb") as file:
+            parquet(file, "b1")
+        reader.until("a1", "a2", "b1")
+        Reader(new("s3://labels/*.parquet", options=options), reader.positions).until()
+        assert set(reader.positions) == {"s3://labels/a.parquet", "s3://labels/b.parquet"}
+    finally:
+        server.stop()
+
+
+def test_what_an_address_cannot_do_is_said(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, more, told in (
+        ("memory://a/*.csv", {"follow": False}, "files at an address are read as they come; set follow"),
+        (
+            "memory://a/*.log",
+            {},
+            "of an address only .parquet and .csv can be read, perhaps .csv.gz or .csv.zst",
+        ),
+        ("nothing://a/*.csv", {}, "Protocol not known: nothing; correct path or options"),
+    ):
+        with pytest.raises(SourceError) as error:
+            new(path, **more).open({})
+        assert told in str(error.value)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(MissingExtraError, match=r"Reading gs:// needs .*pip install 'blindsight\[gs\]'"):
+        new("gs://a/*.csv").open({})
+
+
+def test_an_address_is_not_taken_for_a_path_and_options_are_not_shown() -> None:
+    section = FileSourceConfig(kind="file", path="s3://b/*.csv", follow=True, options={"secret": "hunter2"})
+    assert section.placed("/etc").path == "s3://b/*.csv"
+    assert "hunter2" not in repr(section)
+
+
+def test_a_sample_of_a_folder_is_of_its_first_file(tmp_path: Path) -> None:
+    csv(tmp_path / "a.csv", *map(str, range(9)))
+    settings = FileSourceConfig(kind="file", path=f"{tmp_path}/*.csv", follow=True)
+    [raw] = FileSource.sample(settings, 5)
+    assert isinstance(raw, RawTable)
+    assert raw.columns["id"] == [*"01234"]
