@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -118,16 +118,17 @@ class Intake:
         # Not from 0, where the decoder would pass over a byte-order mark that it will not when reading.
         is_labels = kind is PostKind.LABELS
         chunk = self._decoder.decode([RawBlock(block, "http", 1, is_labels)])
+        kept = lines
         if chunk.ignored:  # they are counted here, and not kept
             kept = [line for line in lines if not self.wire.passes_over(line)]
-            return replace(self.judge(kept, kind), ignored=len(lines) - len(kept))
+            block = b"".join(line + b"\n" for line in kept)
         answers = sum(len(batch) for batch in chunk.batches)
         labels = sum(len(batch) for batch in chunk.labels)
         of_kind = {PostKind.LABELS: (labels, answers), PostKind.PREDICTIONS: (answers, chunk.labels_received)}
         accepted, misplaced = of_kind.get(kind, (answers + labels, 0))
         return Judgement(
             lines=block,
-            rows=len(lines),
+            rows=len(kept),
             accepted=accepted,
             rejected=sum(max(reject.answers, 1) for reject in chunk.rejects),
             answers=chunk.answers,
@@ -137,6 +138,7 @@ class Intake:
             misplaced=misplaced,
             errors=tuple(_errors(chunk.rejects[:MOST_ERRORS], lines)),
             errors_omitted=max(len(chunk.rejects) - MOST_ERRORS, 0),
+            ignored=len(lines) - len(kept),
         )
 
     def proposal(self, lines: bytes) -> Mapping[str, object] | None:

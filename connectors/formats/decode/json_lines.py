@@ -46,12 +46,15 @@ def read_block(block: RawBlock, max_line_bytes: int, wire: Wire = PLAIN) -> Read
         ends = np.append(ends, len(data))
     starts = np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1))[: len(ends)]
     positions = starts + (block.start + skipped)
+    known: Mixed | None = None
     if _one_object_a_line(view, starts, ends, max_line_bytes):
         records = wire.lines(data)
-        if records is not None and len(records) == len(starts) and not isinstance(records, Mixed):
-            return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [])
+        if records is not None and len(records) == len(starts):
+            if not isinstance(records, Mixed):
+                return Reading(records, positions, lambda i: data[starts[i] : ends[i]].strip(_SPACE), [])
+            known = records
     lines = [data[a:b].strip(_SPACE) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    return _collect(lines, positions, block.partition, max_line_bytes, wire, _from_line)
+    return _collect(lines, positions, block.partition, max_line_bytes, wire, _from_line, known)
 
 
 def read_messages(raw: RawMessages, max_line_bytes: int, wire: Wire = PLAIN) -> Reading:
@@ -113,13 +116,14 @@ def _collect(
     max_line_bytes: int,
     wire: Wire,
     decode_one: Callable[[bytes, int, Wire], list[Outcome]],
+    known: Mixed | None = None,
 ) -> Reading:
     records: list[Record] = []
     places: list[int] = []
     raws: list[bytes] = []
     rejects: list[tuple[int, Reject]] = []
     ignored = 0
-    for number, raw, outcome in _outcomes(pieces, max_line_bytes, wire, decode_one):
+    for number, raw, outcome in _outcomes(pieces, max_line_bytes, wire, decode_one, known):
         if isinstance(outcome, Record):
             records.append(outcome)
             places.append(int(positions[number]))
@@ -137,14 +141,18 @@ def _outcomes(
     max_line_bytes: int,
     wire: Wire,
     decode_one: Callable[[bytes, int, Wire], list[Outcome]],
+    known: Mixed | None,
 ) -> list[tuple[int, bytes, Record | Fault | None]]:
-    """What each piece holds: (number of the piece, bytes of the record, record, fault or None)."""
+    """What each piece holds: (number of the piece, bytes of the record, record, fault or None).
+
+    Of what is `known` only the gaps are read.
+    """
     numbers = [i for i, piece in enumerate(pieces) if piece]
     found: list[tuple[int, bytes, Record | Fault | None]] = []
     pending = [numbers]
     while pending:
         some = pending.pop()
-        if len(some) <= _LEAF:
+        if len(some) <= _LEAF and known is None:
             found.extend(
                 (i, raw, outcome)
                 for i in some
@@ -153,7 +161,9 @@ def _outcomes(
             continue
         here = [pieces[i] for i in some]
         # What is too long is judged alone, not decoded beside others as if it were not.
-        records = _try_pieces(here, wire) if max(map(len, here)) <= max_line_bytes else None
+        records: list[Record] | Mixed | None = known
+        if known is None:
+            records = _try_pieces(here, wire) if max(map(len, here)) <= max_line_bytes else None
         if records is not None:
             for i, record in zip(some, records, strict=True):
                 if record is not None:

@@ -15,7 +15,7 @@ from connectors.formats.messages.explain import explain_text
 from connectors.formats.wires.cloudevents import Headers, is_json
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.responses import constants_of
-from connectors.formats.wires.wire import ERRORS, Outcome, Wire
+from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.config.mapping import FieldMapping
 
@@ -67,21 +67,21 @@ class DebeziumWire:
         inner = self._inner.in_order(layouts) if isinstance(self._inner, MappedWire) else _recognised(layouts)
         return DebeziumWire(self._mapping, inner)
 
-    def lines(self, data: bytes) -> list[Record] | None:
-        """The rows of lines; None where one has none, or cannot be read."""
+    def lines(self, data: bytes) -> list[Record] | Mixed | None:
+        """The rows of lines; with gaps where one has none, or is read by itself."""
         try:
             envelopes = [_opened(each) for each in _ENVELOPE.decode_lines(data)]
         except ERRORS:
             return None
-        if any(each.op not in _WITH_A_ROW for each in envelopes):
+        rows = [bytes(each.after) if each.op in _WITH_A_ROW else b"" for each in envelopes]
+        places = [i for i, row in enumerate(rows) if row.startswith(b"{") and b"\n" not in row]
+        records = self._inner.lines(b"\n".join(rows[i] for i in places))
+        if records is None or len(records) != len(places):
             return None
-        rows = [bytes(each.after) for each in envelopes]
-        if any(not row.startswith(b"{") or b"\n" in row for row in rows):
-            return None
-        found = self._inner.lines(b"\n".join(rows))
-        if not isinstance(found, list) or None in found or len(found) != len(rows):
-            return None
-        return [self._completed(record) for record in found if record is not None]
+        found = Mixed([None] * len(rows))
+        for i, record in zip(places, records, strict=True):
+            found[i] = None if record is None else self._completed(record)
+        return found
 
     def array(self, data: bytes) -> list[Record] | None:
         """None: each element is opened by itself."""

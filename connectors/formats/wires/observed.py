@@ -108,7 +108,7 @@ class ObservedWire(ByShape):
 
     def passes_over(self, line: bytes) -> bool:
         """Whether a line holds no answer, and is no fault for that."""
-        return self.one(line)[0][1] is None
+        return self.one(line)[0][1] is None if line.startswith(_BEGIN) else self.base.passes_over(line)
 
     def one(self, data: bytes) -> list[Outcome]:
         """What one value holds."""

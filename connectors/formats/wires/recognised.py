@@ -62,6 +62,7 @@ class RecognisedWire(ByShape):
     def __init__(self, layouts: Sequence[TaskLayout] = (), inner: bool = False) -> None:
         self._layouts, self._inner = layouts, inner
         self._wires: dict[str, Wire] = {}
+        self._doubting: dict[str, Doubting] = {}
         self._marks = [
             (frozenset(mark), tag)
             for tag, entry in FORMATS.items()
@@ -80,8 +81,19 @@ class RecognisedWire(ByShape):
         records = PLAIN.lines(data)
         if records is None or not (foreign := _foreign(records)):
             return records
-        gaps = frozenset(foreign)
-        return Mixed(None if i in gaps else record for i, record in enumerate(records))
+        pieces, found = data.split(b"\n"), Mixed(records)
+        held: dict[str, list[int]] = {}
+        for i in foreign:
+            found[i] = None
+            tag = self.format_of(pieces[i]) if len(pieces) >= len(records) else None
+            if tag is not None and FORMATS[tag].holds_records:
+                held.setdefault(tag, []).append(i)
+        for tag, places in held.items():
+            within = self._wire(tag).lines(b"\n".join(pieces[i] for i in places))
+            if within is not None and len(within) == len(places):
+                for i, record in zip(places, within, strict=True):
+                    found[i] = record
+        return found
 
     def array(self, data: bytes) -> list[Record] | None:
         """The records of an array, where all are under our names."""
@@ -103,7 +115,7 @@ class RecognisedWire(ByShape):
         if "specversion" in fields and (within := self._within(fields)) is not None:
             return [(data, outcome) for outcome in within]
         wire = self._wire(found[0])
-        if isinstance(wire, Doubting) and (message := wire.doubt(fields)):
+        if found[0] in self._doubting and (message := self._doubting[found[0]].doubt(fields)):
             return [(data, (RejectReason.WRONG_TYPE, message))]
         return [(raw, with_model(outcome, self._layouts)) for raw, outcome in wire.one(data)]
 
@@ -121,7 +133,10 @@ class RecognisedWire(ByShape):
 
     def passes_over(self, line: bytes) -> bool:
         """Whether a line is of a format, and holds no answer."""
-        return self.one(line)[0][1] is None
+        tag = self.format_of(line)
+        if tag is None:
+            return False
+        return self._wire(tag).passes_over(line) if tag != _EVENTS else self.one(line)[0][1] is None
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """The clause about a name that a record of a format does not give; "" of a record under our names."""
@@ -153,7 +168,8 @@ class RecognisedWire(ByShape):
         return [outcome for _, outcome in self._wire(held[0]).one(data)] if held else None
 
     def _formats(self, fields: Mapping[str, msgspec.Raw]) -> list[str]:
-        return list(dict.fromkeys(tag for mark, tag in self._marks if mark <= fields.keys()))
+        names = fields.keys()
+        return list(dict.fromkeys([tag for mark, tag in self._marks if mark <= names]))
 
     def _wire(self, tag: str) -> Wire:
         wire = self._wires.get(tag)
@@ -161,6 +177,8 @@ class RecognisedWire(ByShape):
             wire = load(FORMATS[tag].path)(FieldMapping(format=tag))
             if isinstance(wire, OfTasks):
                 wire = wire.in_order(self._layouts)
+            if isinstance(wire, Doubting):
+                self._doubting[tag] = wire
             self._wires[tag] = wire
         return wire
 
