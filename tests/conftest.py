@@ -37,11 +37,12 @@ with warnings.catch_warnings():
     from tests.services.kafka_broker import KafkaBroker, OldKafkaBroker
     from tests.services.kafka_reading import DRIVERS, Driver, make_source
 from monitor.agent.refit_process import RefitWorker
-from tests.daemon import DaemonProcess, command
+from tests.daemon import DaemonProcess, command, run_module
 from tests.services import fork_server
 from tests.services.alertmanager_server import AlertmanagerServer
 from tests.services.authority import Authority
 from tests.services.browser import Browser
+from tests.services.fork_server import ForkedProcess
 from tests.services.guarded_broker import GuardedBroker
 from tests.services.postgres_server import PostgresServer
 from tests.services.process import ServiceUnavailable, in_ci
@@ -79,7 +80,7 @@ PROGRAMS_END = 0.8
 NO_DRIVER: Driver = "confluent"
 """Whose broker tests of Kafka take that read by no driver of ours."""
 
-STARTERS = (subprocess, Authority, DaemonProcess, RefitWorker, command)
+STARTERS = (subprocess, Authority, DaemonProcess, ForkedProcess, RefitWorker, command, run_module)
 """Who has one of these in a module starts programs; tests that do so in another way are marked `process`."""
 FIGURES = Path(__file__).with_name("fidelity")
 """The tests of this folder are the short forms of its commands: simulations."""

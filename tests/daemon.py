@@ -54,17 +54,35 @@ def command(
 
 
 def _forked(
-    arguments: Sequence[str | Path], stdin: Any, cwd: Path | None, seconds: float
+    arguments: Sequence[str | Path],
+    stdin: Any = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    seconds: float = PATIENCE_SECONDS,
+    module: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    words = list(map(str, arguments))
+    words, env = list(map(str, arguments)), _environment()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = ForkedProcess(words, stdin=stdin, stdout=out, stderr=err, env=_environment(), cwd=cwd)
+        process = ForkedProcess(words, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, module=module)
         try:
             code = process.wait(seconds)
         finally:
             stop(process, kill=True)
         told = [file.seek(0) or file.read().decode() for file in (out, err)]
     return subprocess.CompletedProcess(words, code, *told)
+
+
+def run_module(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a module of the tests with these arguments to its end, in a process of its own."""
+    if fork_server.enabled:
+        return _forked(arguments, module=name)
+    return subprocess.run(
+        [sys.executable, "-m", name, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        env=_environment(),
+    )
 
 
 def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

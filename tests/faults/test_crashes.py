@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,8 @@ from monitor.export.sinks.line_file import files_of
 from monitor.store import Store, StoreReader
 from monitor.testing import CrashPoint, StoredAgent
 from tests.accounting import assert_adds_up
-from tests.daemon import ROOT
+from tests.daemon import run_module
 from tests.faults.crashes import KEEP, SETTINGS, records
-from tests.services.process import PATIENCE_SECONDS
 
 NTH = 2
 MAX_BYTES = 2000
@@ -48,14 +45,8 @@ def test_an_agent_of_the_kit_that_is_left_alone_writes_each_window_once(expected
 
 
 def die(folder: Path, point: CrashPoint, *bound: str) -> None:
-    died = subprocess.run(
-        [sys.executable, "-m", "tests.faults.crashes", str(folder), point.value, str(NTH), *bound],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert died.returncode == 137, died.stderr.decode()
+    died = run_module("tests.faults.crashes", folder, point.value, str(NTH), *bound)
+    assert died.returncode == 137, died.stderr
 
 
 @pytest.mark.parametrize(

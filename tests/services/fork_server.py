@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -51,7 +52,7 @@ _IMPORTED = (
 
 
 class ForkedProcess:
-    """A fork that runs `blindsight` with these words; as much of `subprocess.Popen` as tests use.
+    """A fork that runs `blindsight` with these words, or a module; what tests use of `subprocess.Popen`.
 
     Parameters
     ----------
@@ -60,6 +61,8 @@ class ForkedProcess:
         As of `subprocess.Popen`, but `PIPE` for `stdin` alone.
     env : mapping of str to str
     cwd : Path, optional
+    module : str, optional
+        A module that is run with these words, as ``python -m`` does, in place of the command.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class ForkedProcess:
         stderr: Any,
         env: Mapping[str, str],
         cwd: Path | None = None,
+        module: str | None = None,
     ) -> None:
         self.args = list(words)
         self.returncode: int | None = None
@@ -79,7 +83,7 @@ class ForkedProcess:
         with _Opened(stdin) as opened:
             if opened.pipe is not None:
                 self.stdin = os.fdopen(opened.pipe, "wb")
-            request = {"words": list(words), "cwd": str(cwd or Path.cwd()), "env": dict(env)}
+            request = {"words": self.args, "cwd": str(cwd or Path.cwd()), "env": dict(env), "module": module}
             files = [opened.number, _number(stdout), _number(stderr)]
             self.pid = self._server.fork(request, files)
         self._descriptor = os.pidfd_open(self.pid)
@@ -271,10 +275,8 @@ def _main() -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
-    sys.argv = ["blindsight", *request["words"]]
-    from monitor.cli.main import main
-
-    main()
+    sys.argv = [request["module"] or "blindsight", *request["words"]]
+    runpy.run_module(request["module"] or "monitor.cli", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pytest
 from connectors.http import HttpSource
 from monitor.base.source import RawBlock
 from tests.posting import Posted, row
+from tests.services.fork_server import ForkedProcess
 from tests.services.process import PATIENCE_SECONDS, stop, wait_until
 
 KILLS = 6
@@ -106,7 +107,14 @@ def test_what_was_acknowledged_is_used_once_however_often_the_process_is_killed(
     for _ in range(KILLS):
         (tmp_path / "port").unlink(missing_ok=True)
         before = len(acknowledged)
-        process = subprocess.Popen([sys.executable, "-m", "tests.connectors.http.test_kill", str(tmp_path)])
+        process = ForkedProcess(
+            [str(tmp_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.__stdout__,
+            stderr=sys.__stderr__,
+            env=os.environ,
+            module="tests.connectors.http.test_kill",
+        )
         try:
             wait_until(lambda before=before: len(acknowledged) > before, "posts are acknowledged")  # type: ignore[misc]
             time.sleep(moments.uniform(0.0, 0.25))
