@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -109,44 +109,72 @@ def trained(
     training : Training
     rng : numpy Generator
     """
-    jax, jnp, eqx, optax, paramax, flows, distributions = map(_extra, _MODULES)
-    flow = flows.coupling_flow(
-        jax.random.key(int(rng.integers(2**31))),
-        base_dist=distributions.Normal(jnp.zeros(points.shape[1])),
-        flow_layers=training.couplings,
-        nn_width=training.width,
-        nn_depth=2,
-    )
-    parameters, static = eqx.partition(
+    jax, jnp, eqx, *_ = map(_extra, _MODULES)
+    size = points.shape[1], training.couplings, training.width
+    parameters, static = _flow(jax.random.key(int(rng.integers(2**31))), *size)
+    static, programs = eqx.combine(eqx.filter(static, eqx.is_array), _functions(*size)), _programs()
+    classes = tuple(jnp.asarray(x) for x in (mixture.means, mixture.roots, mixture.shares))
+    barred = np.where(allowed, 0.0, _NEVER)
+    start = parameters, programs.start(parameters)
+    step, loss = (partial(each, fixed=(static, classes)) for each in (programs.step, programs.loss))
+    found, epochs = _stopped_early(step, loss, *start, points, barred, training, rng)
+    latent = partial(programs.latent, static, found)
+    return lambda rows: np.asarray(latent(jnp.asarray(rows)), dtype=np.float64), epochs
+
+
+def _flow(key: Any, dimensions: int, couplings: int, width: int) -> tuple[Any, Any]:
+    """A new flow's parameters, and the rest of it."""
+    _, jnp, eqx, _, paramax, flows, distributions = map(_extra, _MODULES)
+    base = distributions.Normal(jnp.zeros(dimensions))
+    flow = flows.coupling_flow(key, base_dist=base, flow_layers=couplings, nn_width=width, nn_depth=2)
+    parts: tuple[Any, Any] = eqx.partition(
         flow.bijection, eqx.is_inexact_array, is_leaf=lambda leaf: isinstance(leaf, paramax.NonTrainable)
     )
-    # Arguments, not constants: one compiled program serves every mixture of this shape.
-    classes = tuple(jnp.asarray(x) for x in (mixture.means, mixture.roots, mixture.shares))
+    return parts
 
-    def latent(at: Any, rows: Any) -> tuple[Any, Any]:
+
+@cache
+def _functions(*size: int) -> Any:
+    """What a flow of this size holds besides arrays: jax compiles anew where a function is another object."""
+    jax, _, eqx, *_ = map(_extra, _MODULES)
+    return eqx.filter(_flow(jax.random.key(0), *size)[1], eqx.is_array, inverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Programs:
+    """What jax compiles, once for each shape of flow and rows."""
+
+    start: Callable[..., Any]
+    step: Callable[..., Any]
+    loss: Callable[..., Any]
+    latent: Callable[..., Any]
+
+
+@cache
+def _programs() -> _Programs:
+    """All that differs between fits is an argument: jax traces and compiles anew for each new function."""
+    jax, jnp, eqx, optax, paramax, *_ = map(_extra, _MODULES)
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(_RATE))
+
+    def mapped(static: Any, at: Any, rows: Any) -> tuple[Any, Any]:
         bijection = paramax.unwrap(eqx.combine(at, static))
         return jax.vmap(bijection.inverse_and_log_det)(rows)  # type: ignore[no-any-return]
 
-    def loss(at: Any, rows: Any, barred: Any, classes: Any) -> Any:
-        means, roots, shares = classes
-        z, log_det = latent(at, rows)
+    def loss(at: Any, rows: Any, barred: Any, fixed: Any) -> Any:
+        static, (means, roots, shares) = fixed
+        z, log_det = mapped(static, at, rows)
         away = jnp.swapaxes(z[None] - means[:, None], 1, 2)
         white = jax.vmap(lambda root, a: jax.scipy.linalg.solve_triangular(root, a, lower=True))(roots, away)
         scale = jnp.log(jnp.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
         joint = (jnp.log(shares) - scale)[:, None] - 0.5 * (white**2).sum(axis=1)
         return -(jax.scipy.special.logsumexp(joint.T + barred, axis=1) + log_det).mean()
 
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(_RATE))
-
-    def step(at: Any, state: Any, rows: Any, barred: Any, classes: Any) -> tuple[Any, Any]:
-        updates, state = optimiser.update(eqx.filter_grad(loss)(at, rows, barred, classes), state, at)
+    def step(at: Any, state: Any, rows: Any, barred: Any, fixed: Any) -> tuple[Any, Any]:
+        updates, state = optimiser.update(eqx.filter_grad(loss)(at, rows, barred, fixed), state, at)
         return eqx.apply_updates(at, updates), state
 
-    barred = np.where(allowed, 0.0, _NEVER)
-    start = parameters, optimiser.init(parameters)
-    steps = partial(eqx.filter_jit(step), classes=classes), partial(eqx.filter_jit(loss), classes=classes)
-    found, epochs = _stopped_early(*steps, *start, points, barred, training, rng)
-    return lambda rows: np.asarray(latent(found, jnp.asarray(rows))[0], dtype=np.float64), epochs
+    latent = eqx.filter_jit(lambda static, at, rows: mapped(static, at, rows)[0])
+    return _Programs(optimiser.init, eqx.filter_jit(step), eqx.filter_jit(loss), latent)
 
 
 def _stopped_early(
