@@ -395,6 +395,18 @@ def test_a_query_has_its_own_conditions_and_names_and_only_reads(
         writes.read(5)
 
 
+def test_a_time_without_end_is_an_error_that_says_what_to_do(
+    postgres_server: PostgresServer, new: New
+) -> None:
+    name = f"endless_{token_hex(4)}"
+    columns = "'yes' AS label, 'a' AS id, 1 AS updated, 'infinity'::timestamptz AS until"
+    postgres_server.execute(f"CREATE TABLE {name} AS SELECT {columns}")
+    place = {"driver": "psycopg", "dsn": postgres_server.dsn}
+    with pytest.raises(SourceError, match=r"too large .*; leave the column out by a query, or rows"):
+        new(**place, table=name).read(5)
+    assert len(new(**place, table=None, query=f"SELECT label, id, updated FROM {name}").read(5)) == 1
+
+
 def test_sqlite_is_opened_to_read_and_a_wrong_path_makes_no_file(
     table: Table, new: New, tmp_path: Path
 ) -> None:

@@ -170,7 +170,9 @@ def test_prometheus_scrapes_by_the_snippet_of_the_docs(tmp_path: Path) -> None:
 
 def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
     """Of all that it is told, and of all that goes wrong: servers that are away, and wrong requests."""
-    secrets = {name: f"{name}-hunter2-0123456789" for name in ("redis", "login", "topic", "kafka", "intake")}
+    secrets = {
+        name: f"{name}-hunter2-0123456789" for name in ("redis", "sql", "login", "topic", "kafka", "intake")
+    }
     for name, secret in secrets.items():
         (tmp_path / f"{name}.secret").write_text(secret)
     (nobody,) = free_ports(1)
@@ -180,11 +182,14 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
         login = {"sasl_plain_username": "agent", "sasl_plain_password": secrets[name]}
         return {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", **login}
 
+    database = {"kind": "sql", "table": "labels", "cursor": "at"}
+    sql_login = {"dsn": f"host=127.0.0.1 port={nobody} user=agent", "password_file": "sql.secret"}
     redis_login = {"username": "agent", "password_file": "redis.secret"}
     config = configuration(
         sources=[
             {"kind": "kafka", "brokers": [away], "topics": ["a"], "group": "g", "options": sasl("kafka")},
             {"kind": "redis", "url": f"redis://{away}/0", "stream": "s", **redis_login},
+            database | sql_login,
             {
                 "kind": "http",
                 "listen": "127.0.0.1:0",
@@ -202,7 +207,13 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
         export={"listen": "127.0.0.1:0", "tokens": [{"token": TOKEN}, {"token_file": "intake.secret"}]},
     )
     with DaemonProcess(tmp_path, config) as daemon:
-        outages = ("source kafka: no Kafka", "source s: Redis", "reports.kafka: ", "posts are taken on port")
+        outages = (
+            "source kafka: no Kafka",
+            "source s: Redis",
+            "labels: Database by psycopg",
+            "reports.kafka: ",
+            "posts are taken on port",
+        )
         daemon.until(lambda: all(each in daemon.log for each in outages), "all outages are told")
         [port] = re.findall(r"posts are taken on port (\d+)", daemon.log)
         for token in (secrets["intake"], OTHER):
@@ -219,6 +230,7 @@ def test_no_secret_comes_out_of_a_running_agent(tmp_path: Path) -> None:
         for section in (
             {"alertmanager": {"urls": [f"http://{login}"]}},
             {"sources": [{"kind": "redis", "url": f"redis://{login}/0", "stream": "s"}]},
+            {"sources": [database | {"dsn": f"postgresql://{login}/labels"}]},
             {"reports": {"kafka": {"brokers": [login], "topic": "w", "options": [OTHER]}}},
             {"rejects": {"kafka": {"brokers": [away], "topic": "r", "options": {"acks": [OTHER]}}}},
         ):
