@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
@@ -16,6 +17,22 @@ FieldPath = tuple[str | int, ...]
 """The steps from the record to a field: names of objects' fields, places in arrays."""
 
 _STEP = re.compile(r"""\.?([^.\[\]"\\\s\x00-\x1f]+)|\["([^"\\\x00-\x1f]+)"\]|\[(\d{1,4})\]""")
+_IN_TEXT = "|json"
+
+
+class _JsonText(str):
+    """The step from a text to the JSON that it is; equal to no name."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = str.__hash__
+
+
+JSON_TEXT = _JsonText(_IN_TEXT)
+"""The step that is written `|json`."""
 
 MISSING: Any = object()
 """The result of `lookup` if a record has nothing at a path."""
@@ -28,12 +45,14 @@ def parse_field_path(text: str) -> FieldPath:
     ----------
     text : str
         Names separated by dots; ``[0]`` is an index of an array, from 0; ``["a.b"]`` a name with a dot, a
-        bracket or a blank.
+        bracket or a blank; ``name|json`` goes on inside of a text that is JSON.
 
     Examples
     --------
     >>> parse_field_path('outputs[0].data'), parse_field_path('["a.b"].c')
     (('outputs', 0, 'data'), ('a.b', 'c'))
+    >>> parse_field_path("response|json.predictions[0]")
+    ('response', '|json', 'predictions', 0)
     >>> parse_field_path("a..b")
     Traceback (most recent call last):
     ValueError: expected a path such as payload.probs, outputs[0].data or ["a.b"].c, got 'a..b'
@@ -44,7 +63,11 @@ def parse_field_path(text: str) -> FieldPath:
         found = _STEP.match(text, at)
         if found is None or (found[0].startswith(".") != (bool(steps) and found[1] is not None)):
             break
-        steps.append(int(found[3]) if found[3] is not None else found[1] or found[2])
+        name = found[1]
+        if name is not None and name.endswith(_IN_TEXT) and name != _IN_TEXT:
+            steps += [name.removesuffix(_IN_TEXT), JSON_TEXT]
+        else:
+            steps.append(int(found[3]) if found[3] is not None else name or found[2])
         at = found.end()
     if at < len(text) or not steps or isinstance(steps[0], int):
         raise ValueError(
@@ -62,14 +85,28 @@ def lookup(value: object, path: FieldPath) -> Any:
     (1, True)
     """
     for step in path:
-        if isinstance(step, str):
+        if step is JSON_TEXT:
+            value = _in_text(value)
+            there = value is not MISSING
+        elif isinstance(step, str):
             there = isinstance(value, dict) and step in value
         else:
             there = isinstance(value, list) and step < len(value)
         if not there:
             return MISSING
-        value = value[step]  # type: ignore[index]
+        if step is not JSON_TEXT:
+            value = value[step]  # type: ignore[index]
     return value
+
+
+def _in_text(value: object) -> Any:
+    """What a text is in JSON; an object or array as it is, where some writers leave it so."""
+    if isinstance(value, dict | list):
+        return value
+    try:
+        return json.loads(value) if isinstance(value, str) else MISSING
+    except (ValueError, RecursionError):
+        return MISSING
 
 
 TimeUnit = Literal["seconds", "milliseconds", "microseconds", "nanoseconds"]

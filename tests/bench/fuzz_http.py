@@ -244,9 +244,10 @@ def over_the_socket(folder: Path, requests: int, seed: int) -> Tally:
         layout.name: Task(classes=list(layout.classes), models={name: {} for name in layout.models})
         for layout in LAYOUTS
     }
-    known = layouts(tasks)
-    source = HttpSource(settings_of(folder), known)
-    agent = Agent(EngineSettings(tasks).build(), [Input(source, Decoder(known, "http").decode)], ListSinks())
+    known, settings = layouts(tasks, numbered=True), settings_of(folder)
+    source, decoder = HttpSource(settings, known), Decoder(known, "http", wire=wire_of(settings))
+    engine = EngineSettings(tasks, numbered=True).build()
+    agent = Agent(engine, [Input(source, decoder.decode)], ListSinks())
     agent.start()
     try:
         for number in range(requests):

@@ -19,6 +19,7 @@ from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
 _FINE = (None, 200, "200")
+_LAST = 1e17  # milliseconds: a later time is as wrong, and a number of hundreds of digits cannot be divided
 
 
 class InferenceTableWire:
@@ -93,15 +94,21 @@ class InferenceTableWire:
         scores = row_scores(body, "$.response")
         if isinstance(scores, tuple):
             return [scores]
-        about, at = _object(row.get("request_metadata")) or {}, row.get("timestamp_ms")
-        whole = isinstance(at, int | float) and not isinstance(at, bool)
+        about = _object(row.get("request_metadata")) or {}
         told = {
             "model": about.get("model_name"),
             "version": about.get("model_version"),
-            "time": at / 1000 if whole else row.get("request_time"),  # type: ignore[operator]
+            "time": _time(row),
             **self._constants,
         }
         return row_records(scores, row.get("client_request_id") or row.get("databricks_request_id"), told)
+
+
+def _time(row: Mapping[str, Any]) -> object:
+    at = row.get("timestamp_ms")
+    if not isinstance(at, int | float) or isinstance(at, bool):
+        return row.get("request_time")
+    return at / 1000 if abs(at) < _LAST else _LAST
 
 
 def _object(value: Any) -> dict[str, Any] | None:

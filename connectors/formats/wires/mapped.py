@@ -30,6 +30,7 @@ from connectors.formats.wires.wire import ERRORS, Outcome
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.base.source import RawTable
 from monitor.config.mapping import (
+    JSON_TEXT,
     MISSING,
     UNITS,
     Constants,
@@ -125,7 +126,7 @@ def _look(value: object) -> object:
 def _inside(value: Any, path: FieldPath) -> object:
     """What stands at a path in a decoded value, or in a tree of typed structs."""
     for step in path:
-        if isinstance(value, dict | list):
+        if isinstance(value, dict | list) or step is JSON_TEXT:
             value = lookup(value, (step,))
         else:
             known = getattr(value, "STEPS", ())
@@ -164,8 +165,10 @@ class MappedWire:
         flat = apart and all(len(path) == 1 and name in _FIELDS for name, path in self.paths.items())
         self._deep = not flat
         self._order: tuple[str, ...] = ()
+        self._texts: Mapping[FieldPath, msgspec.json.Decoder[Any]] = {}
         try:
             shape = self._renamed() if flat else _tree(self.paths)
+            self._texts = _texts_in(self.paths)
         except _UntypedError:
             shape = None
         self._decoder = None if shape is None else msgspec.json.Decoder(shape)
@@ -349,7 +352,7 @@ class MappedWire:
     def _records(self, values: list[Any]) -> list[Record]:
         if not self._deep:
             return self._timed(values)
-        taken = _columns_at(self.paths, values)
+        taken = _columns_at(self.paths, values, self._texts)
         columns = {name: taken[path] for name, path in self.paths.items()}
         by_class = [columns[f"scores.{name}"] for name in self._order]
         if by_class and not any(None in column for column in by_class):
@@ -441,6 +444,10 @@ def _tree(paths: Mapping[str, FieldPath]) -> Any:
         if steps or len(leaves) > 1:
             raise _UntypedError
         return leaves.pop()
+    if JSON_TEXT in steps:
+        if len(steps) > 1:
+            raise _UntypedError
+        return str
     if all(isinstance(step, int) for step in steps):
         # One type for all elements: what each of the places asks for, taken together.
         return list[_tree({name: path[1:] for name, path in paths.items()}) | None] | None  # type: ignore[misc]
@@ -454,13 +461,33 @@ def _tree(paths: Mapping[str, FieldPath]) -> Any:
     return msgspec.defstruct("Tree", fields, rename=names, gc=False, namespace={"STEPS": tuple(inner)})
 
 
-def _columns_at(paths: Mapping[str, FieldPath], values: Sequence[Any]) -> dict[FieldPath, Column]:
+def _texts_in(paths: Mapping[str, FieldPath]) -> dict[FieldPath, msgspec.json.Decoder[Any]]:
+    """By the path of each text that is JSON, the decoder of what is read inside of it."""
+    found: dict[FieldPath, msgspec.json.Decoder[Any]] = {}
+    for path in paths.values():
+        for at in (i for i, step in enumerate(path) if step is JSON_TEXT):
+            begin = path[: at + 1]
+            inner = {name: each[at + 1 :] for name, each in paths.items() if each[: at + 1] == begin}
+            found.setdefault(path[:at], msgspec.json.Decoder(_tree(inner)))
+    return found
+
+
+def _columns_at(
+    paths: Mapping[str, FieldPath],
+    values: Sequence[Any],
+    texts: Mapping[FieldPath, msgspec.json.Decoder[Any]],
+) -> dict[FieldPath, Column]:
     """What stands at each of the paths and on the way, out of many trees; shared steps are taken once."""
     taken: dict[FieldPath, Column] = {(): list(values)}
     for path in paths.values():
         for depth in range(len(path)):
             whole, before = path[: depth + 1], path[:depth]
-            if whole not in taken:
+            if whole in taken:
+                continue
+            if path[depth] is JSON_TEXT:
+                decode = texts[before].decode
+                taken[whole] = [None if each is None else decode(each) for each in taken[before]]
+            else:
                 taken[whole] = _step(taken[before], path[depth])
     return taken
 
@@ -490,6 +517,8 @@ def _lost(value: object, path: FieldPath) -> str:
         inner = lookup(value, (step,))
         if inner is MISSING:
             where = "the record" if depth == 0 else _written(path[:depth])
+            if step is JSON_TEXT:
+                return f"{where} is no text that is JSON"
             if isinstance(value, dict):
                 names = tuple(map(str, value))
                 hint = nearest(str(step), names[:MOST_NAMES])
@@ -501,7 +530,10 @@ def _lost(value: object, path: FieldPath) -> str:
 
 
 def _written(path: FieldPath) -> str:
-    parts = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in path]
+    parts = [
+        f"[{step}]" if isinstance(step, int) else str(step) if step is JSON_TEXT else f".{step}"
+        for step in path
+    ]
     return "".join(parts).removeprefix(".")
 
 

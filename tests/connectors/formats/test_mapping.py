@@ -22,7 +22,7 @@ from monitor.base.errors import ConfigError
 from monitor.base.records import Chunk, RejectReason, TaskLayout, id_keys
 from monitor.base.source import RawBlock, RawMessages, RawTable
 from monitor.config.file import config_from
-from monitor.config.mapping import PLACEHOLDERS, FieldMapping
+from monitor.config.mapping import JSON_TEXT, PLACEHOLDERS, FieldMapping, parse_field_path
 from monitor.config.root import Config
 from tests.daemon import configuration, write_configuration
 
@@ -562,3 +562,47 @@ def test_a_record_with_an_id_alone_lost_its_label_only_where_labels_are_read(
 ) -> None:
     chunk = decode(FieldMapping(id="id", scores="p", **label), {"id": "a"})
     assert [each.reason.value for each in chunk.rejects] == [reason]
+
+
+TEXT_ROW = {
+    "databricks_request_id": "d",
+    "response": '{"predictions": [[0.25, 0.75]]}',
+    "request_metadata": '{"model_name": "erm"}',
+}
+TEXT_PATHS = {
+    "id": "databricks_request_id",
+    "model": "request_metadata|json.model_name",
+    "scores": "response|json.predictions[0]",
+}
+
+
+def test_a_path_goes_on_inside_of_json_text() -> None:
+    wire = MappedWire(FieldMapping(**TEXT_PATHS))
+    lines = [json.dumps({**TEXT_ROW, "databricks_request_id": str(i)}).encode() for i in range(20)]
+    assert wire.lines(b"\n".join(lines)) is not None  # in one call, and not record by record
+    # As text, as an object, and no JSON at all.
+    lines.append(json.dumps({**TEXT_ROW, "response": {"predictions": [[0.5, 0.5]]}}).encode())
+    lines.append(json.dumps({**TEXT_ROW, "response": "no JSON"}).encode())
+    layout = TaskLayout("toxicity", ("ok", "toxic"))
+    chunk = Decoder([layout], "t", wire=wire).decode([RawBlock(b"\n".join(lines) + b"\n", "p", 0)])
+    (batch,) = chunk.batches
+    assert batch.scores.tolist() == [[0.25, 0.75]] * 20 + [[0.5, 0.5]]
+    assert batch.models == ("erm",)
+    (reject,) = chunk.rejects
+    assert reject.message.endswith(
+        "the mapping reads scores at response|json.predictions[0], but response is no text that is JSON"
+    )
+
+
+def test_rows_beside_the_one_read_inside_of_json_text_are_counted() -> None:
+    wire = MappedWire(FieldMapping(**TEXT_PATHS))
+    line = json.dumps({**TEXT_ROW, "response": '{"predictions": [[0.25, 0.75], [0.5, 0.5]]}'}).encode()
+    layout = TaskLayout("toxicity", ("ok", "toxic"))
+    chunk = Decoder([layout], "t", wire=wire).decode([RawBlock(line + b"\n", "p", 0)])
+    assert chunk.rows_left == {"response|json.predictions[0]": 1}
+
+
+def test_a_name_that_ends_in_the_sign_of_json_text_is_written_in_quotes() -> None:
+    assert parse_field_path('["a|json"].b') == ("a|json", "b")
+    assert JSON_TEXT not in parse_field_path('["a|json"]')
+    assert parse_field_path("a|b") == ("a|b",)

@@ -351,3 +351,11 @@ def test_no_model_is_guessed_where_a_task_lists_none_or_several() -> None:
         chunk = Decoder([layout], "test", wire=RECOGNISED).decode([raw])
         assert len(chunk.rejects) == 2
         assert "name it in mapping.constants.model, beside format: sagemaker" in chunk.rejects[0].message
+
+
+@pytest.mark.parametrize("time", [10**400, -(10**400), 1e300])
+def test_a_time_of_hundreds_of_digits_is_rejected(time: float) -> None:
+    raw = RawBlock(json.dumps({**LOGGED, "timestamp_ms": time}).encode() + b"\n", "p", 0)
+    chunk = Decoder([LAYOUT], "test", wire=RECOGNISED, clock=lambda: 1.8e9).decode([raw])
+    check_chunk(chunk)
+    assert len(chunk.rejects) == 2
