@@ -83,18 +83,18 @@ class Quota:
     def __init__(
         self, rows: int | None, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._rows, self._seconds = rows, seconds
+        self.rows, self._seconds = rows, seconds
         self._clock = clock
         self._free_at: dict[str, float] = {}
 
     def take(self, rows: Mapping[str, int]) -> float:
         """Take room for rows by task, all or none: 0.0, or the seconds to wait before it may be had."""
         wait = self.wait(rows)
-        if wait == 0.0 and self._rows is not None:
+        if wait == 0.0 and self.rows is not None:
             now = self._clock()
             for task, count in rows.items():
                 owed_until = max(self._free_at.get(task, now), now)
-                self._free_at[task] = owed_until + self._seconds * count / self._rows
+                self._free_at[task] = owed_until + self._seconds * count / self.rows
         return wait
 
     def wait(self, tasks: Iterable[str]) -> float:

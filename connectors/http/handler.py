@@ -105,8 +105,11 @@ class Posts:
         self.refused = dict.fromkeys(STATUSES, 0)
         names = token_names(settings.tokens)
         self.labels_by_token = dict.fromkeys(names, 0)
-        self._labels_a_day = dict(zip(names, (each.labels_per_day for each in settings.tokens), strict=True))
-        self._label_quotas = {name: Quota(most, _SECONDS_A_DAY) for name, most in self._labels_a_day.items()}
+        self._label_quotas = {
+            name: Quota(token.labels_per_day, _SECONDS_A_DAY)
+            for name, token in zip(names, settings.tokens, strict=True)
+            if token.labels_per_day is not None
+        }
 
     async def __call__(self, request: HttpRequest) -> Response:
         """Answer one request."""
@@ -260,16 +263,15 @@ class Posts:
 
     def _over_quota(self, found: Judgement, holder: str) -> Answer | None:
         """Take room for the rows of a post and for its labels; the answer to one for which there is none."""
-        labels, most = found.labels_accepted, self._labels_a_day.get(holder)
-        own = self._label_quotas.get(holder)
-        if labels and most is not None and own is not None:
-            if labels > most:
+        labels, own = found.labels_accepted, self._label_quotas.get(holder)
+        if labels and own is not None and own.rows is not None:
+            if labels > own.rows:
                 sentence = (
-                    f"The post has {labels} labels, this token may send {most} a day; send fewer at once"
+                    f"The post has {labels} labels, this token may send {own.rows} a day; send fewer at once"
                 )
                 return refusal(413, f"{sentence}. Nothing was taken")
             if wait := own.wait([holder]):
-                sentence = f"This token has sent its {most} labels a day; nothing was taken"
+                sentence = f"This token has sent its {own.rows} labels a day; nothing was taken"
                 return refusal(429, sentence, retry_after=str(math.ceil(wait)))
         if wait := self._quota.take(found.tasks):
             sentence = (
