@@ -18,6 +18,7 @@ from monitor.cli.settings import engine_settings
 from monitor.config.file import load_config
 from monitor.testing import ListSinks, ListSource
 from tests.accounting import Accounts, accounts, scraped
+from tests.recipes.__main__ import main
 from tests.recipes.page import SERVING, Page
 from tests.recipes.recorded import REQUESTS, Payloads, recorded
 from tests.recipes.stacks import OUTPUT, STACKS, table
@@ -81,6 +82,10 @@ def read_by(folder: Path, page: str, came: Payloads) -> Accounts:
     return accounts(scraped(agent.view()))
 
 
+def _used(found: Accounts) -> int:
+    return found.answers.parts["used"] + found.answers.parts["pending"]
+
+
 def _all(found: Accounts) -> bool:
     return found.answers.received >= REQUESTS and found.labels.received >= REQUESTS
 
@@ -89,8 +94,25 @@ def _all(found: Accounts) -> bool:
 def test_what_a_stack_has_sent_is_used_and_its_labels_join(stack: str, tmp_path: Path) -> None:
     found = read_by(tmp_path, Page(stack).blocks["agent.yaml"], recorded(stack))
     found.answers.assert_adds_up()
-    used = found.answers.parts["used"] + found.answers.parts["pending"]
-    assert (used, found.answers.received, found.labels.parts["matched"]) == (REQUESTS, REQUESTS, REQUESTS)
+    assert (_used(found), found.answers.received, found.labels.parts["matched"]) == (
+        REQUESTS,
+        REQUESTS,
+        REQUESTS,
+    )
+
+
+def test_what_kserves_agent_has_sent_is_told_by_its_shape_without_a_mapping(tmp_path: Path) -> None:
+    page = Page("kserve").blocks["agent.yaml"]
+    plain = page.replace("    mapping: {format: kserve}\n", "")
+    assert plain != page
+    found = read_by(tmp_path, plain, recorded("kserve"))
+    assert (_used(found), found.labels.parts["matched"]) == (REQUESTS, REQUESTS)
+
+
+def test_an_unknown_stack_is_told_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["recipes", "torchserve"])
+    with pytest.raises(SystemExit, match=r"STACK: expected one of fastapi, .*, syslog-ng, or table$"):
+        main()
 
 
 def test_the_page_of_stacks_shows_what_the_recipes_printed() -> None:
