@@ -28,6 +28,7 @@ _OURS = ("scores", "models", "confidence", "label", "correct", *ARENA_FIELDS)
 
 _ONE_IS_OURS = frozenset(_OURS)
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_BENTOML = frozenset({"timestamp", "request_id", "trace_id"})  # beside columns of names that its user chose
 _EVENTS = "kserve"  # the format of what headers tell
 
 
@@ -140,6 +141,12 @@ class RecognisedWire(ByShape):
 
     def missing(self, fault: Fault, data: bytes) -> str:
         """The clause about a name that a record of a format does not give; "" of a record under our names."""
+        if fault[0] in (RejectReason.NO_SCORES, RejectReason.NO_MODEL) and _is_bentoml(data):
+            return (
+                "; this looks like BentoML's log, whose columns have names of their own and whose times have "
+                "no zone: name them in mapping, with time_zone and, for ids as its headers have them, "
+                "id_hex_digits: 16"
+            )
         tag = self.format_of(data) if fault[0] is RejectReason.NO_MODEL else None
         if tag is None:
             return ""
@@ -189,6 +196,11 @@ def with_model(outcome: Any, layouts: Sequence[TaskLayout]) -> Any:
         models = layouts[0].models
         outcome.model = models[0] if len(models) == 1 else None
     return outcome
+
+
+def _is_bentoml(data: bytes) -> bool:
+    fields = _fields_of(data)
+    return fields is not None and fields.keys() >= _BENTOML
 
 
 def _is_ours(value: bytes) -> bool:

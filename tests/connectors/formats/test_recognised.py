@@ -246,6 +246,16 @@ CHOICES = {
         captured("0.75,0.5", rows=""),
         "whether they are classes of a row or rows is not known",
     ),
+    "bentoml's log": (
+        {
+            "p_ok": 0.25,
+            "p_toxic": 0.75,
+            "timestamp": "2026-07-01T12:00:00.120000",
+            "request_id": "4151694932783368069",
+            "trace_id": "67131233608323295915755120473254509377",
+        },
+        "this looks like BentoML's log, whose columns have names of their own and whose times have no zone",
+    ),
     "classes and no probabilities": (
         captured('{"predictions":[1],"probabilities":[0.85]}', "JSON", "application/json"),
         "expected probabilities, got whole numbers only",

@@ -426,6 +426,23 @@ def test_who_leaves_in_the_middle_of_a_body_leaves_nothing(posted: Posted) -> No
             "/v1/predictions",
             {"format": "kserve", "constants": {"model": "<name of the model>"}},
         ),
+        (
+            {
+                "p_no": 0.25,
+                "p_yes": 0.75,
+                "timestamp": "2026-07-01T12:00:00.1",
+                "request_id": "4151",
+                "trace_id": "67",
+            },
+            "/v1/predictions",
+            {
+                "id": "request_id",
+                "time": "timestamp",
+                "time_zone": "<zone of times without an offset, such as UTC or Europe/Berlin>",
+                "class_scores": {"no": "p_no", "yes": "p_yes"},
+                "constants": {"model": "<name of the model>"},
+            },
+        ),
         ({"uuid": "a", "x": [3, 4]}, "/v1/predictions", None),
         ({"uuid": "a", "probs": [0.25, 0.75], "more": "x" * 4096}, "/v1/predictions", None),
         ({"p" * 490 + str(i): {"q" * 490: 0.5} for i in range(3)}, "/v1/predictions", None),
