@@ -269,6 +269,9 @@ class FieldMapping(Section):
                 yield _key(name), f"{told}: leave one out{other}"
         elif not self.paths and (self.format is None or not FORMATS[self.format].holds_records):
             yield "", "expected the path of at least one field, got none: leave mapping out, or name them"
+        if self.format is not None and FORMATS[self.format].holds_records:
+            told = f"expected a path into the row, which format: {self.format} reads, got {{}}"
+            yield from ((_key(name), told.format(path)) for name, path in self.beside.items())
         has_path = self.id is not None and (self.format is None or FORMATS[self.format].paths)
         if self.id_hex_digits is not None and not has_path:
             yield "id", "missing; id_hex_digits needs it: give its path, or leave id_hex_digits out"

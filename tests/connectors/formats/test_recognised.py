@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from connectors.formats.decode.decoder import Decoder
-from connectors.formats.wires.choice import RECOGNISED
+from connectors.formats.wires.choice import RECOGNISED, compiled
 from connectors.http.body import event_lines
 from connectors.http.intake import Intake, PostKind
 from monitor.base.records import Chunk, TaskLayout, id_keys
 from monitor.base.source import RawBlock, RawMessages
+from monitor.config.mapping import FieldMapping
 from tests.bench.fuzz_decoder import check_chunk
 from tests.connectors.formats.test_tensors import RAW, TYPED, with_binary
 
@@ -369,3 +370,28 @@ def test_a_time_of_hundreds_of_digits_is_rejected(time: float) -> None:
     chunk = Decoder([LAYOUT], "test", wire=RECOGNISED, clock=lambda: 1.8e9).decode([raw])
     check_chunk(chunk)
     assert len(chunk.rejects) == 2
+
+
+def test_paths_of_debezium_refer_to_the_row_and_deletes_are_passed_over() -> None:
+    wire = compiled(FieldMapping(format="debezium", id="request_id", label="truth"))
+    rows = [{"request_id": f"r-{i}", "truth": "toxic"} for i in range(9)]
+    lines = [json.dumps({**CHANGE, "after": row}).encode() for row in rows]
+    lines.insert(3, json.dumps({**CHANGE, "before": rows[0], "after": None, "op": "d"}).encode())
+    lines.append(json.dumps({**CHANGE, "after": {"request_id": "r-9"}}).encode())
+    chunk = Decoder([LAYOUT], "test", wire=wire).decode([RawBlock(b"\n".join(lines) + b"\n", "p", 0)])
+    check_chunk(chunk)
+    assert chunk.labels[0].key.tolist() == id_keys([f"r-{i}" for i in range(9)]).tolist()
+    assert (chunk.ignored, len(chunk.rejects)) == (1, 1)
+
+
+def test_constants_of_debezium_stand_for_what_a_row_lacks() -> None:
+    wire = compiled(FieldMapping.model_validate({"format": "debezium", "constants": {"model": "irm"}}))
+    row = {"id": "e", "scores": [0.25, 0.75]}
+    lines = [json.dumps({**CHANGE, "after": each}).encode() for each in (row, {**row, "model": "erm"})]
+    chunk = Decoder([LAYOUT], "test", wire=wire).decode([RawBlock(b"\n".join(lines) + b"\n", "p", 0)])
+    assert chunk.batches[0].models == ("irm", "erm")
+
+
+def test_what_stands_beside_a_message_is_no_path_into_a_row() -> None:
+    with pytest.raises(ValueError, match="expected a path into the row, which format: debezium reads, got"):
+        FieldMapping(format="debezium", id="$key", label="truth")

@@ -268,7 +268,7 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     assert view.engine.answers_forgotten.keys() == view.engine.labels_unrevised.keys() == {"s", "t"}
     assert view.engine.rejected == {("kafka", "malformed"): committed.rejected["malformed"]}
     assert view.engine.series_dropped == 1
-    assert (view.sources[0].lag, view.sources[0].up, view.sources[0].reads_events) == (12, True, False)
+    assert (view.sources[0].lag, view.sources[0].up, view.sources[0].reads_events) == (12, True, True)
     assert (view.ready, view.reasons, view.checkpoint_time) == (True, (), 7.0)
     ended = view_of(steps, None, up=False)
     assert (ended.ready, ended.healthy, ended.reasons) == (False, False, ("The stream has ended.",))
@@ -277,6 +277,10 @@ def test_what_is_served_is_of_all_units_but_the_seed(tmp_path: Path) -> None:
     )
     read = view_of(replace_stream(steps, events), 0, up=True)
     assert (read.sources[0].reads_events, read.engine.ignored) == (True, {"kafka": 5})
+    paths = replace(
+        stream, source=stream.source.model_copy(update={"mapping": FieldMapping(id="id", scores="p")})
+    )
+    assert not view_of(replace_stream(steps, paths), 0, up=True).sources[0].reads_events
 
 
 def test_long_names_in_the_states_go_on_and_new_ones_are_rejected(tmp_path: Path) -> None:
