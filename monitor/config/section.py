@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticKnownError, core_schema
 
 from monitor.base.registry import Entry
@@ -112,14 +111,15 @@ class Section(BaseModel):
         """Accept YAML's types: lists for tuples, and 500.0 for a whole number."""
         if not isinstance(data, dict):
             return data
-        return {key: cls._natural(cls.model_fields.get(key), value) for key, value in data.items()}
+        return {key: cls._natural(key, value) for key, value in data.items()}
 
-    @staticmethod
-    def _natural(field: FieldInfo | None, value: Any) -> Any:
+    @classmethod
+    def _natural(cls, key: str, value: Any) -> Any:
         if isinstance(value, list):
             return tuple(value)
-        whole = field is not None and int in (field.annotation, *get_args(field.annotation))
-        return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+        if isinstance(value, float) and value.is_integer() and (field := cls.model_fields.get(key)):
+            return int(value) if int in (field.annotation, *get_args(field.annotation)) else value
+        return value
 
 
 def _placed(value: Any, folder: str, is_file: bool) -> Any:

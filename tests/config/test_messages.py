@@ -1,7 +1,6 @@
 """Every mistake in a configuration is told by its key, what it got and what is allowed."""
 
 import copy
-from contextlib import suppress
 from typing import get_args
 
 import pytest
@@ -147,10 +146,12 @@ def ids(some):
 
 
 def changed(path, value):
-    data = copy.deepcopy(BASE)
-    inner = data
+    """`BASE` with another value; what does not lead to it is shared with `BASE`."""
+    data = inner = dict(BASE)
     for part in path[:-1]:
-        inner = inner.setdefault(part, {}) if isinstance(inner, dict) else inner[part]
+        below = inner.get(part, {}) if isinstance(inner, dict) else inner[part]
+        inner[part] = copy.copy(below)
+        inner = inner[part]
     inner[path[-1]] = value
     return data
 
@@ -412,7 +413,9 @@ def test_no_password_comes_out(path):
     if SECRET & set(path) and path[-2:] != ("basic_auth", "username") and path[-1] not in ("tasks", 0):
         wrong += ["hunter2", ["hunter2"], {"password": "hunter2"}, {"k": {"k": "hunter2"}}]
     for value in wrong:
-        with suppress(ConfigError):
+        message = ""
+        try:
             config_from(changed(path, value))
-            continue
-        assert "hunter2" not in refusal(changed(path, value)), value
+        except ConfigError as refused:
+            message = str(refused)
+        assert "hunter2" not in message, value
