@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import httpx
 import pytest
 from _pytest.doctest import DoctestModule
+from httpx._transports import default as httpx_transports
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -58,6 +61,21 @@ settings.register_profile(
     "seeded", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("seeded")
+
+
+@cache
+def _usual_authorities(*_: str | None) -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
+def _authorities(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+    """All authorities of the world, read once: a client of httpx reads them even for plain HTTP."""
+    if verify is True and cert is None and trust_env:
+        return _usual_authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    return httpx.create_ssl_context(verify, cert, trust_env)
+
+
+httpx_transports.create_ssl_context = _authorities
 
 NEEDS = {
     "browser": {"browser"},
