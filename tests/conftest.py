@@ -137,11 +137,11 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two more than there are cores: tests of services wait for most of their time; none for files named."""
+    """One a core, and one for each queue of a service, which waits for most of its time; none for files named."""
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    cores = os.cpu_count() or 1
-    return cores if config.getoption("markexpr") == "unit" else cores + 2  # unit tests compute all the time
+    queues = 0 if config.getoption("markexpr") == "unit" else len({"spark", *DRIVERS})
+    return (os.cpu_count() or 1) + queues
 
 
 @pytest.hookimpl(wrapper=True)
