@@ -137,11 +137,10 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One a core, and one for each queue of a service, which waits for most of its time; none for files named."""
+    """One a core, and one for each queue of a service, as it mostly waits; none for files that are named."""
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    queues = 0 if config.getoption("markexpr") == "unit" else len({"spark", *DRIVERS})
-    return (os.cpu_count() or 1) + queues
+    return (os.cpu_count() or 1) + len({"spark", *DRIVERS})
 
 
 @pytest.hookimpl(wrapper=True)
