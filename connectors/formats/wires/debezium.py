@@ -6,16 +6,16 @@ The envelope has `before`, `after`, `op` and `source`, within `payload` where th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import explain_text
-from connectors.formats.wires.cloudevents import Headers, is_json
+from connectors.formats.wires.cloudevents import is_json
 from connectors.formats.wires.mapped import MappedWire
 from connectors.formats.wires.responses import constants_of
-from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire
+from connectors.formats.wires.wire import ERRORS, Mixed, Outcome, Wire, WithoutHeaders
 from monitor.base.records import RejectReason, TaskLayout
 from monitor.config.mapping import FieldMapping
 
@@ -33,7 +33,7 @@ class _Envelope(msgspec.Struct, gc=False):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
-class DebeziumWire:
+class DebeziumWire(WithoutHeaders):
     """Reads the row after a change; a row that was deleted, and a truncation, hold no record.
 
     Parameters
@@ -85,14 +85,6 @@ class DebeziumWire:
 
     def array(self, data: bytes) -> list[Record] | None:
         """None: each element is opened by itself."""
-        return None
-
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """The value."""
-        return value
-
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """None: nothing is said in headers."""
         return None
 
     def passes_over(self, line: bytes) -> bool:

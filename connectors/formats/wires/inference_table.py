@@ -12,9 +12,8 @@ from typing import Any
 
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import explain_text
-from connectors.formats.wires.cloudevents import Headers
 from connectors.formats.wires.responses import constants_of, row_records, row_scores
-from connectors.formats.wires.wire import PLAIN, Outcome
+from connectors.formats.wires.wire import PLAIN, OneByOne, Outcome, WithoutHeaders
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
@@ -22,7 +21,7 @@ _FINE = (None, 200, "200")
 _LAST = 1e17  # milliseconds: a later time is as wrong, and a number of hundreds of digits cannot be divided
 
 
-class InferenceTableWire:
+class InferenceTableWire(OneByOne, WithoutHeaders):
     """Reads an answer a row of a logged response.
 
     A row's id is the `client_request_id`, which the client chose, else the `databricks_request_id`, a colon,
@@ -47,22 +46,6 @@ class InferenceTableWire:
 
     def __init__(self, mapping: FieldMapping) -> None:
         self._constants = constants_of(mapping)
-
-    def lines(self, data: bytes) -> list[Record] | None:
-        """None: a row of the table is as many records as its response has rows."""
-        return None
-
-    def array(self, data: bytes) -> list[Record] | None:
-        """None, as of `lines`."""
-        return None
-
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """The value."""
-        return value
-
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """None: nothing is said in headers."""
-        return None
 
     def passes_over(self, line: bytes) -> bool:
         """Whether a line is a request that was not answered."""

@@ -20,7 +20,7 @@ from connectors.formats.messages.wording import shown
 from connectors.formats.wires.cloudevents import Headers, event, http_attributes, is_json, kafka_attributes
 from connectors.formats.wires.responses import constants_of, row_records, row_scores
 from connectors.formats.wires.tensors import read_body
-from connectors.formats.wires.wire import ERRORS, PLAIN, Outcome
+from connectors.formats.wires.wire import ERRORS, PLAIN, OneByOne, Outcome
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
@@ -68,7 +68,7 @@ def passed_over(data: bytes) -> bool:
     return head.specversion is not None and head.type is not None and head.type not in RESPONSES
 
 
-class KserveWire:
+class KserveWire(OneByOne):
     """Reads the events of KServe's and Seldon's loggers: of a response one record a row, of any other none.
 
     A row's id is that of the event (Seldon: of the request), a colon, and its number from 0. The model is the
@@ -96,14 +96,6 @@ class KserveWire:
     def __init__(self, mapping: FieldMapping) -> None:
         self._constants = constants_of(mapping)
         self._by_body = mapping.id == "body"
-
-    def lines(self, data: bytes) -> list[Record] | None:
-        """None: an event is as many records as it has rows."""
-        return None
-
-    def array(self, data: bytes) -> list[Record] | None:
-        """None, as of `lines`."""
-        return None
 
     def one(self, data: bytes) -> list[Outcome]:
         """A record a row of a response, the fault of what cannot be read; None of other events."""

@@ -15,10 +15,9 @@ from typing import Any
 from connectors.formats.decode.structs import Fault, Record
 from connectors.formats.messages.explain import explain_text, text_fault
 from connectors.formats.messages.wording import shown
-from connectors.formats.wires.cloudevents import Headers
 from connectors.formats.wires.responses import constants_of, row_records, row_scores
 from connectors.formats.wires.tensors import read_body
-from connectors.formats.wires.wire import PLAIN, Outcome
+from connectors.formats.wires.wire import PLAIN, OneByOne, Outcome, WithoutHeaders
 from monitor.base.records import RejectReason
 from monitor.config.mapping import FieldMapping
 
@@ -26,7 +25,7 @@ _OUTPUT = "$.captureData.endpointOutput.data"
 _SUM_TOLERANCE = 1e-3
 
 
-class SagemakerWire:
+class SagemakerWire(OneByOne, WithoutHeaders):
     """Reads captured answers, one a row, and ground truth as labels.
 
     A row's id is the `inferenceId` that the client gave, else the `eventId`, a colon, and its number from 0.
@@ -50,22 +49,6 @@ class SagemakerWire:
 
     def __init__(self, mapping: FieldMapping) -> None:
         self._constants = constants_of(mapping)
-
-    def lines(self, data: bytes) -> list[Record] | None:
-        """None: a capture is as many records as it has rows."""
-        return None
-
-    def array(self, data: bytes) -> list[Record] | None:
-        """None, as of `lines`."""
-        return None
-
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """The value."""
-        return value
-
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """None: nothing is said in headers."""
-        return None
 
     def passes_over(self, line: bytes) -> bool:
         """Whether a line is a capture of an input alone."""

@@ -92,7 +92,31 @@ class OfTasks(Protocol):
         ...
 
 
-class PlainWire:
+class WithoutHeaders:
+    """The part of a wire to which nothing is said in headers."""
+
+    def message(self, value: bytes, headers: Headers) -> bytes:
+        """The value."""
+        return value
+
+    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
+        """None: a post is read by its content type."""
+        return None
+
+
+class OneByOne:
+    """The part of a wire whose values are read one by one, as each is as many records as it has rows."""
+
+    def lines(self, data: bytes) -> list[Record] | None:
+        """None."""
+        return None
+
+    def array(self, data: bytes) -> list[Record] | None:
+        """None."""
+        return None
+
+
+class PlainWire(WithoutHeaders):
     """Records of SPEC section 3 under their own names."""
 
     reads_labels = True
@@ -135,14 +159,6 @@ class PlainWire:
             return self._array.decode(data)
         except ERRORS:
             return None
-
-    def message(self, value: bytes, headers: Headers) -> bytes:
-        """The value."""
-        return value
-
-    def posted(self, headers: Mapping[str, str], body: bytes) -> bytes | None:
-        """None: nothing is said in headers."""
-        return None
 
     def passes_over(self, line: bytes) -> bool:
         """False: every line is a record."""
