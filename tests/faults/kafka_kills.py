@@ -203,6 +203,22 @@ def exact(folder: Path, topic: Feed) -> Account:
     return found
 
 
+def compared(folder: Path, feed: Feed, kills: int, seed: int, **more: Any) -> Result:
+    """Kills over a feed in order; the reports are compared with those of a daemon that was left alone.
+
+    Raises
+    ------
+    AssertionError
+        They differ, or an answer is not in exactly one window.
+    """
+    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
+    finish(folder, feed.config("alone", every, **more), feed)
+    count, counted = killed(folder, feed.config("killed", every, **more), feed, kills, random.Random(seed))
+    expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
+    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    return Result(count, exact(folder, feed), counted)
+
+
 def one_partition(
     broker: KafkaBroker,
     folder: Path,
@@ -212,20 +228,9 @@ def one_partition(
     seed: int,
     driver: Driver = "kafka-python",
 ) -> Result:
-    """Kills over one partition; the reports are compared with those of a daemon that was left alone.
-
-    Raises
-    ------
-    AssertionError
-        They differ, or an answer is not in exactly one window.
-    """
+    """`compared`, over one partition."""
     topic = fill(broker, name, 1, stream(records, seed), keyed=True)
-    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
-    finish(folder, topic.config("alone", every, driver), topic)
-    count, counted = killed(folder, topic.config("killed", every, driver), topic, kills, random.Random(seed))
-    expected, found = ((folder / f"{name}.ndjson").read_bytes() for name in ("alone", "killed"))
-    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
-    return Result(count, exact(folder, topic), counted)
+    return compared(folder, topic, kills, seed, driver=driver)
 
 
 def many_partitions(

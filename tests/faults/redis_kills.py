@@ -8,7 +8,6 @@ group of its own that was left alone, and every answer must be in exactly one wi
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +15,12 @@ from typing import Any
 
 from tests.daemon import configuration
 from tests.faults.kafka_kills import (
-    CHECKPOINTS,
     TASK,
     Result,
     answer_of,
+    compared,
     decoded,
-    exact,
-    finish,
     kill_until_enough,
-    killed,
     parser_of_kills,
     saved_positions,
 )
@@ -97,22 +93,11 @@ def fill(server: RedisServer, name: str, lines: Iterable[str]) -> RedisFeed:
 
 
 def compare(server: RedisServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
-    """Kills over one stream; the reports are compared with those of a daemon that was left alone.
-
-    Raises
-    ------
-    AssertionError
-        They differ, an answer is not in exactly one window, or an entry stays pending.
-    """
-    feed = fill(server, name, stream(records, seed))
-    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
-    finish(folder, feed.config("alone", every), feed)
-    count, counted = killed(folder, feed.config("killed", every), feed, kills, random.Random(seed))
-    expected, found = ((folder / f"{group}.ndjson").read_bytes() for group in ("alone", "killed"))
-    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
+    """`compared`, over one stream of which no entry stays pending."""
+    found = compared(folder, fill(server, name, stream(records, seed)), kills, seed)
     with server.client() as client:
         assert client.xpending(name, "killed")["pending"] == 0, "what is saved is acknowledged"
-    return Result(count, exact(folder, feed), counted)
+    return found
 
 
 def main() -> None:

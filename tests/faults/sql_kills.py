@@ -10,7 +10,6 @@ in exactly one window.
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,12 @@ from typing import Any
 
 from tests.daemon import configuration
 from tests.faults.kafka_kills import (
-    CHECKPOINTS,
     TASK,
     Result,
     answer_of,
+    compared,
     decoded,
-    exact,
-    finish,
     kill_until_enough,
-    killed,
     parser_of_kills,
     saved_positions,
 )
@@ -111,20 +107,8 @@ def fill(server: PostgresServer, name: str, lines: Iterable[str]) -> SqlFeed:
 
 
 def compare(server: PostgresServer, folder: Path, name: str, records: int, kills: int, seed: int) -> Result:
-    """Kills over one table; the reports are compared with those of a daemon that was left alone.
-
-    Raises
-    ------
-    AssertionError
-        They differ, or an answer is not in exactly one window.
-    """
-    feed = fill(server, name, stream(records, seed))
-    every = CHECKPOINTS[seed % len(CHECKPOINTS)]
-    finish(folder, feed.config("alone", every), feed)
-    count, counted = killed(folder, feed.config("killed", every), feed, kills, random.Random(seed))
-    expected, found = ((folder / f"{group}.ndjson").read_bytes() for group in ("alone", "killed"))
-    assert found == expected, f"seed {seed}: the reports differ after {count} kills"
-    return Result(count, exact(folder, feed), counted)
+    """`compared`, over one table."""
+    return compared(folder, fill(server, name, stream(records, seed)), kills, seed)
 
 
 def main() -> None:
