@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from monitor.cli import main
 from tests.services import fork_server
-from tests.services.fork_server import ForkedProcess
+from tests.services.fork_server import COMMAND, ForkedProcess
 from tests.services.process import PATIENCE_SECONDS, stop, wait_until
 from tests.streams import CLASSES, Record
 
@@ -39,30 +39,24 @@ def command(
     seconds: float = PATIENCE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """Run `blindsight` with these arguments to its end."""
-    if fork_server.enabled:
-        return _forked(arguments, stdin, cwd, seconds)
-    return subprocess.run(
-        _words(arguments),
-        stdin=stdin,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-        env=_environment(),
-        cwd=cwd,
-    )
+    return _run(COMMAND, arguments, stdin, cwd, seconds)
 
 
-def _forked(
+def run_module(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a module of the tests with these arguments to its end, in a process of its own."""
+    return _run(name, arguments)
+
+
+def _run(
+    module: str,
     arguments: Sequence[str | Path],
     stdin: Any = subprocess.DEVNULL,
     cwd: Path | None = None,
     seconds: float = PATIENCE_SECONDS,
-    module: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    words, env = list(map(str, arguments)), _environment()
+    words, given = list(map(str, arguments)), {"stdin": stdin, "cwd": cwd, "env": _environment()}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = ForkedProcess(words, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, module=module)
+        process = _started(module, words, stdout=out, stderr=err, **given)
         try:
             code = process.wait(seconds)
         finally:
@@ -71,18 +65,13 @@ def _forked(
     return subprocess.CompletedProcess(words, code, *told)
 
 
-def run_module(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a module of the tests with these arguments to its end, in a process of its own."""
-    if fork_server.enabled:
-        return _forked(arguments, module=name)
-    return subprocess.run(
-        [sys.executable, "-m", name, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-        env=_environment(),
-    )
+def _started(
+    module: str, words: Sequence[str], fresh: bool = False, **given: Any
+) -> subprocess.Popen[bytes] | ForkedProcess:
+    """A module with these words, as a fork where those are wanted."""
+    if fork_server.enabled and not fresh:
+        return ForkedProcess(words, module=module, **given)
+    return subprocess.Popen([sys.executable, "-m", module, *words], **given)
 
 
 def command_here(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -218,10 +207,10 @@ class DaemonProcess:
         self.process: subprocess.Popen[bytes] | ForkedProcess
         with self._log.open("wb") as log:
             given: Any = {"stdin": stdin, "stdout": log, "stderr": log, "env": _environment()}
-            if fork_server.enabled and program is None and not fresh:
-                self.process = ForkedProcess(words, **given)
+            if program is not None:
+                self.process = subprocess.Popen(program, **given)
             else:
-                self.process = subprocess.Popen(program or _words(words), **given)
+                self.process = _started(COMMAND, words, fresh, **given)
 
     def __enter__(self) -> DaemonProcess:
         return self
@@ -301,10 +290,6 @@ class DaemonProcess:
         self.send(signal.SIGHUP)
         self.until(lambda: re.search(r"The configuration was .*\n", self.log[before:]), "it was reloaded")
         return self.log[before:]
-
-
-def _words(arguments: Sequence[str | Path]) -> list[str]:
-    return [sys.executable, "-m", "monitor.cli", *map(str, arguments)]
 
 
 def _environment() -> dict[str, str]:

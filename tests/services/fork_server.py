@@ -36,6 +36,9 @@ ROOT = Path(__file__).parents[2]
 enabled = False
 """Whether agents and commands are forks: in the tests, not in commands run by hand."""
 
+COMMAND = "monitor.cli"
+"""The module that is `blindsight`."""
+
 _LONGEST_REQUEST = 1 << 20
 _DESCRIPTORS = 3
 _IMPORTED = (
@@ -61,8 +64,8 @@ class ForkedProcess:
         As of `subprocess.Popen`, but `PIPE` for `stdin` alone.
     env : mapping of str to str
     cwd : Path, optional
-    module : str, optional
-        A module that is run with these words, as ``python -m`` does, in place of the command.
+    module : str
+        What is run with these words, as ``python -m`` does.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class ForkedProcess:
         stderr: Any,
         env: Mapping[str, str],
         cwd: Path | None = None,
-        module: str | None = None,
+        module: str = COMMAND,
     ) -> None:
         self.args = list(words)
         self.returncode: int | None = None
@@ -275,8 +278,8 @@ def _main() -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
-    sys.argv = [request["module"] or "blindsight", *request["words"]]
-    runpy.run_module(request["module"] or "monitor.cli", run_name="__main__", alter_sys=True)
+    sys.argv = [request["module"], *request["words"]]
+    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric
+
+from tests.services.webhook import LocalServer
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -18,7 +18,7 @@ ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _SUFFIXES = {"s": "seconds", "By": "bytes", "1": "ratio"}
 
 
-class OtlpCollector:
+class OtlpCollector(LocalServer):
     """Takes posts on a free port of 127.0.0.1. A context manager.
 
     Attributes
@@ -49,24 +49,12 @@ class OtlpCollector:
             def log_message(self, *words: Any) -> None:
                 """Nothing on standard error."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        super().__init__(Handler)
 
     @property
     def url(self) -> str:
         """The address that metrics are posted to."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1/metrics"
-
-    def __enter__(self) -> OtlpCollector:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        return f"{super().url}/v1/metrics"
 
 
 def metrics_of(request: ExportMetricsServiceRequest) -> list[Metric]:

@@ -7,14 +7,44 @@ import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 Notice = dict[str, Any]
 """A notification as Alertmanager's webhooks have it: `status`, `alerts`, `groupLabels`, …"""
 
 
-class Webhook:
-    """Takes every POST on a free port of 127.0.0.1, and answers 200. A context manager."""
+class LocalServer:
+    """An HTTP server in a thread of its own, on a free port of 127.0.0.1. A context manager.
+
+    Parameters
+    ----------
+    handler : type
+        Of one request.
+    """
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Webhook(LocalServer):
+    """Takes every POST, and answers 200."""
 
     def __init__(self) -> None:
         found: list[tuple[str, Notice]] = []
@@ -30,24 +60,7 @@ class Webhook:
                 """Nothing on standard error."""
 
         self._found = found
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def url(self) -> str:
-        """``http://host:port``."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Webhook:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)
 
     def told(self, path: str, status: str, **labels: str) -> list[Notice]:
         """Notifications to a path that hold an alert with this status and these labels, in order."""
