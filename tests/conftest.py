@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 from unittest.mock import patch
 
@@ -414,6 +415,17 @@ def webhook() -> Iterator[Webhook]:
     """Takes notifications."""
     with Webhook() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def ppi() -> ModuleType:
+    """`ppi_py`, as plain Python: numba takes eight seconds to compile what is called once."""
+    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # importing it silences every warning of the process
+        numba = pytest.importorskip("numba", reason="install the extra test")
+        patched.setattr(numba.config, "DISABLE_JIT", True)
+        found: ModuleType = pytest.importorskip("ppi_py", reason="install the extra test")
+        return found
 
 
 @pytest.fixture(scope="session")

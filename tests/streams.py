@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from connectors.formats.decode.decoder import Decoder
+from monitor.base.records import TaskLayout
 from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.root import Arena, Task, TaskConfig
 from monitor.engine.engine import Engine, EngineSettings
-from monitor.engine.reference import Reference
+from monitor.engine.reference import Reference, split_by_model
 from monitor.engine.refit.job import RefitJob, RefitResult
 from monitor.engine.refit.recalibration import RecalibrationJob, RecalibrationResult
 from monitor.reports.window_report import WindowReport, to_json
@@ -85,6 +87,18 @@ def task(**settings: Any) -> Task:
     """A task of two classes with small windows that do not age, unless `settings` say otherwise."""
     window = {"size": 100, "min_size": 20, "max_age_seconds": 1e9} | settings.pop("window", {})
     return Task(**({"classes": CLASSES, "window": window, "metrics": ["accuracy"]} | settings))
+
+
+def reference_of(settings: TaskConfig, records: Iterable[Record]) -> dict[str, Reference]:
+    """A labelled reference as the daemon would read it; equal ones are one, so that each is fitted once."""
+    return dict(_read(layouts({"t": settings}), tuple(map(msgspec.json.encode, records))))
+
+
+@lru_cache(maxsize=100)
+def _read(layout: tuple[TaskLayout, ...], values: tuple[bytes, ...]) -> dict[str, Reference]:
+    messages = RawMessages(list(values), "reference", list(range(len(values))))
+    [batch] = Decoder(layout, "reference").decode([messages]).batches
+    return split_by_model(batch)
 
 
 class Rig:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
-from connectors.formats.decode.decoder import Decoder
 from monitor.agent.rebaseline import KIND, rebaseline
 from monitor.agent.requests import OperatorRequest
 from monitor.base.errors import RequestError
-from monitor.base.source import RawMessages
-from monitor.config.layouts import layouts
 from monitor.engine.engine import Engine
-from monitor.engine.reference import split_by_model
 from monitor.engine.series_output import NotedRebaseline
 from monitor.reports.views import Rebaselined
 from monitor.reports.window_report import WindowReport, to_json
-from tests.streams import Rig, answers, lines, task
+from tests.streams import Rig, answers, lines, reference_of, task
 
 WORSE = (0.4, 0.5, 0.1)
 REASON = "new threshold"
@@ -97,10 +92,7 @@ def with_errors() -> Rig:
     """Charts of two metrics: a reference carries the calibration that the ECE needs."""
     settings = task(metrics=["accuracy", "ece"], chart={"sigmas": 3}, reference={"path": "r"})
     records = answers(np.random.default_rng(1), 2000, labelled=True, start=1.6e9)
-    values = [msgspec.json.encode(record) for record in records]
-    decode = Decoder(layouts({"t": settings}), "r").decode
-    [batch] = decode([RawMessages(values, "r", list(range(len(values))))]).batches
-    return Rig({"t": settings}, {"t": split_by_model(batch)})
+    return Rig({"t": settings}, {"t": reference_of(settings, records)})
 
 
 def test_one_metric_begins_anew_beside_another_that_goes_on() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -36,6 +37,6 @@ def test_the_judge_counts_windows_inside_and_the_mean_width() -> None:
     assert (round(share, 1), round(width, 1)) == (66.7, 13.3)
 
 
-def test_the_comparison_with_ppi_python_is_of_the_same_numbers() -> None:
+def test_the_comparison_with_ppi_python_is_of_the_same_numbers(ppi: ModuleType) -> None:
     line = powered()
     assert float(line.rsplit(" ", 1)[1]) < 1e-8, line

@@ -7,21 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 import numpy as np
 import pytest
 
-from connectors.formats.decode.decoder import Decoder
-from monitor.base.source import RawMessages
 from monitor.cli.check.check import check
 from monitor.config.file import schema
-from monitor.config.layouts import layouts
 from monitor.config.reload import Consequence, classify, consequence
 from monitor.config.root import Config, Metric
-from monitor.engine.reference import Reference, split_by_model
+from monitor.engine.reference import Reference
 from monitor.engine.refit.job import RefitJob
 from monitor.reports.window_report import WindowReport
-from tests.streams import CLASSES, Record, Rig, answers
+from tests.streams import CLASSES, Record, Rig, answers, reference_of
 
 SCHEMA = schema()
 DOCS = Path(__file__).parents[2] / "docs" / "reload.md"
@@ -86,10 +82,7 @@ def settings(**changed: Any) -> Task:
 
 def reference() -> dict[str, Reference]:
     rows = answers(np.random.default_rng(1), 1000, labelled=True, start=1.6e9)
-    values = [msgspec.json.encode(record) for record in rows]
-    decode = Decoder(layouts(Config(tasks={"t": settings()}).tasks), "r").decode
-    [batch] = decode([RawMessages(values, "r", list(range(len(values))))]).batches
-    return split_by_model(batch)
+    return reference_of(Config(tasks={"t": settings()}).tasks["t"], rows)
 
 
 def rig(task: Task) -> Rig:

@@ -11,10 +11,9 @@ import pytest
 
 from monitor import ATC, CALIBRATORS, DoCFeat, average_confidence, classification_details, labelled_row_sd
 from monitor.base.results import Estimate, Result, Unknown
-from monitor.base.source import RawMessages
 from monitor.config.root import Task
 from monitor.engine.comparators import ComparisonFits
-from monitor.engine.reference import Reference, split_by_model
+from monitor.engine.reference import Reference
 from monitor.engine.task_refits import Published
 from monitor.export.page import render_page
 from monitor.reports.views import AgentView
@@ -23,7 +22,7 @@ from monitor.stats.calibration.base import confidence_of
 from tests.daemon import DaemonProcess, configuration, ndjson, read_windows
 from tests.nearly import nearly
 from tests.plain_state import through_msgpack
-from tests.streams import CLASSES, Rig, answers, lines, task
+from tests.streams import CLASSES, Rig, answers, lines, reference_of, task
 
 ALL = ["average_confidence", "cbpe_sem", "doc", "atc"]
 SHIFTED = (0.6, 0.38, 0.02)
@@ -36,15 +35,7 @@ def reference(rows: int = 1000, over: float = 0.0) -> Reference:
     for record in records:
         if rng.random() < over:
             record["label"] = CLASSES[int(rng.random() < 0.5)]
-    return split(records)
-
-
-def split(records: list[dict[str, Any]]) -> Reference:
-    """What the daemon makes of a reference file."""
-    decode = Rig(task()).decode
-    values = [msgspec.json.encode(record) for record in records]
-    [batch] = decode([RawMessages(values, "r", list(range(len(values))))]).batches
-    return split_by_model(batch)["erm"]
+    return reference_of(task(), records)["erm"]
 
 
 def rig(known: Reference | None = None, **settings: Any) -> Rig:
@@ -308,7 +299,7 @@ def test_the_daemon_exports_them_and_goes_on_with_the_same_fits_after_a_restart(
         scraped = again.metrics()
         again.end()
     written = read_windows(tmp_path / "windows.ndjson")
-    in_one = rig(split(known), **(given | {"calibration": {"method": "isotonic"}}))
+    in_one = rig(reference_of(task(), known)["erm"], **(given | {"calibration": {"method": "isotonic"}}))
     expected = [msgspec.json.decode(line) for line in lines(in_one.feed(records))]
     assert len(written) == 4
     for one, other in zip(written, expected, strict=True):

@@ -15,22 +15,18 @@ from connectors.formats.wires.choice import compiled
 from connectors.formats.wires.kserve import RESPONSE
 from monitor.base.codec import plain
 from monitor.base.results import Estimate, Unknown
-from monitor.base.source import RawMessages
 from monitor.config.layouts import layouts
 from monitor.config.mapping import FieldMapping
 from monitor.engine.engine import SNAPSHOT_FORMAT
-from monitor.engine.reference import split_by_model
 from monitor.reports.views import LabelOutcome, ObjectiveState, SeriesState
 from monitor.stats.estimate.hajek import WeightedCounts
-from tests.streams import CLASSES, Rig, answers, lines, task
+from tests.streams import CLASSES, Rig, answers, lines, reference_of, task
 
 
 def reference(settings, n=3000, seed=7, model="erm", **more):
     """A labelled reference as the shell would read it."""
     records = answers(np.random.default_rng(seed), n, model, labelled=True, start=1.6e9, **more)
-    decode = Decoder(layouts({"t": settings}), "reference").decode
-    values = [msgspec.json.encode(record) for record in records]
-    return {"t": split_by_model(decode([RawMessages(values, "r", list(range(n)))]).batches[0])}
+    return {"t": reference_of(settings, records)}
 
 
 def stream(seed=1, n=900):

@@ -11,13 +11,12 @@ import pytest
 
 from monitor import CALIBRATORS, Components, average_confidence
 from monitor.base.results import Estimate
-from monitor.base.source import RawMessages
 from monitor.cli.check.calibrations import interval_sentences
 from monitor.config.root import Bound
 from monitor.engine.calibration import ActiveCalibration
 from monitor.engine.evaluate import EstimationRequest, Evaluation, evaluate
 from monitor.engine.objective import BootstrapDraws, Objective
-from monitor.engine.reference import Reference, split_by_model
+from monitor.engine.reference import Reference
 from monitor.export.page import render_page
 from monitor.reports.reader import from_json
 from monitor.reports.views import AgentView
@@ -31,7 +30,7 @@ from monitor.stats.estimate.widening import mid_p_interval, widened
 from tests.fidelity.predictive import ornstein_uhlenbeck
 from tests.nearly import nearly
 from tests.plain_state import same, through_msgpack
-from tests.streams import CLASSES, Rig, answers, lines, task
+from tests.streams import CLASSES, Rig, answers, lines, reference_of, task
 
 METRICS = (
     "accuracy", "ece", "class_ece", "precision", "recall", "specificity", "f1", "auroc", "average_precision",
@@ -46,10 +45,7 @@ def reference(rows: int = 1000, groups: bool = False, seed: int = 1) -> Referenc
             record["groups"] = {"region": "eu" if i % 3 else "us"}
             if i % 3 == 0 and i % 2:  # half of the labels of one group are turned round
                 record["label"] = CLASSES[1 - CLASSES.index(record["label"])]
-    values = [msgspec.json.encode(record) for record in records]
-    settings = task(**({"groups": ["region"]} if groups else {}))
-    [batch] = Rig(settings).decode([RawMessages(values, "r", list(range(rows)))]).batches
-    return split_by_model(batch)["erm"]
+    return reference_of(task(**({"groups": ["region"]} if groups else {})), records)["erm"]
 
 
 def rig(known: Reference | None, **settings: Any) -> Rig:

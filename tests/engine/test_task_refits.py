@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,15 +13,13 @@ from monitor import ESTIMATORS
 from monitor.base.records import id_keys
 from monitor.base.registry import REFITTED
 from monitor.base.results import Estimate, Unknown
-from monitor.base.source import RawMessages
 from monitor.base.state_changes import assembled
-from monitor.engine.reference import split_by_model
 from monitor.engine.refit.fit import refit
 from monitor.engine.refit.job import ModelRefit, RefitJob, RefitResult
 from monitor.reports.window_report import WindowReport
 from monitor.store import Store
 from tests.refits import cheap_refit
-from tests.streams import CLASSES, Record, Rig, answers, confidences, lines, task
+from tests.streams import CLASSES, Record, Rig, answers, confidences, lines, reference_of, task
 
 MODELS = ("erm", "irm")
 SSME = {"models": list(MODELS), "every_windows": 3, "every_labels": 20}
@@ -310,9 +307,7 @@ def test_rows_that_came_before_the_first_curve_are_not_held_against_it() -> None
 
 
 def batch_reference() -> Any:
-    lines = [msgspec.json.encode(r) for r in answers(np.random.default_rng(8), 600, labelled=True)]
-    chunk = Rig(task(**TASK)).decode([RawMessages(lines, "reference", range(600))])
-    return split_by_model(chunk.batches[0])["erm"]
+    return reference_of(task(**TASK), answers(np.random.default_rng(8), 600, labelled=True))["erm"]
 
 
 def test_what_is_forgotten_by_id_is_in_no_later_fit(tmp_path: Any) -> None:

@@ -21,11 +21,6 @@ def flights() -> Flights:
 
 
 @pytest.fixture(scope="session")
-def scored(flights: Flights) -> Scored:
-    return train_and_score(flights, seed=0)
-
-
-@pytest.fixture(scope="session")
 def take(flights: Flights) -> Callable[[Ints], Flights]:
     """The flights of some rows."""
 
@@ -38,6 +33,17 @@ def take(flights: Flights) -> Callable[[Ints], Flights]:
         return replace(flights, **columns)
 
     return taken
+
+
+@pytest.fixture(scope="session")
+def winter_and_some(flights: Flights, take: Callable[[Ints], Flights]) -> Flights:
+    """All flights that models are trained and calibrated on, and every sixth of the stream."""
+    return take(np.flatnonzero((flights.month <= 3) | (np.arange(len(flights)) % 6 == 0)))
+
+
+@pytest.fixture(scope="session")
+def scored(winter_and_some: Flights) -> Scored:
+    return train_and_score(winter_and_some, seed=0)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from monitor.cli.demo.flights import Flights
+from monitor.cli.demo.stream import DemoData
 from monitor.cli.demo.training import MODELS, Scored, feature_matrix, split, train_and_score
 
 
@@ -47,9 +48,9 @@ def test_scores_are_probabilities(scored: Scored) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_each_model_beats_saying_on_time_and_is_no_worse_on_days_to_come(
-    flights: Flights, scored: Scored, model: str
+    winter_and_some: Flights, scored: Scored, model: str
 ) -> None:
-    column = MODELS.index(model)
+    column, flights = MODELS.index(model), winter_and_some
     truth = flights.late[scored.reference_rows] == 1
     held_out = ((scored.reference_scores[:, column] > 0.5) == truth).mean()
     assert held_out > 1 - truth.mean() + 0.1
@@ -59,14 +60,14 @@ def test_each_model_beats_saying_on_time_and_is_no_worse_on_days_to_come(
     assert later.mean() == pytest.approx(held_out, abs=0.005)
 
 
-def test_naive_bayes_is_as_sure_of_itself_as_ever(flights: Flights, scored: Scored) -> None:
+def test_naive_bayes_is_as_sure_of_itself_as_ever(winter_and_some: Flights, scored: Scored) -> None:
     scores = scored.reference_scores[:, MODELS.index("naive_bayes")]
-    right = (scores > 0.5) == (flights.late[scored.reference_rows] == 1)
+    right = (scores > 0.5) == (winter_and_some.late[scored.reference_rows] == 1)
     assert np.maximum(scores, 1 - scores).mean() - right.mean() > 0.05
 
 
-def test_the_same_seed_gives_the_same_scores(few: Flights) -> None:
-    first, again, other = (train_and_score(few, seed) for seed in (1, 1, 2))
+def test_the_same_seed_gives_the_same_scores(few: Flights, data: DemoData) -> None:
+    first, again = (train_and_score(few, seed=1) for _ in range(2))
     assert np.array_equal(first.stream_scores, again.stream_scores)
-    forest = MODELS.index("forest")
-    assert not np.array_equal(first.stream_scores[:, forest], other.stream_scores[:, forest])
+    forest, other = MODELS.index("forest"), data.scores  # of another seed
+    assert not np.allclose(first.stream_scores[:, forest], other[:, forest], atol=1e-3)
