@@ -96,6 +96,9 @@ PROGRAMS = {*NEEDS, "process"} - {"shared_data"}
 PROGRAMS_END = 0.8
 """The part of a run in which files begin whose tests start programs: they take longer than the others."""
 
+SHARING = ("tests/cli/demo/",)
+"""Folders whose session fixtures take seconds: the flights of a year and the models trained on them."""
+
 NO_DRIVER: Driver = "confluent"
 """Whose broker tests of Kafka take that read by no driver of ours."""
 
@@ -138,10 +141,14 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One a core, and one for each queue of a service, as it mostly waits; none for files that are named."""
+    """One a core, and one for each queue of a service, as it mostly waits; none for files that are named.
+
+    Unit tests wait less, for files to settle and clients to be cut: one for them all.
+    """
     if all(Path(each.split("::")[0]).is_file() for each in config.args):
         return 0  # workers take longer to start than most files to run
-    return (os.cpu_count() or 1) + len({"spark", *DRIVERS})
+    waiting = 1 if config.getoption("markexpr") == "unit" else len({"spark", *DRIVERS})
+    return (os.cpu_count() or 1) + waiting
 
 
 @pytest.hookimpl(wrapper=True)
@@ -211,10 +218,12 @@ def _has_broker(file: str) -> bool:
 
 
 class QueueScheduling(LoadFileScheduling):
-    """Gives each queue of a service, and each other file, to one worker."""
+    """Gives each queue of a service, each folder whose files share what is dear, and each other file to one
+    worker."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _queue(nodeid) or super()._split_scope(nodeid)
+        shared = next((folder for folder in SHARING if nodeid.startswith(folder)), None)
+        return _queue(nodeid) or shared or super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)

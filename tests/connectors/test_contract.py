@@ -260,7 +260,7 @@ class Reader:
         self.ids: list[int] = []
         self.positions = dict(positions or {})
         source.open(self.saved())
-        wait_until(lambda: self.once() >= 0 and source.up, "it is up")
+        wait_until(lambda: self.once() >= 0 and source.up, "it is up", pause=0.001)
 
     def saved(self) -> Positions:
         """The positions as they come back from a store."""
@@ -277,7 +277,7 @@ class Reader:
 
     def until(self, count: int) -> list[int]:
         """Read until so many came in all, and no more; in the order of their ids."""
-        wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came")
+        wait_until(lambda: self.once() >= 0 and len(self.ids) >= count, f"{count} came", pause=0.001)
         assert self.once() == 0
         return sorted(self.ids)
 

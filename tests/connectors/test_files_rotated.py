@@ -27,6 +27,9 @@ from tests.services.process import PATIENCE_SECONDS, wait_until
 _CLOCK_STEP = 0.02
 """Seconds: the clock of a file system moves in steps of some milliseconds."""
 
+_POLL = 0.005
+"""Seconds between two looks at a file that is followed, and at the names beside it."""
+
 QUICK = {"follow": True, "settle_seconds": 0.0, "missing_seconds": PATIENCE_SECONDS}
 
 
@@ -62,8 +65,9 @@ class Reading:
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Read until something is so, and what else is there."""
-        wait_until(lambda: self.once(0.05) >= 0 and done(), f"it is so, with {len(self.text)} bytes read")
-        while self.once(0.2):
+        what = f"it is so, with {len(self.text)} bytes read"
+        wait_until(lambda: self.once(_POLL) >= 0 and done(), what, pause=_POLL)
+        while self.once(3 * _POLL):
             pass
 
     def until(self, expected: bytes, in_order: bool = True) -> None:
@@ -120,8 +124,10 @@ def compress(path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """Close what a test has opened."""
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Look again after milliseconds, and close what a test has opened."""
+    monkeypatch.setattr(following, "_POLL_SECONDS", _POLL)
+    monkeypatch.setattr(following, "_LOOK_SECONDS", _POLL)
     yield
     while Reading.made:
         Reading.made.pop().close()
@@ -340,7 +346,7 @@ def test_a_writer_that_rotates_all_the_while_loses_no_line(tmp_path: Path, seed:
     reading = Reading(log.path, **settling)
     reading.wait(lambda: bool(reading.text))
     ended = threading.Event()
-    writer = threading.Thread(target=write_and_rotate, args=(log, ended, random.Random(seed)))
+    writer = threading.Thread(target=write_and_rotate, args=(log, ended, random.Random(seed), 0.04))
     writer.start()
     try:
         while log.sent < 15_000:

@@ -243,7 +243,9 @@ def killed(folder: Path, kills: int, seed: int) -> Found:
         return _finished(daemon, log.sent, log.sent)
 
 
-def write_and_rotate(log: Log, ended: threading.Event, choices: random.Random) -> None:
+def write_and_rotate(
+    log: Log, ended: threading.Event, choices: random.Random, longest_pause: float = 0.1
+) -> None:
     """Add lines and rotate in one way or another until told to stop."""
     ways = (log.rename, log.copy_and_cut, log.rename_and_compress)
     while not ended.is_set():
@@ -251,7 +253,7 @@ def write_and_rotate(log: Log, ended: threading.Event, choices: random.Random) -
             log.write(choices.randint(0, 300))
             choices.choice(ways)()
         log.write(choices.randint(0, 100))
-        time.sleep(choices.uniform(0.0, 0.1))
+        time.sleep(choices.uniform(0.0, longest_pause))
 
 
 def cases() -> Iterator[str]:
