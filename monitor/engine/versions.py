@@ -118,6 +118,7 @@ class VersionTracker:
         if start:
             yield 0, start, "", False
         took_over = False
+        places = {name: place for place, name in enumerate(names)}
         relations = np.array([self._relation(name) for name in names], dtype=np.int64)
         while at < len(version):
             turn = self._next_turn(version[at:], names, relations)
@@ -130,8 +131,8 @@ class VersionTracker:
                     yield start, at, self.current, took_over
                 moved = {*self._superseded, self.current, name}
                 self._take_over(name)
-                for place in np.flatnonzero([one in moved for one in names]):
-                    relations[place] = self._relation(names[place])
+                for one in moved & places.keys():
+                    relations[places[one]] = self._relation(one)
                 start, took_over = at, True
             at += 1
         if start < len(version):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -63,12 +64,17 @@ def test_the_rest_is_reported_as_incomplete_at_the_end():
     assert (last.window, last.size, last.closed_by) == (1, 30, "end")
 
 
+@cache
+def uncut(make_rig, make_records):
+    """The records, and a rig that took them in one piece with its lines."""
+    records, whole = make_records(), make_rig()
+    return records, whole, lines(whole.feed(records) + whole.engine.finish())
+
+
 @settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_neither_the_cuts_of_the_stream_nor_a_restart_can_be_seen_in_the_reports(cuts, restart):
-    records = stream()
-    whole, pieces = Rig(), Rig()
-    expected = lines(whole.feed(records) + whole.engine.finish())
+    (records, whole, expected), pieces = uncut(Rig, stream), Rig()
     found = pieces.feed_in_pieces(records, cuts, restart)
     assert lines(found + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels
@@ -113,9 +119,7 @@ def requests(seed=2, n=500):
 @settings(max_examples=25)
 @given(cuts=st.lists(st.integers(0, 1100), max_size=12), restart=st.booleans())
 def test_labels_by_the_requests_id_join_however_the_stream_is_cut_or_restarted(cuts, restart):
-    records = requests()
-    whole, pieces = numbered(), numbered()
-    expected = lines(whole.feed(records) + whole.engine.finish())
+    (records, whole, expected), pieces = uncut(numbered, requests), numbered()
     found = pieces.feed_in_pieces(records, cuts, restart)
     assert lines(found + pieces.engine.finish()) == expected
     assert pieces.engine.view().labels == whole.engine.view().labels

@@ -126,7 +126,7 @@ def test_without_the_realised_accuracy_there_is_nothing_to_revise():
     assert rig.engine.view().labels_unrevised == {"t": 0}
 
 
-def mixed(seed, n=700):
+def mixed(seed, n=400):
     """Two models and a group, labels early, late, along, changed and changed back; a version in between."""
     rng = np.random.default_rng(seed)
     records = []
@@ -162,7 +162,7 @@ def uncut(seed):
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 3),
-    cuts=st.lists(st.integers(0, 1400), max_size=15),
+    cuts=st.lists(st.integers(0, 800), max_size=15),
     restart=st.booleans(),
     at_once=st.booleans(),
 )
@@ -184,7 +184,7 @@ def test_the_same_records_give_the_same_lines_however_they_are_cut(seed, cuts, r
 
 def test_lines_come_when_a_plain_count_after_each_record_says_so():
     """The slow witness: one record at a time, doublings read off the counts themselves."""
-    records, rig = mixed(5, n=400), Rig(task(window={"size": 40, "min_size": 5}))
+    records, rig = mixed(5), Rig(task(window={"size": 40, "min_size": 5}))
     told: dict[tuple[str, int], int] = {}
     for record in records:
         reports = rig.feed([record])

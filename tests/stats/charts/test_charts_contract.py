@@ -28,6 +28,8 @@ KINDS = pytest.mark.parametrize("kind", sorted(CHARTS))
 RULED = sorted(kind for kind, chart in CHARTS.items() if issubclass(chart, LimitsAndRules))
 """Those with run rules; the others add up or average windows, and name the one rule that they are."""
 
+MANY_RULES = (*WESTERN_ELECTRIC, "nelson3", "nelson4", "nelson7", "nelson8")
+
 
 def ruled(kind: str, *rules: str) -> dict[str, Any]:
     """The rules as a setting, for a chart that has them."""
@@ -153,16 +155,16 @@ def test_the_baseline_is_left_as_it_was_and_may_be_read_only(kind: str) -> None:
 
 @KINDS
 def test_a_snapshot_taken_anywhere_goes_on_with_the_same_verdicts(kind: str) -> None:
-    settings = ruled(kind, *WESTERN_ELECTRIC, "nelson3", "nelson4", "nelson7", "nelson8")
+    settings = ruled(kind, *MANY_RULES)
     chart, baseline, windows = CHARTS[kind](arl0=40, **settings), reference(50), stream()
-    logic = chart.build(baseline)
-    whole = [logic.update(*window) for window in windows]
+    logic, snapshots = chart.build(baseline), []
+    whole = []
+    for window in windows:
+        snapshots.append(through_json(logic.snapshot()))
+        whole.append(logic.update(*window))
     assert {v.out_of_control for v in whole} == {True, False}
     for cut in range(0, len(windows), 7):
-        first = chart.build(baseline)
-        for window in windows[:cut]:
-            first.update(*window)
-        second = chart.build(baseline, through_json(first.snapshot()))
+        second = chart.build(baseline, snapshots[cut])
         assert [second.update(*window) for window in windows[cut:]] == whole[cut:]
 
 
@@ -225,7 +227,7 @@ def test_a_chart_that_follows_one_of_another_kind_takes_over_the_alarm_only(kind
 
 @KINDS
 def test_a_constant_stream_at_the_centre_never_alarms(kind: str) -> None:
-    logic = logic_of(kind, arl0=40, baseline=reference(50), **ruled(kind, *WESTERN_ELECTRIC, "nelson7"))
+    logic = logic_of(kind, arl0=40, baseline=reference(50), **ruled(kind, *MANY_RULES))
     for _ in range(50):
         verdict = logic.update(logic.center, SIZE)
         assert (verdict.rules, verdict.out_of_control) == ((), False)
