@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -24,10 +25,7 @@ SCALES = {
 suites; for `model` larger ones help with more than two classes and hurt with two at 20 labels."""
 
 FACTORS = (0.0, 0.5, 1.0, 2.0, 4.0)
-FACTOR_PRIORS = {"two": (0.4, 0.1, 0.15, 0.175, 0.175), "more": (0.05, 0.1, 0.2, 0.3, 0.35)}
-"""Factors of the prior scales, and their prior weights with two classes and with more. The first is worth 0.2
-points on the paper's data at 20 labels; with more classes weight on 0 costs up to 0.6, and the lack of the
-largest up to 2 (development suite and half)."""
+"""Factors of the prior scales; each hypothesis has prior weights for them."""
 
 _FIT_STEPS = 10
 _DRAW_STEPS = 4
@@ -192,7 +190,7 @@ class Adjustment:
     """The posterior of the corrections' coefficients under each factor.
 
     The size of corrections is learnt too: one of `FACTORS` multiplies the prior scales, each with a
-    probability from `FACTOR_PRIORS` and the evidence of the labelled rows (Laplace's approximation).
+    probability from its prior weight and the evidence of the labelled rows (Laplace's approximation).
 
     Parameters
     ----------
@@ -209,9 +207,9 @@ class Adjustment:
     log_weights: Floats
 
     @classmethod
-    def of(cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats) -> Self:
+    def of(cls, rows: CorrectionRows, logits: Floats, prior_scales: Floats, factors: Sequence[float]) -> Self:
         """Fit every factor, each from the one before, to the labelled rows' logits (l, K) without
-        corrections.
+        corrections; `factors` are the prior weights of `FACTORS`, above 0.
         """
         found, modes = np.zeros(len(prior_scales)), list[_Mode]()
         for factor in FACTORS[1:]:
@@ -219,8 +217,7 @@ class Adjustment:
             found = modes[-1].coefficients
         plain = rows.log_likelihood(np.exp(log_softmax(logits)))
         gains = np.array([0.0, *(mode.log_evidence - plain for mode in modes)])
-        prior = FACTOR_PRIORS["two" if logits.shape[1] == 2 else "more"]
-        return cls(rows, tuple(modes), np.log(prior) + gains)
+        return cls(rows, tuple(modes), np.log(factors) + gains)
 
     def draw(self, factors: Ints, logits: Floats, rng: np.random.Generator) -> Floats:
         """(draws, p) draws of the coefficients, one for each draw of the family's logits (draws, l, K).

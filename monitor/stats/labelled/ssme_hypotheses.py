@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -16,19 +17,74 @@ from monitor.stats.labelled.ssme_families import (
     offsets,
 )
 
-_ONE_MODEL = {"mean": 0.4, "claims": 0.14, "softmax": 0.23, "binormal": 0.23}
-_TWO_CLASSES = {"mean": 0.03, "claims": 0.05, "each": 0.5, "softmax": 0.05, "binormal": 0.7}
-_MORE_CLASSES = {"mean": 0.03, "claims": 0.4, "each": 0.4, "softmax": 0.3}
-"""Prior weights, up to a factor; `shares_agree` multiplies those of `_UNANIMOUS`. Chosen on the development
-suite and the development half of the paper's data at 20 and 100 labels. One model may well be right
-unchanged; the mean of several calibrated ones is underconfident unless they are alike."""
 
-_UNANIMOUS = ("mean", "each")
-_UNANIMOUS_OF_TWO = (*_UNANIMOUS, "claims")
+@dataclass(frozen=True, slots=True)
+class _Prior:
+    """Weight of a hypothesis before any label, up to a factor.
+
+    weight · a^agree · exp(slope·x + curve·x²), with a = `shares_agree` and x the logarithm of twice
+    `claimed_error_ratio`, held between 0.1 and 3: below 0 the models claim fewer errors than is possible.
+
+    Parameters
+    ----------
+    weight : float
+    factors : tuple of float or None
+        Prior weights of the corrections' factors (`ssme_adjust.FACTORS`); None for no correction.
+    agree, slope, curve : float
+    """
+
+    weight: float
+    factors: tuple[float, ...] | None
+    agree: float = 0.0
+    slope: float = 0.0
+    curve: float = 0.0
+
+    def log(self, log_agree: float, log_ratio: float) -> float:
+        return float(
+            np.log(self.weight) + self.agree * log_agree + self.slope * log_ratio + self.curve * log_ratio**2
+        )
+
+
+_OF_TWO, _OF_MORE = (0.4, 0.1, 0.15, 0.175, 0.175), (0.05, 0.1, 0.2, 0.3, 0.35)
+_ONE_MODEL = {
+    2: {
+        "mean": _Prior(0.4, None),
+        "claims": _Prior(0.14, _OF_TWO),
+        "softmax": _Prior(0.23, _OF_TWO),
+        "binormal": _Prior(0.23, _OF_TWO),
+    },
+    3: {
+        "mean": _Prior(0.4, None),
+        "claims": _Prior(0.14, _OF_MORE),
+        "softmax": _Prior(0.46, _OF_MORE),
+    },
+}
+_CLAIMED_OF_MORE, _FREE_OF_MORE = (0.0997, 0.0505, 0.661, 0.141, 0.0469), (0.0466, 0.0252, 0.0557, 0.573, 0.3)
+_CLAIMED_OF_TWO, _FREE_OF_TWO = (0.138, 0.0923, 0.198, 0.545, 0.0269), (0.541, 0.0973, 0.082, 0.103, 0.177)
+_SEVERAL_MODELS = {
+    2: {
+        "mean": _Prior(0.336, None, slope=1.4, curve=-1.3),
+        "claims": _Prior(0.14, _CLAIMED_OF_TWO, slope=0.24, curve=1.3),
+        "each": _Prior(0.496, _FREE_OF_TWO, agree=2.4, slope=0.9, curve=0.1),
+        "softmax": _Prior(0.00632, _FREE_OF_TWO, slope=-2.1, curve=-0.15),
+        "binormal": _Prior(0.0216, _FREE_OF_TWO, slope=-2.9, curve=0.022),
+    },
+    3: {
+        "mean": _Prior(0.369, None, slope=1.2, curve=-1.1),
+        "claims": _Prior(0.27, _CLAIMED_OF_MORE, slope=1.1, curve=0.86),
+        "each": _Prior(0.349, _FREE_OF_MORE, agree=2.8, slope=0.67, curve=0.19),
+        "softmax": _Prior(0.0118, _FREE_OF_MORE, slope=-0.94, curve=0.06),
+    },
+}
+"""By the number of classes, two or more. Chosen on the development draws of trained classifiers and the
+development suite, at 20, 50 and 100 labels (`python -m tests.fidelity.ssme trained --split development`);
+those of one model on the suite and the development half of the paper's data."""
 
 _AGREED, _APART = 0.1, 0.3
 """Usual spread between models' class shares, on the logit, for calibrated models and for others. The error of
 the classifiers' mean is smallest, and of models trained on few rows largest (development suite)."""
+
+_RATIOS = (0.1, 3.0)
 
 _SLOPES = np.exp(np.linspace(-2.0, 2.0, 25))
 _SOLVED_ROWS = 1024
@@ -41,16 +97,16 @@ class Hypothesis:
     Parameters
     ----------
     family : ParticleFamily
-    prior : float
-        Above 0, up to a common factor.
-    corrected : bool
-        Whether labels may correct it; not for the unchanged mean of the classifiers, whose claim is that
-        nothing needs a correction.
+    log_prior : float
+        Up to a common constant.
+    factors : tuple of float or None
+        Prior weights of the corrections' factors; None for the unchanged mean of the classifiers, whose claim
+        is that nothing needs a correction.
     """
 
     family: ParticleFamily
-    prior: float
-    corrected: bool
+    log_prior: float
+    factors: tuple[float, ...] | None
 
 
 def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypothesis, ...]:
@@ -63,8 +119,10 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypot
       makes their confidences right (`claimed_slope`).
     * softmax, binormal (two classes): free scale; order alone. See `ScaledSoftmax.of`, `RankBinormal`.
 
-    Calibrated models agree about the shares of the classes, which shows without a label: if they do not, the
-    first three lose weight (`shares_agree`).
+    Two numbers that need no label weigh them beforehand. Calibrated models agree about the shares of the
+    classes: if they do not, `each` loses weight (`shares_agree`); their mean may be right all the same.
+    Models that claim fewer errors than their disagreement allows are overconfident, and so is their mean:
+    then `softmax` and `binormal` gain (`claimed_error_ratio`).
 
     Parameters
     ----------
@@ -80,18 +138,16 @@ def hypotheses(evidence: Evidence, scores: Floats, heard: Floats) -> tuple[Hypot
     R. Ranjan, T. Gneiting, *Combining probability forecasts*, Journal of the Royal Statistical Society B 72
     (2010): a linear pool of calibrated forecasts is underconfident.
     """
-    classes, voices = evidence.classes, np.flatnonzero(heard > 0.0)
-    if len(voices) <= 1:
-        weights = dict(_ONE_MODEL)
-        if classes > 2:
-            weights["softmax"] += weights.pop("binormal")
-    else:
-        weights = dict(_TWO_CLASSES if classes == 2 else _MORE_CLASSES)
-        agree = shares_agree(scores[:, voices])
-        for name in _UNANIMOUS_OF_TWO if classes == 2 else _UNANIMOUS:
-            weights[name] *= agree
-    found = {name: _family(name, evidence, scores, heard) for name in weights}
-    return tuple(Hypothesis(found[name], weight, name != "mean") for name, weight in weights.items())
+    kind, voices = min(evidence.classes, 3), np.flatnonzero(heard > 0.0)
+    priors, log_agree, log_ratio = _ONE_MODEL[kind], 0.0, 0.0
+    if len(voices) > 1:
+        spoken = scores[:, voices]
+        priors, log_agree = _SEVERAL_MODELS[kind], float(np.log(shares_agree(spoken)))
+        log_ratio = float(np.log(2.0 * np.clip(claimed_error_ratio(spoken), *_RATIOS)))
+    return tuple(
+        Hypothesis(_family(name, evidence, scores, heard), prior.log(log_agree, log_ratio), prior.factors)
+        for name, prior in priors.items()
+    )
 
 
 def _family(name: str, evidence: Evidence, scores: Floats, heard: Floats) -> ParticleFamily:
@@ -137,6 +193,55 @@ def shares_agree(scores: Floats) -> float:
     unit = 0.5 if scores.shape[2] == 2 else 1.0  # a logit of two classes lies half on either
     spread = float(np.mean(logs.var(axis=0, ddof=1))) / unit**2
     return max(_APART / _AGREED * float(np.exp(-spread / 2 * (_AGREED**-2 - _APART**-2))), 1e-12)
+
+
+def disagreement(scores: Floats) -> float:
+    """Share of rows on which two models predict different classes, mean over the pairs of models.
+
+    A row counts for the pairs that answered it; the result is 0 if no pair did.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+        NaN for a missing one.
+
+    Examples
+    --------
+    >>> two = np.array([[[0.9, 0.1], [0.6, 0.4]], [[0.8, 0.2], [0.4, 0.6]]])
+    >>> disagreement(two)
+    0.5
+    """
+    present = ~np.isnan(scores[:, :, 0])
+    votes = np.where(present[:, :, None], scores, 0.0).argmax(axis=2)
+    shares = []
+    for first, second in combinations(range(scores.shape[1]), 2):
+        both = present[:, first] & present[:, second]
+        if both.any():
+            shares.append(float((votes[both, first] != votes[both, second]).mean()))
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def claimed_error_ratio(scores: Floats) -> float:
+    """Share of errors that the models claim, over the share of rows on which two of them differ.
+
+    Where two models differ at least one is wrong. So models err, on average over pairs, on at least half of
+    the rows on which they differ: below 0.5 the claim is impossible, the models are overconfident, and their
+    mean too. Trained classifiers err on 0.9 to 1.4 times that share. A model claims 1 − its largest score.
+    It misleads if models are wrong in the same way, as they then do not differ.
+
+    Parameters
+    ----------
+    scores : (n, M, K) float64
+        At least two models; NaN for a missing one.
+
+    Examples
+    --------
+    >>> two = np.array([[[0.9, 0.1], [0.6, 0.4]], [[0.8, 0.2], [0.4, 0.6]]])
+    >>> round(claimed_error_ratio(two), 3)  # they claim 27.5 % of errors, and differ on 50 % of the rows
+    0.55
+    """
+    claimed = float(np.mean(1.0 - np.nanmean(scores.max(axis=2), axis=0)))
+    return claimed / max(disagreement(scores), 1e-9)
 
 
 def claimed_slope(evidence: Evidence, scores: Floats, heard: Floats) -> float:

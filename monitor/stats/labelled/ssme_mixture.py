@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Self
 
 import numpy as np
@@ -57,17 +58,17 @@ class _Weighed:
         family = hypothesis.family
         logs = log_likelihoods(family, seen.known, seen.labels, seen.weights)
         chance = np.exp(logs - logs.max())
-        log_marginal = float(logs.max() + np.log(chance.mean()) + np.log(hypothesis.prior))
+        log_marginal = float(logs.max() + np.log(chance.mean()) + hypothesis.log_prior)
         chance /= chance.sum()
         centre = systematic(chance, min(_CENTRE, family.size), 0.5)
-        if not hypothesis.corrected:
+        if hypothesis.factors is None:
             alone = np.where(np.array(FACTORS) == 0.0, log_marginal, -np.inf)
             return cls(family, chance, centre, None, None, alone)
         middle = mean_logits(family, centre, seen.evidence)
         corrections = Corrections.of(seen.evidence, middle, seen.model_size)
         known = mean_logits(family, centre, seen.known)
         rows = CorrectionRows(corrections.features(seen.known, known), seen.labels, seen.weights)
-        adjustment = Adjustment.of(rows, known, corrections.prior_scales)
+        adjustment = Adjustment.of(rows, known, corrections.prior_scales, hypothesis.factors)
         return cls(family, chance, centre, corrections, adjustment, log_marginal + adjustment.log_weights)
 
     def part(self, factors: Ints, known: Evidence, rng: np.random.Generator) -> HypothesisDraws:
@@ -147,8 +148,13 @@ class PosteriorMixture:
         shares = zip((one.family.name for one in weighed), weight.sum(axis=1).tolist(), strict=True)
         return cls(parts, dict(shares))
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """For each part the number of the draw after its last."""
+        return tuple(accumulate(len(part.particles) for part in self.parts))
+
     def logits(self, evidence: Evidence) -> Iterator[Floats]:
-        """(d, n, K) logits of rows, some draws at a time."""
+        """(d, n, K) logits of rows, some draws at a time, part by part."""
         for part in self.parts:
             yield from part.logits(evidence)
 

@@ -6,8 +6,9 @@
 
 Parts: `civilcomments` (the paper's protocol), `models` (its Tables S8 to S11), `effective` (sample sizes,
 its appendix B.4), `epochs` (50 or 1,000 of them), `alone` (SSME-KDE-M: each model by itself),
-`semisynthetic` (its Figures 4 and S1 to S3 on simulated people; real flights beside), `suite` (simulated
-and scikit-learn tasks), `speed`. The paper's other tables are of data that are not here: 2 (subgroups of
+`semisynthetic` (its Figures 4 and S1 to S3 on simulated people; real flights beside), `trained` (sets of
+trained classifiers: is it ever worse than the simple answers?), `suite` (simulated and scikit-learn tasks),
+`speed`. The paper's other tables are of data that are not here: 2 (subgroups of
 patients), S6 and S7 (more than two classes), all rows but toxicity's of 1 and S3 to S5. Settings are chosen
 on `--split development`; the kept tables come from `reporting`, on which nothing was tuned. `--runs` counts
 the semisynthetic sets too. `--answers FOLDER` keeps each run's answers, so that a run can go on; so many
@@ -31,6 +32,8 @@ from tests.fidelity.ssme import (
     speed,
     suite,
     suite_table,
+    trained,
+    trained_sets,
 )
 from tests.fidelity.ssme.compare import FLOOR, SHOWN
 from tests.fidelity.ssme.protocol import Pool
@@ -93,6 +96,19 @@ def of_sets(runs: int = SETS, answers: Path | None = None, processes: int = 1) -
     return semisynthetic.table(runs, answers, processes)
 
 
+def of_trained(
+    runs: int = RUNS,
+    labels: tuple[int, ...] = trained.LABELS,
+    split: Split = "reporting",
+    sets: tuple[str, ...] = (),
+    answers: Path | None = None,
+    processes: int = 1,
+) -> str:
+    chosen = [one for one in trained_sets.SETS if split in one.splits and (not sets or one.name in sets)]
+    rows = trained.measured(chosen, split, labels, runs, answers, processes)
+    return f"{len(chosen)} sets of the {split} split.\n{trained.table(rows, runs)}"
+
+
 def of_speed(estimators: tuple[Tag, ...] = COMPARED) -> str:
     return speed.table(estimators)
 
@@ -106,6 +122,7 @@ if __name__ == "__main__":
             "epochs": of_pool(epochs.table),
             "alone": of_pool(alone.table),
             "semisynthetic": of_sets,
+            "trained": of_trained,
             "suite": of_the_suite,
             "speed": of_speed,
         }

@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import norm
 
 from monitor.stats.labelled.ssme_adjust import (
-    FACTOR_PRIORS,
     FACTORS,
     SCALES,
     Adjustment,
@@ -22,9 +21,17 @@ from monitor.stats.labelled.ssme_families import (
     log_likelihoods,
     mid_ranks,
 )
-from monitor.stats.labelled.ssme_hypotheses import claimed_slope, hypotheses, shares_agree
+from monitor.stats.labelled.ssme_hypotheses import (
+    claimed_error_ratio,
+    claimed_slope,
+    disagreement,
+    hypotheses,
+    shares_agree,
+)
 from monitor.stats.labelled.ssme_mixture import PosteriorMixture, Seen, systematic
 from tests.nearly import nearly
+
+WEIGHTS = (0.4, 0.1, 0.15, 0.175, 0.175)  # of the corrections' factors
 
 
 def scored(seed, n=400, models=4, classes=2):
@@ -175,7 +182,7 @@ def test_wide_corrections_rectify_the_right_answers_of_every_model(classes):
         votes = scores[:, model].argmax(axis=1)
         fitted = chance[np.arange(2000), votes].mean()
         assert fitted == pytest.approx((votes == truth).mean(), abs=1e-4)
-    mode = Adjustment.of(rows, wrong, np.full(features.shape[2], 25.0)).modes[-1].coefficients
+    mode = Adjustment.of(rows, wrong, np.full(features.shape[2], 25.0), WEIGHTS).modes[-1].coefficients
     np.testing.assert_allclose(
         features @ mode, features @ _mode_of(rows, wrong, features.shape[2]), atol=5e-3
     )
@@ -196,8 +203,8 @@ def test_without_labels_corrections_are_drawn_from_their_prior():
     pooling, evidence, _ = everything(scores)
     scales = Corrections.of(evidence, evidence.pooled, pooling.scales).prior_scales
     rows = CorrectionRows(np.empty((0, 2, len(scales))), np.empty(0, dtype=int), np.empty(0))
-    adjustment = Adjustment.of(rows, np.empty((0, 2)), scales)
-    np.testing.assert_allclose(np.exp(adjustment.log_weights), FACTOR_PRIORS["two"], atol=1e-12)
+    adjustment = Adjustment.of(rows, np.empty((0, 2)), scales, WEIGHTS)
+    np.testing.assert_allclose(np.exp(adjustment.log_weights), WEIGHTS, atol=1e-12)
     for place, factor in enumerate(FACTORS):
         drawn = adjustment.draw(np.full(4000, place), np.empty((4000, 0, 2)), np.random.default_rng(0))
         np.testing.assert_allclose(drawn.std(axis=0), factor * scales, rtol=0.07)
@@ -214,7 +221,7 @@ def test_labels_that_contradict_ask_for_corrections_and_others_for_none():
         logits = scale * right
         corrections = Corrections.of(evidence, logits, pooling.scales)
         rows = CorrectionRows(corrections.features(evidence, logits), truth, np.ones(2000))
-        logs = Adjustment.of(rows, logits, corrections.prior_scales).log_weights
+        logs = Adjustment.of(rows, logits, corrections.prior_scales, WEIGHTS).log_weights
         weight[scale] = np.exp(logs - logs.max())[0] / np.exp(logs - logs.max()).sum()
     assert weight[1.5] > 0.6
     assert weight[0.5] < 1e-6
@@ -279,6 +286,29 @@ def test_models_that_disagree_about_the_shares_are_not_all_calibrated():
     moved = np.stack([1.0 / (1.0 + np.exp(odds)), 1.0 / (1.0 + np.exp(-odds))], axis=2)
     assert shares_agree(moved) < 0.01
     assert shares_agree(moved[:, ::-1]) == pytest.approx(shares_agree(moved))
+
+
+def test_disagreement_counts_the_pairs_that_answered():
+    """Three models on four rows, written out: pairs differ on 2 of 4, 1 of 3 and 2 of 3 of their rows."""
+    positive = np.array([[0.9, 0.8, 0.7], [0.9, 0.1, np.nan], [0.2, 0.6, 0.3], [0.4, 0.3, 0.9]])
+    scores = np.stack([1.0 - positive, positive], axis=2)
+    assert disagreement(scores) == pytest.approx((2 / 4 + 1 / 3 + 2 / 3) / 3)
+    claimed = [0.1 + 0.1 + 0.2 + 0.4, 0.2 + 0.1 + 0.4 + 0.3, (0.3 + 0.3 + 0.1) * 4 / 3]
+    assert claimed_error_ratio(scores) == pytest.approx(sum(claimed) / 12 / 0.5)
+    assert disagreement(scores[:, :1]) == 0.0
+
+
+def test_claims_that_cannot_be_cost_the_mean_its_weight():
+    """Five calibrated models and the same sharpened: these claim fewer errors than half their disagreement."""
+    weight = {}
+    for power in (1.0, 5.0):
+        scores, truth = calibrated(7, models=5, power=power)
+        weight[power] = weights_of(scores, truth, 0).shares
+        ratio = claimed_error_ratio(scores)
+        assert (ratio < 0.5) == (power == 5.0)
+    assert weight[5.0]["mean"] < 0.3 * weight[1.0]["mean"]
+    free = {power: one["binormal"] + one["softmax"] for power, one in weight.items()}
+    assert free[5.0] > 10.0 * free[1.0]
 
 
 def test_draws_are_as_many_as_asked_and_fall_to_the_weights():

@@ -1,0 +1,204 @@
+"""Whether `ssme` is ever worse than the simple answers: sets of trained classifiers (`trained_sets`).
+
+The simple answers are the mean of the classifiers (`ensemble`) and the labelled rows alone (`labelled`). Each
+draw has its own classifiers, its own rows and its own truth; a row of the table is the mean over its draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from monitor import ESTIMATORS
+from monitor.base.records import Floats
+from monitor.stats.labelled.metrics import METRICS
+from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up
+from tests.fidelity.ssme.trained_sets import SETS, UNLABELLED, Split, TrainedSet
+
+TAGS = ("ssme", "ensemble", "labelled")
+SIMPLE = TAGS[1:]
+LABELS = (20, 50, 100)
+AIMS = {"accuracy": 0.2, "class_ece": 0.3, "auroc": 0.3, "average_precision": 0.05}
+"""How much worse than the better simple answer a row may be: points; of average precision, a share."""
+_SHOWN_AT = [METRICS.index(metric) for metric in SHOWN]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One set at one number of labels.
+
+    Parameters
+    ----------
+    name : str
+    special : bool
+        See `TrainedSet`.
+    labels : int
+    said : (draws, len(TAGS), len(SHOWN), M, 3) float64
+        Values with the ends of their intervals; NaN where unknown.
+    truth : (draws, len(SHOWN), M) float64
+    """
+
+    name: str
+    special: bool
+    labels: int
+    said: Floats
+    truth: Floats
+
+    def errors(self, metric: str) -> Floats:
+        """(draws, len(TAGS)) mean absolute error over the models, in points."""
+        at = SHOWN.index(metric)
+        off = np.abs(self.said[:, :, at, :, 0] - self.truth[:, None, at])
+        return 100.0 * known_mean(off, axis=2)
+
+    def error(self, metric: str) -> Floats:
+        """(len(TAGS),) mean over the draws."""
+        return known_mean(self.errors(metric), axis=0)
+
+    def over(self, metric: str) -> tuple[float, float]:
+        """By how much `ssme` is worse than the better simple answer, and the standard error of that."""
+        mean = self.error(metric)
+        better = 1 + int(np.nanargmin(mean[1:]))
+        gaps = self.errors(metric)[:, 0] - self.errors(metric)[:, better]
+        gaps = gaps[~np.isnan(gaps)]
+        return float(mean[0] - mean[better]), float(gaps.std(ddof=1) / len(gaps) ** 0.5) if len(
+            gaps
+        ) > 1 else 0.0
+
+    def allowed(self, metric: str) -> float:
+        """The most that `over` may be, in points."""
+        if metric != "average_precision":
+            return AIMS[metric]
+        return 100.0 * AIMS[metric] * float(np.nanmean(self.truth[:, SHOWN.index(metric)]))
+
+    def coverage(self, tag: str, metric: str) -> float:
+        """Share of intervals, in %, that hold the truth."""
+        ends = self.said[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
+        truth = self.truth[:, SHOWN.index(metric)]
+        inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
+        return 100.0 * float(known_mean(np.where(np.isnan(ends[..., 0]), np.nan, inside), axis=None))
+
+    def width(self, tag: str, metric: str) -> float:
+        """Mean width of the intervals, in points."""
+        ends = self.said[:, TAGS.index(tag), SHOWN.index(metric), :, 1:]
+        return 100.0 * float(known_mean(ends[..., 1] - ends[..., 0], axis=None))
+
+
+def measured(
+    sets: Sequence[TrainedSet],
+    split: Split,
+    labels: Sequence[int],
+    runs: int,
+    kept: Path | None = None,
+    processes: int = 1,
+) -> list[Row]:
+    """All rows of some sets.
+
+    Parameters
+    ----------
+    sets : sequence of TrainedSet
+    split : str
+    labels : sequence of int
+    runs : int
+        Draws of each set.
+    kept : Path, optional
+        A folder in which what was said of a draw is looked for before it is measured, and kept.
+    processes : int
+        That share the draws.
+    """
+    jobs = [(SETS.index(one), split, draw, tuple(labels), kept) for one in sets for draw in range(runs)]
+    if processes == 1:
+        found = [_drawn(*job) for job in jobs]
+    else:
+        with get_context("spawn").Pool(processes) as pool:
+            found = pool.starmap(_drawn, jobs, chunksize=1)
+    rows = []
+    for at, one in enumerate(sets):
+        said, truth = zip(*found[at * runs : (at + 1) * runs], strict=True)
+        rows += [
+            Row(one.name, one.special, count, np.stack(said)[:, place], np.stack(truth))
+            for place, count in enumerate(labels)
+        ]
+    return rows
+
+
+def _drawn(
+    at: int, split: Split, draw: int, labels: tuple[int, ...], kept: Path | None
+) -> tuple[Floats, Floats]:
+    """(labels, len(TAGS), len(SHOWN), M, 3) answers and the (len(SHOWN), M) truth of one draw."""
+    work = partial(_said, SETS[at], split, draw, labels)
+    counts = "-".join(map(str, labels))
+    return work() if kept is None else looked_up(kept / f"{split}-{SETS[at].name}-{draw}-{counts}.npz", work)
+
+
+def _said(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]) -> tuple[Floats, Floats]:
+    drawn = one.drawn(split, draw)
+    models = range(drawn.scores.shape[1])
+    said = []
+    for count in labels:
+        scores = drawn.scores[: count + UNLABELLED]
+        given = np.where(np.arange(len(scores)) < count, drawn.labels[: len(scores)], -1)
+        fits = [ESTIMATORS[tag](seed=draw).fit(scores, given) for tag in TAGS]
+        said.append(np.stack([answers(fit, models, True, SHOWN)[_SHOWN_AT] for fit in fits]))
+    return np.stack(said), drawn.truth[_SHOWN_AT]
+
+
+def table(rows: Sequence[Row], runs: int) -> str:
+    """All rows, metric by metric, and what is over the aims."""
+    parts = [
+        f"Sets of trained classifiers, {runs} draws each, {UNLABELLED:,} unlabelled rows: mean absolute error in "
+        "points.\nOver: by how much ssme is worse than the better simple answer ± its standard error over draws, "
+        "! above\nthe aim. Intervals of 95 %: coverage in % / mean width in points.\n"
+    ]
+    for metric in SHOWN:
+        for special in (False, True):
+            chosen = [row for row in rows if row.special is special]
+            if chosen:
+                parts.append(_of_metric(chosen, metric, special))
+    return "\n".join(parts)
+
+
+def _of_metric(rows: Sequence[Row], metric: str, special: bool) -> str:
+    lines = [
+        f"{metric}{', one model or models without a voice' if special else ''}",
+        f"{'set':44s}{'labels':>7s}{'ssme':>8s}{'mean':>8s}{'labelled':>9s}{'over':>16s}"
+        f"{'ssme':>15s}{'labelled':>15s}",
+    ]
+    for count in sorted({row.labels for row in rows}):
+        chosen = [row for row in rows if row.labels == count]
+        lines += [_line(row, metric) for row in chosen]
+        means = np.mean([row.error(metric) for row in chosen], axis=0)
+        spans = "".join(
+            f"{np.mean([row.coverage(tag, metric) for row in chosen]):8.1f} / "
+            f"{np.mean([row.width(tag, metric) for row in chosen]):4.1f}"
+            for tag in ("ssme", "labelled")
+        )
+        lines.append(
+            f"{'mean of these rows':44s}{count:7d}{means[0]:8.2f}{means[1]:8.2f}{means[2]:9.2f}{'':16s}{spans}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: Row, metric: str) -> str:
+    error, (over, deviation) = row.error(metric), row.over(metric)
+    mark = "!" if over > row.allowed(metric) and not row.special else " "
+    spans = "".join(
+        f"{row.coverage(tag, metric):8.1f} / {row.width(tag, metric):4.1f}" for tag in ("ssme", "labelled")
+    )
+    return (
+        f"{row.name:44s}{row.labels:7d}{error[0]:8.2f}{error[1]:8.2f}{error[2]:9.2f}"
+        f"{over:+8.2f} ± {deviation:4.2f}{mark}{spans}"
+    )
+
+
+def summary(rows: Sequence[Row]) -> Mapping[str, float]:
+    """Over the rows that are not special: shares of rows within the aims, in %, by metric."""
+    plain = [row for row in rows if not row.special]
+    return {
+        metric: 100.0 * float(np.mean([row.over(metric)[0] <= row.allowed(metric) for row in plain]))
+        for metric in SHOWN
+    }
