@@ -59,7 +59,7 @@ An unknown value is absent, with a reason in `blindsight_unknown`; it is never 0
 * **With `average: per_class`** each class adds three series for each metric, model and group.
 * **An objective** is judged on the interval pooled over the last `objective.windows` windows (five).
 * **A recalibration** is `taken`, `kept` (labels do not favour the new one) or `refused`
-  ([calibration.md](calibration.md)). [ssme.md](ssme.md) explains the metrics of refits.
+  ([calibration.md](calibration.md)). [ssme.md](ssme.md) explains refits.
 * **Redis**: `source_gap` counts entries that were trimmed before the agent read them, `source_overlap`
   entries that the agent claimed from a dead consumer.
 * **Followed files**: `source_gap` counts gaps, of a length that nobody knows: text that was neither in the

@@ -6,7 +6,7 @@
 
 Parts: `civilcomments` (the paper's protocol), `models` (its Tables S8 to S11), `effective` (sample sizes,
 its appendix B.4), `epochs` (50 or 1,000 of them), `alone` (SSME-KDE-M: each model by itself),
-`semisynthetic` (its Figures 4 and S1 to S3 on simulated people; real flights beside), `trained` (sets of
+`semisynthetic` (its Figures 4 and S1 to S3 on simulated people), `trained` (sets of
 trained classifiers: is it ever worse than the simple answers?), `suite` (simulated and scikit-learn tasks),
 `speed`. The paper's other tables are of data that are not here: 2 (subgroups of
 patients), S6 and S7 (more than two classes), all rows but toxicity's of 1 and S3 to S5. Settings are chosen

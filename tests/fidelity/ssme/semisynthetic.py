@@ -11,27 +11,17 @@ truth where there are more classifiers, where they are more accurate and better 
 S2; here weakly, as the sets differ by three points of accuracy only); and on scores sharpened to
 sᵃ/(sᵃ + (1 − s)ᵃ) SSME beats their mean (Figure S3; here `ssme` does, in accuracy and AUROC).
 
-What the paper does not have: as long as nothing is sharpened, the plain mean of these classifiers is nearer
-to the truth than either SSME. There are two reasons. Each classifier knows its own part of the ages and the
-parts make up the whole, so what the classifiers claim of the positive class's share differs widely, and yet
-their mean is right, to a third of what as many independent claims would allow ("shares off" in the last
-table). And regularised regressions of few rows are alike: each is too bold, and their mean is nearly
-calibrated. On real flights by the same procedure (`tests.fidelity.ssme.flight_sets`) only the second holds,
-and the mean is nearer by less, at least without the delay at departure.
-
-`ssme` takes classifiers that differ about the shares for what they mostly are, a sign that their claims
-cannot be trusted (`monitor.stats.labelled.ssme_hypotheses.shares_agree`), and leans on the order of the
-scores and on the 20 labels, of which there are no more with five classifiers than with three. That is a
-choice of prior, which 20 labels do not correct: on civilcomments, whose classifiers differ as much, and over
-the suite it is the nearest (`tests/fidelity/SCOREBOARD.md`, `output/ssme_suite.txt`), and the mean is not. On
-development rows a prior that trusts the mean more lost there what it gained here. The paper's EM stays where
-it starts, at classes drawn from that mean, so that it is as good as the mean is, and gains as it does from
-more classifiers.
+What the paper does not have: as long as nothing is sharpened, no estimate beats the plain mean of these
+classifiers. Each knows its own part of the ages and the parts make up the whole, so what they claim of the
+positive class's share differs widely, and yet their mean is right, to a third of what as many independent
+claims would allow ("shares off" in the last table). `ssme` leans on that mean until labels, or claims that
+cannot be, speak against it (`monitor.stats.labelled.ssme_hypotheses`). Real data, other classifiers and more
+labels: `tests.fidelity.ssme.trained`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -45,7 +35,6 @@ from sklearn.linear_model import LogisticRegression
 from monitor import ESTIMATORS, METRICS
 from monitor.base.records import Floats, Ints
 from tests.fidelity.ssme.compare import SHOWN, answers, known_mean, looked_up
-from tests.fidelity.ssme.flight_sets import flight_set
 from tests.fidelity.ssme.protocol import Pool, metrics_of
 from tests.fidelity.ssme.suite import sharpened
 
@@ -57,8 +46,6 @@ TRAINED_ON, LABELLED, UNLABELLED, JUDGED_ON = 100, 20, 1000, 10_000
 FEATURES = 8
 BINS = 5
 SHARPEST = 4.0
-FLIGHT_SETS = 100
-"""At most, of each kind: they are beside the paper's figures."""
 _CUT = LABELLED + UNLABELLED
 
 
@@ -116,23 +103,10 @@ def one_set(models: int, seed: int, power: float = 1.0) -> Pool:
     return Pool(f"set {seed}", scores, np.concatenate([labels for _, labels in parts]))
 
 
-def _flights(models: int, seed: int, power: float, delay: bool) -> Pool:
-    pool = flight_set(models, seed, _CUT + JUDGED_ON, TRAINED_ON, delay)
-    return Pool(pool.name, sharpened(pool.scores, power), pool.labels)
-
-
-KINDS: Mapping[str, Callable[[int, int, float], Pool]] = {
-    "people": one_set,
-    "flights": partial(_flights, delay=False),
-    "flights, delay known": partial(_flights, delay=True),
-}
-
-
 def measured(
     models: int,
     sets: int,
     most: float = 1.0,
-    kind: str = "people",
     kept: Path | None = None,
     processes: int = 1,
 ) -> Sets:
@@ -143,14 +117,12 @@ def measured(
     models, sets : int
     most : float
         The largest power; each set is sharpened by one drawn evenly from 1 to it.
-    kind : str
-        A key of `KINDS`.
     kept : Path, optional
         A folder in which what was found of a set is looked for before it is measured, and kept.
     processes : int
         That share the sets.
     """
-    jobs = [(kind, models, seed, most, kept) for seed in range(sets)]
+    jobs = [(models, seed, most, kept) for seed in range(sets)]
     if processes == 1:
         found = [_one(*job) for job in jobs]
     else:
@@ -160,16 +132,16 @@ def measured(
     return Sets(*told.T, off)
 
 
-def _one(kind: str, models: int, seed: int, most: float, kept: Path | None) -> tuple[Floats, Floats]:
+def _one(models: int, seed: int, most: float, kept: Path | None) -> tuple[Floats, Floats]:
     """What estimators say of one set, less the truth; and what `Sets` has beside it."""
-    work = partial(_estimated, kind, models, seed, most)
-    return work() if kept is None else looked_up(kept / f"{kind}-{models}-{seed}-{most:g}.npz", work)
+    work = partial(_estimated, models, seed, most)
+    return work() if kept is None else looked_up(kept / f"people-{models}-{seed}-{most:g}.npz", work)
 
 
-def _estimated(kind: str, models: int, seed: int, most: float) -> tuple[Floats, Floats]:
+def _estimated(models: int, seed: int, most: float) -> tuple[Floats, Floats]:
     rows = [METRICS.index(metric) for metric in SHOWN]
     power = float(np.random.default_rng([seed, 99]).uniform(1.0, most))
-    pool = KINDS[kind](models, seed, power)
+    pool = one_set(models, seed, power)
     truth = metrics_of(pool.scores[_CUT:], pool.labels[_CUT:])[rows]
     given = np.where(np.arange(_CUT) < LABELLED, pool.labels[:_CUT], -1)
     fits = {tag: ESTIMATORS[tag](seed=seed).fit(pool.scores[:_CUT], given) for tag in TAGS}
@@ -220,9 +192,6 @@ def table(sets: int, kept: Path | None = None, processes: int = 1) -> str:
     parts.append(_lines(f"Figure S3: scores sharpened by powers from 1 to {SHARPEST:.0f}", sharp, "ece"))
     every = {("people", models): one for models, one in plain.items()}
     every["people, sharpened", COUNTS[0]] = sharp[COUNTS[0]]
-    for kind in list(KINDS)[1:]:
-        for models in COUNTS:
-            every[kind, models] = ask(models, min(sets, FLIGHT_SETS), kind=kind)
     head = [
         f"{sets} sets of classifiers on simulated people, {LABELLED} labels, {UNLABELLED:,} unlabelled: mean "
         "absolute error in points, by bins of equal width",

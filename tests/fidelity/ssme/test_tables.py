@@ -11,7 +11,7 @@ from scipy.special import logit
 from monitor import METRICS
 from monitor.stats.labelled.active_testing import expected_error
 from tests.fidelity.ssme import __main__ as command
-from tests.fidelity.ssme import alone, effective, epochs, flight_sets, per_model, semisynthetic
+from tests.fidelity.ssme import alone, effective, epochs, per_model, semisynthetic
 from tests.fidelity.ssme.acquired import acquired
 from tests.fidelity.ssme.civilcomments import NAMES
 from tests.fidelity.ssme.civilcomments import pool as civilcomments
@@ -132,18 +132,6 @@ def test_people_and_sets_are_what_they_say() -> None:
     np.testing.assert_array_equal(plain.labels, sharp.labels)
     np.testing.assert_array_equal(plain.scores > 0.5, sharp.scores > 0.5)
     assert (np.abs(sharp.scores - 0.5) >= np.abs(plain.scores - 0.5) - 1e-12).all()
-
-
-def test_flights_are_asked_that_no_classifier_was_trained_on() -> None:
-    x, y, place = flight_sets.flights(delay=False)
-    assert len(x) == len(y) == len(place) > 300_000
-    assert y.mean() == pytest.approx(0.24, abs=0.01)
-    known = flight_sets.flight_set(3, 0, 2000, 100, delay=True)
-    blind = flight_sets.flight_set(3, 0, 2000, 100, delay=False)
-    np.testing.assert_array_equal(known.labels, blind.labels)
-    assert known.scores.shape == (2000, 3, 2)
-    right = [(pool.scores.argmax(axis=2) == pool.labels[:, None]).mean() for pool in (known, blind)]
-    assert right[0] > right[1] + 0.05 > 0.75
 
 
 def test_claims_that_cancel_are_told_from_those_that_do_not() -> None:

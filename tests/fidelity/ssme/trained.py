@@ -6,7 +6,7 @@ draw has its own classifiers, its own rows and its own truth; a row of the table
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -150,9 +150,9 @@ def _said(one: TrainedSet, split: Split, draw: int, labels: tuple[int, ...]) -> 
 def table(rows: Sequence[Row], runs: int) -> str:
     """All rows, metric by metric, and what is over the aims."""
     parts = [
-        f"Sets of trained classifiers, {runs} draws each, {UNLABELLED:,} unlabelled rows: mean absolute error in "
-        "points.\nOver: by how much ssme is worse than the better simple answer ± its standard error over draws, "
-        "! above\nthe aim. Intervals of 95 %: coverage in % / mean width in points.\n"
+        f"Sets of trained classifiers, {runs} draws each, {UNLABELLED:,} unlabelled rows: mean absolute\n"
+        "error in points. Over: by how much ssme is worse than the better simple answer ± its standard\n"
+        "error over draws, ! above the aim. Intervals of 95 %: coverage in % / mean width in points.\n"
     ]
     for metric in SHOWN:
         for special in (False, True):
@@ -177,9 +177,8 @@ def _of_metric(rows: Sequence[Row], metric: str, special: bool) -> str:
             f"{np.mean([row.width(tag, metric) for row in chosen]):4.1f}"
             for tag in ("ssme", "labelled")
         )
-        lines.append(
-            f"{'mean of these rows':44s}{count:7d}{means[0]:8.2f}{means[1]:8.2f}{means[2]:9.2f}{'':16s}{spans}"
-        )
+        cells = "".join(f"{mean:{width}.2f}" for mean, width in zip(means, (8, 8, 9), strict=True))
+        lines.append(f"{'mean of these rows':44s}{count:7d}{cells}{'':16s}{spans}")
     return "\n".join(lines) + "\n"
 
 
@@ -193,12 +192,3 @@ def _line(row: Row, metric: str) -> str:
         f"{row.name:44s}{row.labels:7d}{error[0]:8.2f}{error[1]:8.2f}{error[2]:9.2f}"
         f"{over:+8.2f} ± {deviation:4.2f}{mark}{spans}"
     )
-
-
-def summary(rows: Sequence[Row]) -> Mapping[str, float]:
-    """Over the rows that are not special: shares of rows within the aims, in %, by metric."""
-    plain = [row for row in rows if not row.special]
-    return {
-        metric: 100.0 * float(np.mean([row.over(metric)[0] <= row.allowed(metric) for row in plain]))
-        for metric in SHOWN
-    }

@@ -1,7 +1,7 @@
-"""Sets of trained classifiers, on data that installed packages carry: what `tests.fidelity.ssme trained` measures.
+"""Sets of trained classifiers, on data that installed packages carry, for `tests.fidelity.ssme trained`.
 
-A set is drawn anew for each run: the rows that its classifiers learn from, the rows that estimates come from,
-and the rows that are the truth. Settings are chosen on draws of the development split, tables show draws of
+Each draw of a set has its own rows that the classifiers learn from, rows that estimates come from, and rows
+that are the truth. Settings are chosen on draws of the development split, tables show draws of
 the reporting split. Some sets are drawn in both, with other seeds; of the others half belong to each split
 alone, with data that the other split never sees.
 
@@ -58,7 +58,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One draw: (n, M, K) scores and (n,) labels of the rows of estimates, and the (len(METRICS), M) truth."""
+    """One draw: (n, M, K) `scores` and (n,) `labels` of the rows of estimates, (len(METRICS), M) `truth`."""
 
     scores: Floats
     labels: Ints
@@ -185,7 +185,7 @@ def surveys(of: str) -> Data:
 
 @cache
 def measured(of: str) -> Data:
-    """Data sets of scikit-learn. With noise the population is noisy copies of each row: the sets are small."""
+    """Data sets of scikit-learn. With noise the population is noisy copies of the rows, which are few."""
     if of == "digits":
         data = load_digits()
         return Data(data.data / 16.0, data.target.astype(np.int64), _places(data.data.mean(axis=1)))
@@ -196,10 +196,7 @@ def measured(of: str) -> Data:
         "wine, noise": (load_wine, 80, 1.5),
     }[of]
     data = loaded()
-    x = np.tile(
-        _standard(list(data.data.T + np.finfo(np.float64).tiny)) if "digits" not in of else data.data / 6.0,
-        (copies, 1),
-    )
+    x = np.tile(data.data / 6.0 if "digits" in of else _standard(list(data.data.T)), (copies, 1))
     x = x + np.random.default_rng(5).normal(0.0, noise, x.shape)
     y = np.tile(data.target.astype(np.int64), copies)
     if "digits" in of:

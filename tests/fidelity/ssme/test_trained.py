@@ -1,0 +1,115 @@
+"""Sets of trained classifiers: their draws, the rows of the table, and what the kept table shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from tests.fidelity.ssme import __main__ as command
+from tests.fidelity.ssme import trained
+from tests.fidelity.ssme.compare import SHOWN
+from tests.fidelity.ssme.trained import TAGS, Row
+from tests.fidelity.ssme.trained_sets import BOTH, ESTIMATED, JUDGED_ON, SETS, Data
+from tests.fidelity.ssme.trained_sets import trained as maker
+from tests.harness import kept
+
+NAMED = [one for one in SETS if one.splits == BOTH and not one.special]
+
+
+class Rows(ClassifierMixin, BaseEstimator):
+    """A classifier that only notes which rows it learns from and which it is asked about."""
+
+    def fit(self, x, y):
+        self.learnt = x[:, 0].astype(int)
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, x):
+        self.asked = x[:, 0].astype(int)
+        return np.full((len(x), len(self.classes_)), 1.0 / len(self.classes_))
+
+
+@pytest.mark.parametrize("learn", ["part", "same", "own"])
+def test_no_row_is_both_learnt_from_and_asked_about(learn):
+    n, models = 20_000, [Rows(), Rows(), Rows()]
+    data = Data(np.arange(n)[:, None], np.arange(n) % 2, np.arange(1, n + 1) / n)
+    drawn = maker(lambda rng: data, lambda rng: models, 500, learn, voiceless=1)(np.random.default_rng(0))
+    assert drawn.scores.shape == (ESTIMATED, 4, 2)
+    asked = models[0].asked
+    assert len(asked) == len(set(asked)) == ESTIMATED + JUDGED_ON
+    np.testing.assert_array_equal(drawn.labels, data.y[asked[:ESTIMATED]])
+    learnt = [set(model.learnt) for model in models]
+    assert all(len(one) == 500 and not one & set(asked) for one in learnt)
+    if learn == "same":
+        assert learnt[0] == learnt[1] == learnt[2]
+    else:
+        assert not learnt[0] & learnt[1]
+        assert not learnt[1] & learnt[2]
+    if learn == "part":
+        assert max(learnt[0]) < min(learnt[1]) < max(learnt[1]) < min(learnt[2])
+    np.testing.assert_allclose(drawn.scores.sum(axis=2), 1.0)
+    assert drawn.scores[:, 3].std() > 0.1  # the model without a voice answers at random
+
+
+def test_the_splits_share_no_draw_and_half_of_the_other_sets_each():
+    assert len({(one.name, one.splits) for one in SETS}) == len(SETS)
+    alone = {
+        split: {one.name for one in SETS if one.splits == (split,)} - {"civilcomments, 7"} for split in BOTH
+    }
+    assert len(alone["development"]) >= 6
+    assert len(alone["reporting"]) >= 6
+    assert not alone["development"] & alone["reporting"]
+    people = next(one for one in SETS if one.name == "people, 3")
+    first, second = (people.drawn(split, 0) for split in BOTH)
+    assert not np.isin(first.scores[:, 0, 1], second.scores[:, 0, 1]).any()
+    np.testing.assert_array_equal(people.drawn("reporting", 0).scores, second.scores)
+    assert not np.isin(people.drawn("reporting", 1).scores[:, 0, 1], second.scores[:, 0, 1]).any()
+    assert second.truth[0] == pytest.approx(
+        (second.scores.argmax(axis=2) == second.labels[:, None]).mean(axis=0), abs=0.05
+    )
+
+
+def test_a_row_compares_with_the_better_simple_answer():
+    """Two draws of one model; `ssme` is off by 2 and 4 points, the mean by 1, the labels by 5 and 1."""
+    truth = np.full((2, len(SHOWN), 1), 0.5)
+    said = np.full((2, len(TAGS), len(SHOWN), 1, 3), np.nan)
+    for draw, values in enumerate([(0.52, 0.51, 0.55), (0.46, 0.49, 0.51)]):
+        for tag, value in enumerate(values):
+            said[draw, tag, :, 0] = [value, value - 0.03, value + 0.03]
+    row = Row("one", False, 20, said, truth)
+    assert row.error("accuracy") == pytest.approx([3.0, 1.0, 3.0])
+    assert row.over("accuracy") == pytest.approx((2.0, 1.0))  # 1 and 3 points, each draw
+    assert row.allowed("accuracy") == 0.2
+    assert row.allowed("average_precision") == pytest.approx(2.5)  # 5 % of 0.5
+    assert [row.coverage(tag, "auroc") for tag in TAGS] == [50.0, 100.0, 50.0]
+    assert row.width("labelled", "class_ece") == pytest.approx(6.0)
+    text = trained.table([row], 2)
+    assert text.count("+2.00 ± 1.00!") == 3  # not of average precision
+    assert "mean of these rows" in text
+
+
+def test_draws_that_are_kept_or_shared_are_the_same(tmp_path: Path):
+    people = [one for one in SETS if one.name == "people, 3"]
+    [alone] = trained.measured(people, "development", [20], 2)
+    for processes in (1, 2):
+        [again] = trained.measured(people, "development", [20], 2, tmp_path, processes)
+        np.testing.assert_array_equal(again.said, alone.said)
+        np.testing.assert_array_equal(again.truth, alone.truth)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert alone.error("accuracy")[0] < alone.error("accuracy")[2]
+
+
+def kept_rows() -> Mapping[tuple[str, bool, str, int], list[float]]:
+    """Of the kept table, by metric, whether special, set and labels: errors, over, its error, spans."""
+    found, metric, special = {}, "", False
+    for line in kept(command.of_trained, "trained").splitlines():
+        if line.split(",")[0] in SHOWN:
+            metric, special = line.split(",")[0], "without a voice" in line
+        elif metric and "/" in line and line[44:51].strip().isdigit():
+            cells = line[51:].replace("±", " ").replace("!", " ").replace("/", " ").split()
+            found[metric, special, line[:44].strip(), int(line[44:51])] = [float(cell) for cell in cells]
+    return found
