@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from monitor import ESTIMATORS
+from monitor.base import registry
 from tests.fidelity import scoreboard
 from tests.fidelity.ssme.compare import SHOWN, measure
 from tests.fidelity.ssme.printed import printed_error
@@ -16,7 +18,7 @@ from tests.fidelity.ssme.suite import tasks
 
 def test_the_scoreboard_prints_what_was_measured_with_the_papers_figure_beside_it() -> None:
     pool = next(task.pool for task in tasks("reporting") if task.name == "2c-3m-independent")
-    text = scoreboard.table(2, pool, ["labelled", "majority_vote", "ensemble"])
+    text = scoreboard.table(2, pool, ["labelled", "majority_vote", "ensemble"], windows=2)
     found = measure(pool, ["majority_vote"], 50, 2)["majority_vote"]
     part = text.split("## class_ece")[1].split("##")[0]
     [row] = [line for line in part.splitlines() if line.startswith("| `majority_vote` |")]
@@ -26,7 +28,21 @@ def test_the_scoreboard_prints_what_was_measured_with_the_papers_figure_beside_i
     assert found.coverage("class_ece") < 0.4  # far below 95 %, whatever two runs may do
     assert cells[5] == f"**{100 * found.coverage('class_ece'):.0f}**"
     assert cells[6] == f"{100 * found.mean_width('class_ece'):.1f}"
-    assert text.count("| `ensemble` |") == len(SHOWN) + 1
+    assert text.count("| `ensemble` |") == len(SHOWN) + 2
+    of_all = text.split("## intervals")[1].split("##")[0]
+    assert re.search(r"^\| `majority_vote` \| refit \| \*\*\d+\*\* \|", of_all, re.MULTILINE)
+    for tag in ("average_confidence", "atc", "realised_horizon"):
+        assert re.search(rf"^\| `{tag}` \| [a-z]+ \| \**\d+\** \|", of_all, re.MULTILINE), tag
+
+
+def test_windows_hold_their_realised_metrics_about_as_often_as_intervals_say() -> None:
+    """30 windows of calibrated models: three binomial errors at 95 % are 12 points."""
+    pool = next(task.pool for task in tasks("reporting") if task.name == "2c-3m-independent")
+    found = scoreboard.of_windows(pool, 30)
+    assert set(found) == {tag for tag, entry in registry.ESTIMATORS.items() if entry.needs != "refit"}
+    for tag in ("average_confidence", "cbpe_sem", "doc", "realised", "realised_horizon"):
+        assert found[tag]["accuracy"] >= 0.95 - 0.12, tag
+    assert set(found["average_confidence"]) == {"accuracy", "auroc", "average_precision"}
 
 
 def test_dawid_and_skene_and_the_vote_are_as_wrong_as_the_paper_says() -> None:
@@ -51,6 +67,32 @@ def kept_rows(metric: str) -> dict[str, list[str]]:
 def test_every_estimator_has_a_row_for_every_metric_and_its_seconds() -> None:
     for metric in (*SHOWN, "seconds"):
         assert set(kept_rows(metric)) == set(ESTIMATORS), metric
+
+
+def test_no_estimators_intervals_are_forgotten() -> None:
+    assert list(kept_rows("intervals")) == list(registry.ESTIMATORS)
+    for at, metric in enumerate(SHOWN):
+        for tag, row in kept_rows(metric).items():
+            covered = [int(cell.strip("*")) for cell in row[1::3] if cell != "–"]
+            told = kept_rows("intervals")[tag][1 + at].strip("*")
+            assert told == (str(min(covered)) if covered else "–"), (metric, tag)
+
+
+def shortfalls(tag: str) -> str:
+    """The metrics of which an estimator's intervals hold less than 90 %, with the figures."""
+    cells = zip(SHOWN, kept_rows("intervals")[tag][1:], strict=True)
+    return ", ".join(f"{metric} {cell.strip('*')} %" for metric, cell in cells if "**" in cell)
+
+
+@pytest.mark.parametrize("tag", registry.ESTIMATORS)
+def test_intervals_that_hold_too_little_say_so_in_the_docstring_and_on_the_page(tag: str) -> None:
+    told, text = shortfalls(tag), registry.load(registry.ESTIMATORS[tag].path).__doc__ or ""
+    page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
+    on_the_page = re.findall(rf"^\| `{tag}` \| (accuracy \d.*|\w+ \d+ %.*) \|$", page, re.MULTILINE)
+    assert on_the_page == ([told] if told else [])
+    begin = r"Lowest coverage of its 95 % intervals on real classifiers \(`tests/fidelity/SCOREBOARD\.md`\): "
+    said = re.findall(begin + r"([^.]*)\.", " ".join(text.split()))
+    assert said == ([told] if told else [])
 
 
 def test_ssme_is_the_nearest_on_every_metric_at_every_number_of_labels() -> None:

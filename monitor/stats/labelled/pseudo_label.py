@@ -52,6 +52,9 @@ class PseudoLabel(PosteriorEstimator):
     It needs labels of at least two classes; a class without labels gets the probability 0. `weights` count in
     the likelihood. The mean of the models that answered replaces a missing model's scores.
 
+    Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): accuracy 72
+    %, class_ece 67 %, auroc 41 %, average_precision 49 %.
+
     References
     ----------
     Shanmugam et al., section 5 and appendix B.2 ("Pseudo-Labeling"). D.-H. Lee, *Pseudo-label: the simple

@@ -42,6 +42,9 @@ class Rectified(LabelEstimator):
     values unbiased. Intervals of the other metrics cover too little with a few dozen labels (about 85 % for
     the AUROC with 60); below `FEWEST_LABELS` labels only accuracy is known.
 
+    Lowest coverage of its 95 % intervals on real classifiers (`tests/fidelity/SCOREBOARD.md`): auroc 81 %,
+    average_precision 81 %.
+
     References
     ----------
     Boyeau et al., *AutoEval Done Right*; T. Zrnic, E. J. Candès, *Cross-prediction-powered inference*, PNAS

@@ -78,7 +78,7 @@ def test_each_says_what_it_assumes_and_stands_on_the_page_of_estimators(tag: str
     assert re.search(r"\bassum|\bas long as\b|\bright where\b", told, re.IGNORECASE)
     assert "References\n" in told
     page = (Path(__file__).parents[3] / "docs" / "estimators.md").read_text(encoding="utf-8")
-    assert f"| `{tag}` | " in page
+    assert f"| `{tag}` | " in page.split("\n## ")[0]
 
 
 def test_importing_the_estimators_brings_nothing_heavy() -> None:
